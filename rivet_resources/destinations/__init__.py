@@ -1,0 +1,1 @@
+"""One file per place where parts go: its YAML block, staging, publishing, the fenced swap. `protocol.py` is what they share."""

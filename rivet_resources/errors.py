@@ -1,0 +1,228 @@
+"""Everything Rivet raises on purpose: one root, one class per thing a user can do about it.
+
+A message says what is wrong with which value, where; what is allowed; what to do. It never holds a
+row value, a URL or a secret. `code` is stable and documented; `exit_code` is the process's answer.
+Errors of one engine, destination or format that nobody else raises may live beside it, as subclasses.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class RivetError(Exception):
+    """Root of everything Rivet raises on purpose.
+
+    `retry` answers one question for the orchestrator: can the same call,
+    unchanged, succeed later? `exit_code`: 1 config, usage or unclassified;
+    2 transient; 3 data integrity; 4 drift refused (`contract.md`, section 14).
+    """
+
+    code: ClassVar[str] = "RIVET_ERROR"
+    retry: ClassVar[bool] = False
+    exit_code: ClassVar[int] = 1
+
+
+class Fault(RivetError):
+    """One fault in a configuration file; `ConfigError` carries all of them."""
+
+    code = "RIVET_CONFIG_INVALID"
+
+
+class ConfigError(RivetError):
+    """The configuration cannot be used; the message holds one line per fault, `file:line: what`."""
+
+    code = "RIVET_CONFIG_INVALID"
+
+    def __init__(self, message: str, *, codes: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.codes = tuple(codes)
+
+
+# --- sources -------------------------------------------------------------------------------------
+
+
+class SourceError(RivetError):
+    """The source refused a statement, and would refuse it again."""
+
+    code = "RIVET_SOURCE_REFUSED"
+
+
+class SourceLost(SourceError):
+    """The line to the source broke, or the source asks to come back later; a new connection may succeed."""
+
+    code = "RIVET_SOURCE_LOST"
+    retry = True
+    exit_code = 2
+
+    def __init__(self, message: str, *, extra_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.extra_seconds = extra_seconds  # on top of the backoff, by error class (`contract.md`, section 6)
+
+
+class SourceUnreachable(SourceError):
+    """The very first connection failed: nearly always a wrong host or port, so no retry."""
+
+    code = "RIVET_SOURCE_UNREACHABLE"
+
+
+class SourceAuth(SourceError):
+    """The source does not accept the user or the password."""
+
+    code = "RIVET_SOURCE_AUTH"
+
+
+class SourcePermission(SourceError):
+    """The user may not read the object; the message names the GRANT."""
+
+    code = "RIVET_SOURCE_PERMISSION"
+
+
+class StatementTimeout(SourceError):
+    """One page ran into `statement_timeout_s`; the same statement would again."""
+
+    code = "RIVET_SOURCE_STATEMENT_TIMEOUT"
+
+
+class SnapshotLost(SourceError):
+    """The shared snapshot ended before the last page; going on would mix two instants."""
+
+    code = "RIVET_SOURCE_SNAPSHOT_LOST"
+    retry = True
+    exit_code = 2
+
+
+class UnknownTable(SourceError):
+    """The export names a table that the source does not show to this user."""
+
+    code = "RIVET_SOURCE_UNKNOWN_TABLE"
+
+
+class UnknownColumn(SourceError):
+    """The export names a column that its relation does not have."""
+
+    code = "RIVET_SOURCE_UNKNOWN_COLUMN"
+
+    def __init__(self, column: str, *, relation: str, known: Sequence[str], key: str) -> None:
+        super().__init__(
+            f"{relation} has no column {column!r}; it has {', '.join(known)}. Fix `{key}` of the export."
+        )
+
+
+class UnsupportedColumn(SourceError):
+    """A column has a type without any lossless form here, or `on_unsupported: fail` refuses its text form."""
+
+    code = "RIVET_SOURCE_UNSUPPORTED_COLUMN"
+
+
+class SourceChanged(SourceError):
+    """The relation was dropped or altered while it was read."""
+
+    code = "RIVET_SOURCE_CHANGED"
+
+
+# --- values, parts, windows ----------------------------------------------------------------------
+
+
+class ValueDoesNotFit(RivetError):
+    """A value cannot be held by the type of its column, and the policy is `fail`."""
+
+    code = "RIVET_VALUE_DOES_NOT_FIT"
+    exit_code = 3
+
+
+class PartCorrupt(RivetError):
+    """A part read back differs from what was written: rows, footer, size or checksum."""
+
+    code = "RIVET_VERIFY_PART"
+    exit_code = 3
+
+
+class GateRefused(RivetError):
+    """A quality rule stopped the window; nothing was published and the cursor is where it was."""
+
+    code = "RIVET_QUALITY_REFUSED"
+    exit_code = 3
+
+
+class DriftRefused(RivetError):
+    """The schema differs from the last run's, and the policy is `fail`."""
+
+    code = "RIVET_DRIFT_REFUSED"
+    exit_code = 4
+
+
+class WindowTaken(RivetError):
+    """Another run committed this window since ours was planned; ours publishes nothing."""
+
+    code = "RIVET_WINDOW_TAKEN"
+    retry = True
+    exit_code = 2
+
+
+class WindowBusy(RivetError):
+    """Another run holds the lease on this window right now."""
+
+    code = "RIVET_WINDOW_BUSY"
+    retry = True
+    exit_code = 2
+
+
+class WindowConflict(RivetError):
+    """The export's folder holds windows of another mode that this one would not replace."""
+
+    code = "RIVET_WINDOW_CONFLICT"
+
+
+class ManifestUnreadable(RivetError):
+    """A manifest is missing where one is needed, damaged, or written by a newer Rivet."""
+
+    code = "RIVET_MANIFEST_UNREADABLE"
+
+
+# --- destinations, state, the machine ------------------------------------------------------------
+
+
+class DestinationError(RivetError):
+    """The destination refused, and would refuse again."""
+
+    code = "RIVET_DESTINATION_REFUSED"
+
+
+class DestinationUnreachable(DestinationError):
+    """The destination did not answer; it may later."""
+
+    code = "RIVET_DESTINATION_UNREACHABLE"
+    retry = True
+    exit_code = 2
+
+
+class DestinationAuth(DestinationError):
+    """Credentials are missing, wrong, or may not write there."""
+
+    code = "RIVET_DESTINATION_AUTH"
+
+
+class BucketMissing(DestinationError):
+    """The bucket does not exist; Rivet never creates one."""
+
+    code = "RIVET_DESTINATION_BUCKET_MISSING"
+
+
+class DiskFull(DestinationError):
+    """No space is left where parts are written."""
+
+    code = "RIVET_DESTINATION_FULL"
+    retry = True
+    exit_code = 2
+
+
+class StateError(RivetError):
+    """The state store cannot be opened, is newer than this program, or refused a compare-and-set."""
+
+    code = "RIVET_STATE_ERROR"
+
+
+class SparkUnavailable(RivetError):
+    """No JVM could be started or reached; the message says what was tried and how to go on without."""
+
+    code = "RIVET_SPARK_UNAVAILABLE"

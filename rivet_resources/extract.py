@@ -1,0 +1,230 @@
+"""The values that cross the seam: what to read (Extract), and what lies ready but unseen (Staged).
+
+All frozen, all plain data: they are pickled by reference to this installed package, never as closures.
+Belongs here: shapes and their small invariants. Not here: how they are made or used.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from rivet_resources.types import Column
+
+if TYPE_CHECKING:
+    from rivet_resources.destinations.protocol import Destination
+    from rivet_resources.formats.protocol import Format
+    from rivet_resources.settings import Pace
+    from rivet_resources.sources.protocol import Source
+
+Reader = Literal["blocks", "cursor", "keyset"]
+# snapshot: one instant for all tasks; single: one stream in one transaction; per_query: each statement its own
+# instant; resumed: chunks of a dead run, of an earlier instant, were kept.
+Consistency = Literal["snapshot", "single", "per_query", "resumed"]
+
+
+@dataclass(frozen=True)
+class Window:
+    """The identity of what one commit covers: `all`, a partition key, or `after=<cursor>`.
+
+    `start` and `end` are aware UTC, end exclusive, and only windows of time have them.
+    `folder` is where its parts lie below the export: '' or `dt=2026-01-31`.
+    """
+
+    key: str
+    start: datetime | None = None
+    end: datetime | None = None
+    folder: str = ""
+
+    @property
+    def kind(self) -> Literal["all", "after", "time"]:
+        """Say which family it is of; windows of two families do not share an export's folder."""
+        if self.key == "all":
+            return "all"
+        return "after" if self.key.startswith("after=") else "time"
+
+    @property
+    def file_name(self) -> str:
+        """Name its manifest: the key, with all but letters, digits and `=.+-` percent-encoded, so that no two keys meet."""
+        return re.sub(r"[^A-Za-z0-9=.+-]", lambda m: "".join(f"%{b:02X}" for b in m[0].encode()), self.key) + ".json"
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One physical table that can be read by block ranges."""
+
+    sql: str  # quoted name, ready to stand after FROM
+    blocks: int
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table or query as its source describes it; columns in source order, with the types their cells will have."""
+
+    name: str  # for people: public.orders, or `query of export x`
+    sql: str  # ready to stand after FROM: a quoted table, or a parenthesised query with an alias
+    columns: tuple[Column, ...]
+    is_table: bool
+    key: tuple[str, ...] = ()  # primary key, else a NOT NULL unique key; () when neither
+    indexed: frozenset[str] = frozenset()  # leading columns of its usable indexes
+    leaves: tuple[Leaf, ...] = ()  # () when it cannot be read by blocks
+    rows_estimate: int | None = None
+    bytes_estimate: int | None = None
+
+    def column(self, name: str) -> Column | None:
+        """Find a column by its exact name."""
+        return next((column for column in self.columns if column.name == name), None)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of a window that one Spark task reads. Plain SQL pieces, values already rendered; no secret.
+
+    blocks: pages are ranges of heap blocks of `relation`, from `blocks[0]` up to, excluding, `blocks[1]`.
+    cursor: pages are FETCHes of one server-side cursor over the whole predicate.
+    keyset: pages are `key > last … ORDER BY key LIMIT n`, each its own statement.
+    `identity` names it across runs (only key ranges outlive a run); '' when it must not be resumed.
+    """
+
+    index: int
+    reader: Reader
+    relation: str  # stands after FROM
+    where: str = ""  # predicate without WHERE; '' for all rows
+    order_by: tuple[str, ...] = ()  # quoted expressions, ascending
+    blocks: tuple[int, int] = (0, 0)
+    key: tuple[str, ...] = ()  # keyset: column names, in order
+    identity: str = ""
+
+
+@dataclass(frozen=True)
+class CursorMove:
+    """Where an incremental window starts and how far it reaches; canonical texts, `low` None on the first run."""
+
+    low: str | None
+    high: str | None  # None: nothing was found, the cursor stays
+    column: str
+    note: str = ""  # why `high` is lower than the newest row, when it is
+
+
+@dataclass(frozen=True)
+class MetaColumns:
+    """Columns Rivet appends after the source's own."""
+
+    exported_at: datetime | None = None  # one instant per window
+    row_hash: tuple[str, ...] | None = None  # covered columns in order; None: no hash
+
+
+@dataclass(frozen=True)
+class Extract:
+    """All that a stage needs to know; nothing has changed in the world yet."""
+
+    export: str
+    mode: str
+    window: Window
+    run_id: str
+    relation: Relation
+    chunks: tuple[Chunk, ...]
+    source: Source
+    destination: Destination
+    format: Format
+    pace: Pace
+    consistency: Consistency
+    snapshot: str | None = None  # id that tasks import; None: each its own
+    parallel: int | None = None  # at most so many chunks at once; None: as Spark allows
+    max_file_bytes: int | None = None
+    skip_empty: bool = False
+    meta: MetaColumns = MetaColumns()
+    unique_columns: tuple[str, ...] = ()  # measured exactly over the whole window
+    cursor: CursorMove | None = None
+    fingerprint: str = ""  # of the plan; chunk progress of a dead run counts only if equal
+    notes: tuple[str, ...] = ()  # what the plan wants people to know; shown as metadata
+
+    @property
+    def resumable(self) -> bool:
+        """Say whether finished chunks of a dead run may be kept."""
+        return bool(self.fingerprint) and all(chunk.identity for chunk in self.chunks)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One finished file. `path` is relative to the export's folder; `staged` is where it lies until published.
+
+    `staged` is the destination's own plain data (JSON-able): a path, or a multipart upload with its checksums.
+    """
+
+    path: str
+    rows: int
+    size_bytes: int
+    fingerprint: str  # "xxh3:" + 16 hex over the file's bytes
+    md5: str  # base64
+    staged: dict[str, Any] = field(default_factory=dict)
+    chunk: int = 0
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What was counted while rows passed; adding two gives the measures of both together.
+
+    `unique` lists sidecar files of cell hashes per `unique_columns` member: {column: [file, …]}.
+    """
+
+    rows: int = 0
+    nulls: dict[str, int] = field(default_factory=dict)
+    special_values: dict[str, dict[str, int]] = field(default_factory=dict)  # column → kind → replaced
+    unique: dict[str, list[str]] = field(default_factory=dict)
+    pages: int = 0
+    arrow_bytes: int = 0
+    retries: int = 0
+    longest_statement_ms: float = 0.0
+    throttled_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_mb: float = 0.0
+
+    def __add__(self, other: Measures) -> Measures:
+        """Join two disjoint sets of rows: counts add, peaks take the larger."""
+        special = {column: dict(kinds) for column, kinds in self.special_values.items()}
+        for column, kinds in other.special_values.items():
+            mine = special.setdefault(column, {})
+            for kind, count in kinds.items():
+                mine[kind] = mine.get(kind, 0) + count
+        return Measures(
+            rows=self.rows + other.rows,
+            nulls={c: self.nulls.get(c, 0) + other.nulls.get(c, 0) for c in {**self.nulls, **other.nulls}},
+            special_values=special,
+            unique={c: self.unique.get(c, []) + other.unique.get(c, []) for c in {**self.unique, **other.unique}},
+            pages=self.pages + other.pages,
+            arrow_bytes=self.arrow_bytes + other.arrow_bytes,
+            retries=self.retries + other.retries,
+            longest_statement_ms=max(self.longest_statement_ms, other.longest_statement_ms),
+            throttled_seconds=self.throttled_seconds + other.throttled_seconds,
+            cpu_seconds=self.cpu_seconds + other.cpu_seconds,
+            peak_mb=max(self.peak_mb, other.peak_mb),
+        )
+
+
+@dataclass(frozen=True)
+class ChunkResult:
+    """What one task returns: the parts it staged and what it measured. JSON-able by `dataclasses.asdict`."""
+
+    chunk: int
+    parts: tuple[Part, ...]
+    measures: Measures
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A window complete but invisible: publish it, or discard it.
+
+    `previous` is the version of the manifest it will replace, None when there is none: the fence of the swap.
+    """
+
+    extract: Extract
+    parts: tuple[Part, ...]
+    measures: Measures
+    schema_ipc: bytes  # pyarrow schema of the parts, field metadata included, IPC-serialised
+    previous: str | None
+    started_at: datetime
+    seconds: dict[str, float] = field(default_factory=dict)  # plan, read, …
+    consistency: Consistency = "snapshot"

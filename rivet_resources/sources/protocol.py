@@ -1,0 +1,148 @@
+"""What every source offers: settings that connect, a session that plans, a reader that yields pages.
+
+Structural, so an engine is one file and one line in the union of `rivet_assets/config.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, Protocol
+
+import pyarrow as pa
+
+from rivet_resources.extract import Chunk, Consistency, Relation
+from rivet_resources.settings import Pace, Settings, Tuning
+from rivet_resources.types import Column, SpecialValue
+
+
+class ColumnRule(Settings):
+    """One entry of `columns:`, the user's word on a column's type and on values that do not fit."""
+
+    type: str | None = None
+    on_special_value: SpecialValue | None = None
+    on_unsupported: Literal["text", "fail"] | None = None
+    timezone: str | None = None
+    encoding: str | None = None
+
+
+@dataclass(frozen=True)
+class TypeRules:
+    """All that the user says about types of one export."""
+
+    columns: Mapping[str, ColumnRule]  # by column or table.column, exact case
+    on_special_value: SpecialValue = "fail"
+    on_unsupported: Literal["text", "fail"] = "text"
+    typing: Literal["portable", "native"] = "portable"  # `types.md`, section 2
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Smallest and largest value of a column as canonical texts, both None when there is no non-NULL row."""
+
+    low: str | None
+    high: str | None
+    nulls: int  # rows whose value is NULL; counted only as far as the engine must to know 0 or more
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """How far an incremental read may go without skipping a late commit; canonical text, None: nothing there.
+
+    `note` says in one sentence what held it back, '' when it is simply the newest row.
+    """
+
+    high: str | None
+    note: str = ""
+
+
+class Session(Protocol):
+    """One driver-side connection that plans a window, and holds its snapshot until the last page is read."""
+
+    consistency: Consistency
+    snapshot: str | None
+    note: str  # why consistency is less than `snapshot`; '' otherwise
+
+    def describe(self, *, table: str | None, query: str | None, params: Mapping[str, str], rules: TypeRules) -> Relation:
+        """Look a table or query up in the catalog; no row is read.
+
+        Raises:
+            UnknownTable, UnknownColumn, UnsupportedColumn, SourcePermission, SourceError
+        """
+
+    def chunks(self, relation: Relation, *, where: str = "", order_by: tuple[str, ...] = (), pieces: int = 1) -> tuple[Chunk, ...]:
+        """Cut the rows of `relation` that satisfy `where` in the way that is kindest to this engine.
+
+        Under a snapshot, and where no usable index serves `order_by`'s first column or `where` is empty,
+        blocks; otherwise one cursor, ordered. Without a snapshot, key ranges. At least one chunk.
+        """
+
+    def bounds(self, relation: Relation, expression: str, *, where: str = "") -> Bounds:
+        """Read MIN, MAX and whether NULLs exist for a column name (quoted here) or a parenthesised expression."""
+
+    def count(self, relation: Relation, *, where: str = "") -> int:
+        """Count rows, under the snapshot."""
+
+    def horizon(self, relation: Relation, expression: str, column: Column, *, after: str | None, lag_seconds: float = 0.0) -> Horizon:
+        """Find MAX(expression) that no open transaction can still get below; freeze it before any row is read."""
+
+    def quantiles(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
+        """Give at most `pieces - 1` inner bounds, ascending canonical texts, from statistics or a sample; () if unknown."""
+
+    def keyset_bounds(self, relation: Relation, key: tuple[str, ...], pieces: int) -> tuple[str, ...]:
+        """Give inner bounds of exactly equal pieces of a one-column key by an index walk; () for composite keys."""
+
+    def now(self) -> datetime:
+        """Tell the database's clock, aware UTC."""
+
+    def close(self) -> None:
+        """End the snapshot and the connection; safe to call twice."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """One statement's rows, whole, typed as `Column.arrow` says, checked; `special` counts what a policy replaced."""
+
+    table: pa.Table
+    special: Mapping[str, Mapping[str, int]]  # column → kind → cells replaced
+    statement_ms: float
+    retries: int = 0
+
+
+Wait = Callable[[int], None]  # told the rows of the page just read, sleeps the throttle's pause
+
+
+class Source(Protocol):
+    """The YAML block of a source, and what it can do. Frozen; secrets are resolved at connect."""
+
+    type: str
+    tuning: Tuning | None
+
+    def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
+        """Connect for planning; with `snapshot`, hold one exported instant if the server can give it.
+
+        Raises:
+            SourceUnreachable, SourceAuth, SourceError, ConfigError
+        """
+
+    def pages(self, chunk: Chunk, columns: tuple[Column, ...], *, snapshot: str | None, application: str, pace: Pace, wait: Wait) -> Iterator[Page]:
+        """Read a chunk page by page, on a connection of its own; failed pages are asked again here, by error class.
+
+        A page is complete before it is yielded. `wait` is called between statements, never inside one.
+        Closing the iterator early cancels the statement.
+
+        Raises:
+            SourceLost: retries are used up, or the chunk's cursor died (the chunk may be read again from its start).
+            ValueDoesNotFit, StatementTimeout, SnapshotLost, SourceChanged, SourceError
+        """
+
+    def quote(self, name: str) -> str:
+        """Quote one identifier; never executed as SQL."""
+
+    def literal(self, text: str, column: Column) -> str:
+        """Render a canonical text as a typed SQL literal of this column's type; round trip is exact."""
+
+    def lineage_name(self, table: str) -> tuple[str, str]:
+        """Split a table as configured into (schema, name), the engine's default schema filled in."""
