@@ -1,13 +1,22 @@
-"""What every mode offers. A mode *is* the export's YAML block (`rivet_assets/export.py`) plus `extract`."""
+"""What every mode offers. A mode *is* the export's YAML block (`rivet_assets/export.py`) plus `extract`.
+
+Belongs here: what a mode may ask while it plans, and the part of an Extract that is the same in each.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from rivet_resources.extract import Extract, Relation, Window
+from rivet_resources.errors import UnknownColumn
+from rivet_resources.extract import Chunk, Consistency, CursorMove, Extract, MetaColumns, Relation, Window
+from rivet_resources.settings import pace
 from rivet_resources.sources.protocol import Session, Source
+from rivet_resources.types import Column
+
+if TYPE_CHECKING:
+    from rivet_assets.export import Export
 
 
 @dataclass(frozen=True)
@@ -34,3 +43,61 @@ class Mode(Protocol):
         """Describe what to read for one window; no row moved."""
 
 
+
+
+def compose(
+    export: Export,
+    planning: Planning,
+    *,
+    window: Window,
+    chunks: tuple[Chunk, ...],
+    cursor: CursorMove | None = None,
+    fingerprint: str = "",
+    notes: tuple[str, ...] = (),
+) -> Extract:
+    """Join what a mode decided with what the export's block says for every mode alike."""
+    session = planning.session
+    unique = tuple(export.quality.unique_columns) if export.quality else ()
+    for name in unique:
+        require_column(planning.relation, name, key="quality.unique_columns")
+    return Extract(
+        export=export.name,
+        mode=export.mode,
+        window=window,
+        run_id=planning.run_id,
+        relation=planning.relation,
+        chunks=chunks,
+        source=planning.source,
+        destination=export.destination,
+        format=export.format_settings(),
+        pace=pace(planning.source.tuning, export.tuning),
+        consistency=_consistency(session, chunks),
+        snapshot=session.snapshot,
+        parallel=export.parallel,
+        max_file_bytes=export.max_file_size,
+        skip_empty=export.skip_empty,
+        meta=MetaColumns(exported_at=planning.started_at if export.meta_columns.exported_at else None),
+        unique_columns=unique,
+        cursor=cursor,
+        fingerprint=fingerprint,
+        notes=tuple(note for note in (session.note, *notes) if note),
+    )
+
+
+def require_column(relation: Relation, name: str, *, key: str) -> Column:
+    """Find the column that the export's `key` names.
+
+    Raises:
+        UnknownColumn: the relation has no such column; the message lists what it has.
+    """
+    column = relation.column(name)
+    if column is None:
+        raise UnknownColumn(name, relation=relation.name, known=[c.name for c in relation.columns], key=key)
+    return column
+
+
+def _consistency(session: Session, chunks: tuple[Chunk, ...]) -> Consistency:
+    """Say what one instant the rows will be of: one stream in one transaction needs no exported snapshot."""
+    if session.snapshot is None and len(chunks) == 1 and chunks[0].reader == "cursor":
+        return "single"
+    return session.consistency

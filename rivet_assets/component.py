@@ -1,0 +1,67 @@
+"""`type: rivet_assets.Exports`: the blocks of a rivet.yaml as a Dagster component.
+
+Belongs here: the component and the hooks that other components have too. Not here: what an export becomes
+(`assets.py`), finding component files (`definitions.py`).
+
+Decision: the model is ours, strict and plain. Dagster's `Resolvable` would widen every field to "or a template", break
+unions by `type`, and put secrets into what the UI shows; so attributes have no `{{ … }}`, and secrets stay names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from dagster.components import Component, ComponentLoadContext
+
+from rivet_assets.assets import build_export_asset
+from rivet_assets.config import RivetConfig
+from rivet_assets.specs import asset_spec
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from rivet_assets.export import Export
+
+
+class Exports(Component):
+    """Exports of databases to files, one asset each, under the same keys as a plain rivet.yaml."""
+
+    def __init__(self, config: RivetConfig) -> None:
+        self.config = config
+
+    @classmethod
+    def get_model_cls(cls) -> type[BaseModel] | None:
+        """Give the schema of `attributes:`, for checks and editors."""
+        return RivetConfig
+
+    @classmethod
+    def get_spec(cls) -> Any:
+        """Describe the component to Dagster's listing of components."""
+        return dg.ComponentTypeSpec(description=cls.__doc__, tags=["export", "spark", "parquet"])
+
+    @classmethod
+    def load(cls, attributes: BaseModel | None, context: ComponentLoadContext) -> Exports:
+        """Take a validated block; its relative paths are those of its file."""
+        assert isinstance(attributes, RivetConfig)
+        return cls(attributes.located(_file_of(context)))
+
+    def get_asset_spec(self, export: Export) -> dg.AssetSpec:
+        """Say what an export's asset shows; override to change key, group, tags, owners."""
+        return asset_spec(export, config=self.config)
+
+    def build_defs(self, context: ComponentLoadContext) -> dg.Definitions:
+        """Give one asset per export; nothing is opened."""
+        return dg.Definitions(
+            assets=[
+                build_export_asset(export, config=self.config, spec=self.get_asset_spec(export))
+                for export in self.config.exports
+            ]
+        )
+
+
+def _file_of(context: ComponentLoadContext) -> Path:
+    """Find the YAML file of a component."""
+    folder = Path(context.path)
+    return folder if folder.is_file() else folder / "defs.yaml"

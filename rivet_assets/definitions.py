@@ -1,0 +1,176 @@
+"""What Dagster loads: components under `defs/`, and the rivet.yaml (or folder of them) that $RIVET_CONFIG names.
+
+Belongs here: putting assets, resources, sensor and executor together. Not here: what an asset is (`assets.py`).
+Loading opens no connection and starts no JVM.
+
+Resources are one object each for the whole location: definitions that are merged must not bring their own.
+Executor: in this process, since a JVM and a Python start per step cost more than most exports; the price is that a
+crash of the interpreter takes the whole run (dagster.md, section 6).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from rivet_assets.assets import build_export_asset
+from rivet_assets.automation import automation_sensor
+from rivet_assets.config import RivetConfig, load_config
+from rivet_assets.specs import EXPORT, source_specs
+from rivet_resources.dagster_resource import Rivet
+from rivet_resources.errors import ConfigError
+from rivet_resources.io_manager import Lake
+
+RIVET = Rivet()
+LAKE = Lake(rivet=RIVET)
+DEMO = "demo"  # the packaged example; it makes room for a configuration of one's own
+COMPONENTS = "rivet_assets.defs"
+
+
+def definitions_of(*configs: RivetConfig) -> dg.Definitions:
+    """Give everything that configurations define, complete and ready to run.
+
+    Raises:
+        ConfigError: two of them define the same asset; both files are named.
+    """
+    return _located([_assets_of(config) for config in configs])
+
+
+def load_definitions() -> dg.Definitions:
+    """Give the definitions of the whole code location.
+
+    Raises:
+        ConfigError: a file is wrong, or two define the same asset.
+    """
+    configured = os.environ.get("RIVET_CONFIG")
+    configs = [load_config(path, params=_params()) for path in config_files(Path(configured))] if configured else []
+    components = _components(without_demo=bool(configured))
+    return _located([components, *(_assets_of(config) for config in configs)])
+
+
+def config_files(path: Path) -> list[Path]:
+    """List the configuration files that a path means: itself, or the YAML files of a folder.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if path.is_dir():
+        found = sorted(file for file in path.iterdir() if file.suffix in (".yaml", ".yml"))
+    else:
+        found = [path] if path.exists() else []
+    if not found:
+        raise ConfigError(
+            f"RIVET_CONFIG is {path}, where there is no YAML file. Name a rivet.yaml, or a folder of them."
+        )
+    return found
+
+
+def _params() -> dict[str, str]:
+    """Read $RIVET_PARAMS, `name=value` lines or a comma-separated list of them.
+
+    Raises:
+        ConfigError: an entry has no `=`; its text is not shown, since it may be a secret.
+    """
+    given = os.environ.get("RIVET_PARAMS", "")
+    entries = [entry.strip() for entry in (given.splitlines() if "\n" in given else given.split(",")) if entry.strip()]
+    if any("=" not in entry for entry in entries):
+        raise ConfigError(
+            "RIVET_PARAMS has an entry without '='. Write name=value, several separated by commas or lines."
+        )
+    return dict(entry.split("=", 1) for entry in entries)
+
+
+def _assets_of(config: RivetConfig) -> dg.Definitions:
+    return dg.Definitions(
+        assets=[
+            *(build_export_asset(export, config=config) for export in config.exports),
+            *source_specs(config.exports, config=config),
+        ]
+    )
+
+
+def _components(*, without_demo: bool) -> dg.Definitions:
+    """Load the components below `defs/`, of this package or of the project that `pyproject.toml` describes."""
+    module = import_module(COMPONENTS)
+    folder = Path(next(iter(module.__path__)))
+    tree = dg.ComponentTree.from_module(defs_module=module, project_root=folder.parent.parent)
+    if not without_demo:
+        return tree.build_defs()
+    children = sorted(child for child in folder.iterdir() if child.name != DEMO and _may_define(child))
+    return dg.Definitions.merge(*(tree.build_defs_at_path(child) for child in children))
+
+
+def _may_define(path: Path) -> bool:
+    return not path.name.startswith(("_", ".")) and (path.is_dir() or path.suffix in (".py", ".yaml"))
+
+
+def _located(parts: Sequence[dg.Definitions]) -> dg.Definitions:
+    """Join definitions with what the location adds to all of them.
+
+    Raises:
+        ConfigError: two files define the same asset.
+    """
+    merged = dg.Definitions.merge(*parts)
+    return dg.Definitions(
+        assets=list(_each_once(merged.assets or ())),
+        asset_checks=merged.asset_checks,
+        schedules=merged.schedules,
+        sensors=[*(merged.sensors or ()), automation_sensor()],
+        jobs=merged.jobs,
+        resources={"rivet": RIVET, "lake": LAKE, **(merged.resources or {})},
+        loggers=merged.loggers,
+        executor=merged.executor or dg.in_process_executor,
+        metadata=merged.metadata,
+        component_tree=merged.component_tree,
+    )
+
+
+def _each_once(assets: Iterable[Any]) -> Iterator[Any]:
+    """Let every asset pass, and of equal source tables the first.
+
+    Raises:
+        ConfigError: two exports have the same key.
+    """
+    origins: dict[dg.AssetKey, str] = {}
+    seen: set[dg.AssetKey] = set()
+    for asset in assets:
+        if isinstance(asset, dg.AssetSpec):
+            if asset.key not in seen:
+                seen.add(asset.key)
+                yield asset
+            continue
+        if isinstance(asset, dg.AssetsDefinition):
+            for spec in asset.specs:
+                if EXPORT in spec.metadata:
+                    _claim(spec, origins)
+        yield asset
+
+
+def _claim(spec: dg.AssetSpec, origins: dict[dg.AssetKey, str]) -> None:
+    origin = _origin(spec)
+    if spec.key in origins:
+        raise ConfigError(
+            f"Asset {spec.key.to_user_string()} is defined twice, in {origins[spec.key]} and in {origin}. "
+            f"Rename one of the exports, or its source under `sources:`."
+        )
+    origins[spec.key] = origin
+
+
+def _origin(spec: dg.AssetSpec) -> str:
+    references = spec.metadata.get("dagster/code_references")
+    if isinstance(references, dg.CodeReferencesMetadataValue):
+        for reference in references.code_references:
+            if isinstance(reference, dg.LocalFileCodeReference):
+                return f"{reference.file_path}:{reference.line_number}"
+    return "Python code"
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """Load the code location; Dagster calls this, importing the module does not."""
+    return load_definitions()

@@ -1,0 +1,155 @@
+"""One block of `exports:`: every key that means the same in each mode.
+
+Belongs here: the keys, and what single keys may hold. Not here: rules between keys (`export_rules.py`), keys of
+one mode (`modes/`), the union of modes and everything above an export (`config.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, core_schema
+
+from rivet_assets.choice import Choice, NameOr, details, refusals
+from rivet_assets.export_rules import broken_rules
+from rivet_assets.export_values import (
+    ColumnRules,
+    ColumnsOnce,
+    Cron,
+    Duration,
+    ExportName,
+    GroupName,
+    Owner,
+    Query,
+    Ratio,
+    SpelledNull,
+    TableName,
+    Texts,
+)
+from rivet_resources.destinations.gcs import Gcs
+from rivet_resources.destinations.local import Local
+from rivet_resources.destinations.s3 import S3
+from rivet_resources.destinations.stdout import Stdout
+from rivet_resources.formats.csv import Csv
+from rivet_resources.formats.parquet import COMPRESSION_PROFILES, Codec, Parquet, ParquetOptions
+from rivet_resources.settings import Settings, Size, Tuning
+from rivet_resources.sources.postgres import Postgres
+from rivet_resources.sources.protocol import TypeRules
+from rivet_resources.types import SpecialValue
+
+LATER_SOURCES = {
+    name: "is not in this version; it reads postgres"
+    for name in ("mysql", "mariadb", "mssql", "sqlserver", "sqlite", "datagen", "mongo")
+}
+LATER_DESTINATIONS = {"azure": "is not in this version; write to local, s3, gcs or stdout"}
+
+# A new engine or destination is one line here.
+SOURCES = Choice("type", Postgres, later=LATER_SOURCES)
+AnySource = Annotated[Postgres, SOURCES]
+AnyDestination = Annotated[
+    Local | S3 | Gcs | Stdout, Choice("type", Local, S3, Gcs, Stdout, later=LATER_DESTINATIONS)
+]
+
+
+class Quality(Settings):
+    """Rules over a whole window; one that fails keeps the window from being published."""
+
+    row_count_min: int | None = Field(None, ge=0, description="fewest rows, inclusive")
+    row_count_max: int | None = Field(None, ge=0, description="most rows, inclusive")
+    null_ratio_max: dict[str, Ratio] = Field(
+        default_factory=dict, description="column → largest share of NULLs, 0 to 1; fails only when exceeded"
+    )
+    unique_columns: ColumnsOnce = Field((), description="each alone holds no value twice; NULLs are ignored")
+
+
+class MetaColumnsBlock(Settings):
+    """Columns Rivet appends after the source's own."""
+
+    exported_at: bool = Field(False, description="append _rivet_exported_at, one instant per window")
+
+
+class Freshness(Settings):
+    """How old the last published window may get before Dagster says so."""
+
+    fail_after: Duration = Field(description="seconds, or a number with s, m, h or d, such as 26h")
+    warn_after: Duration | None = Field(None, description="earlier, and only a warning")
+
+
+def _fails_after(value: object) -> object:
+    return value if isinstance(value, Mapping | Freshness) else {"fail_after": value}
+
+
+class Export(Settings):
+    """What to read, and what to write where. `modes/` adds when and in which pieces."""
+
+    name: ExportName = Field(description="names its asset, folder, files and cursor; unique in the file")
+    mode: str = Field("full", description="full, incremental, chunked or time_window")
+    source: Annotated[str | Postgres | None, NameOr(SOURCES)] = Field(
+        None, description="name of one of `sources:`, or a source block of its own; default: the only source"
+    )
+    query: Query | None = Field(None, description="a SELECT; one of query, query_file and table")
+    query_file: str | None = Field(None, min_length=1, description="file with a SELECT, in the folder of the config or below")
+    table: TableName | None = Field(None, description='name or schema.name; quoted where SQL needs it: public."Orders"')
+    params: Texts = Field(default_factory=dict, description="values bound to :name in the query, as text")
+    format: Literal["parquet", "csv"] = Field(description="how parts are written")
+    compression: Codec = Field("zstd", description="codec of Parquet parts; CSV is never compressed")
+    compression_level: int | None = Field(None, description="zstd 1 to 22, default 3; gzip 0 to 10, default 6")
+    compression_profile: Literal["none", "fast", "balanced", "compact"] | None = Field(
+        None, description="instead of compression: fast is snappy, balanced zstd 3, compact zstd 9"
+    )
+    parquet: ParquetOptions = Field(default_factory=ParquetOptions, description="row groups, encodings, typing of Parquet")
+    destination: AnyDestination = Field(description="where parts are published")
+    skip_empty: bool = Field(False, description="zero rows: write nothing and leave what is published")
+    max_file_size: Size | None = Field(None, description="split parts at this size: a number with B, KB, MB or GB")
+    parallel: int = Field(1, ge=1, description="tasks that read the source side by side")
+    meta_columns: MetaColumnsBlock = Field(default_factory=MetaColumnsBlock, description="columns appended to each row")
+    quality: Quality | None = Field(None, description="rules that may stop a window")
+    columns: ColumnRules = Field(default_factory=dict, description="type overrides by column, or table.column")
+    on_special_value: Annotated[SpecialValue, SpelledNull] = Field("fail", description="what happens to a value its type cannot hold")
+    on_unsupported: Literal["text", "fail"] = Field("text", description="types without an Arrow home: as text, or refused")
+    on_schema_drift: Literal["warn", "continue", "fail"] = Field(
+        "warn", description="columns changed since the last run: tell, stay silent, or stop with exit code 4"
+    )
+    tuning: Tuning | None = Field(None, description="overrides the source's tuning field by field")
+    schedule: Cron | None = Field(None, description="cron expression, five fields")
+    freshness: Annotated[Freshness, BeforeValidator(_fails_after, json_schema_input_type=int | str | Freshness)] | None = Field(None, description="when Dagster calls the asset stale")
+    description: str | None = Field(None, description="markdown, shown on the asset's page")
+    group: GroupName | None = Field(None, description="Dagster group; default: the source's name")
+    owners: tuple[Owner, ...] = Field((), description="e-mail addresses, or team:name")
+    tags: Texts = Field(default_factory=dict, description="Dagster tags of the asset")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Put the rules between keys around everything else, so that all that is wrong is told at once."""
+        return core_schema.no_info_wrap_validator_function(cls._with_rules, handler(source))
+
+    @classmethod
+    def _with_rules(cls, block: Any, validate: core_schema.ValidatorFunctionWrapHandler) -> Self:
+        faults = broken_rules(block) if isinstance(block, Mapping) else []
+        try:
+            export: Self = validate(block)
+        except ValidationError as error:
+            raise refusals(cls.__name__, [*details(error), *faults]) from None
+        if faults:
+            raise refusals(cls.__name__, faults)
+        return export
+
+    def format_settings(self) -> Parquet | Csv:
+        """Join the keys that say how parts are written."""
+        if self.format == "csv":
+            return Csv(type="csv")
+        codec, level = self.compression, self.compression_level
+        if self.compression_profile is not None:
+            codec, level = COMPRESSION_PROFILES[self.compression_profile]
+        return Parquet(type="parquet", compression=codec, compression_level=level, options=self.parquet)
+
+    def type_rules(self) -> TypeRules:
+        """Join the keys that say what columns become."""
+        return TypeRules(
+            columns=self.columns,
+            on_special_value=self.on_special_value,
+            on_unsupported=self.on_unsupported,
+            typing=self.parquet.types,
+        )

@@ -1,0 +1,113 @@
+"""Where an export's rows and columns come from: its tables, and column to column as far as it can be proven.
+
+Belongs here: keys of source tables, column lineage. Not here: anything that asks the source. A table's columns map one
+to one; of a query only what a SQL parser (`sqlglot`, optional) proves is shown, and nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rivet_assets.export import Export
+    from rivet_resources.sources.protocol import Source
+
+# The parser's name for each engine's SQL.
+DIALECTS: Mapping[str, str] = {"postgres": "postgres"}
+MOST_COLUMNS = 200  # of a query; each costs the parser some milliseconds
+
+
+def table_key(source_name: str, source: Source, table: str) -> dg.AssetKey:
+    """Name the external asset of a source table: [source, schema, table]."""
+    schema, name = source.lineage_name(table)
+    return dg.AssetKey([source_name, schema, name])
+
+
+def upstream_keys(export: Export, *, source_name: str, source: Source) -> tuple[dg.AssetKey, ...]:
+    """Name the source tables an export reads, sorted; none for a query that the parser does not understand."""
+    if export.table is not None:
+        return (table_key(source_name, source, export.table),)
+    tables = _tables(export.query or "", DIALECTS.get(source.type))
+    return tuple(sorted(table_key(source_name, source, table) for table in tables))
+
+
+def column_lineage(
+    export: Export, columns: Iterable[str], *, source_name: str, source: Source
+) -> dg.TableColumnLineage | None:
+    """Map each column of the parts to the source's columns it is made of; None when nothing is proven."""
+    names = list(columns)
+    if export.table is not None:
+        origin = table_key(source_name, source, export.table)
+        return dg.TableColumnLineage({name: [dg.TableColumnDep(origin, name)] for name in names})
+    proven = _query_columns(export.query or "", names, DIALECTS.get(source.type))
+    found = {
+        name: [dg.TableColumnDep(table_key(source_name, source, table), column) for table, column in sorted(origins)]
+        for name, origins in proven.items()
+    }
+    return dg.TableColumnLineage(found) if found else None
+
+
+def _tables(query: str, dialect: str | None) -> set[str]:
+    """List the tables a query reads, as SQL spells them; WITH names are not tables."""
+    with _parser() as sqlglot:
+        if sqlglot is None:
+            return set()
+        tree = sqlglot.parse_one(query, dialect=dialect)
+        named = {cte.alias for cte in tree.find_all(sqlglot.exp.CTE)}
+        tables = tree.find_all(sqlglot.exp.Table)
+        return {_spelled(table, dialect) for table in tables if table.db or table.name not in named}
+    return set()
+
+
+def _query_columns(query: str, names: list[str], dialect: str | None) -> dict[str, set[tuple[str, str]]]:
+    found: dict[str, set[tuple[str, str]]] = {}
+    if len(names) > MOST_COLUMNS:
+        return found
+    with _parser() as sqlglot:
+        if sqlglot is None:
+            return found
+        from sqlglot.lineage import lineage
+
+        tree = sqlglot.parse_one(query, dialect=dialect)
+        for name in names:
+            with _parser():  # a column that the parser cannot follow, such as one of `*`, leaves the others
+                origins = set()
+                for node in lineage(name, tree, {}, dialect=dialect).walk():
+                    if isinstance(node.expression, sqlglot.exp.Table) and not node.downstream:
+                        column = sqlglot.exp.to_column(node.name, dialect=dialect).name
+                        if column != "*":
+                            origins.add((_spelled(node.expression, dialect), column))
+                if origins:
+                    found[name] = origins
+    return found
+
+
+def _spelled(table: Any, dialect: str | None) -> str:
+    """Spell a table as `table:` does: schema.name, quoted where the query quotes."""
+    return ".".join(part.sql(dialect=dialect) for part in (table.args.get("db"), table.this) if part is not None)
+
+
+@contextmanager
+def _parser() -> Iterator[Any]:
+    """Give the parser, or None where it is not installed; a query it does not understand ends the block quietly."""
+    try:
+        import sqlglot
+    except ImportError:
+        yield None
+        return
+    logger = logging.getLogger("sqlglot")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield sqlglot
+    except (sqlglot.errors.SqlglotError, ValueError, KeyError, AttributeError):
+        pass
+    finally:
+        logger.setLevel(level)

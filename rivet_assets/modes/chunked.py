@@ -1,0 +1,211 @@
+"""Export a whole table in pieces by key (`mode: chunked`): in parallel, each piece recoverable on its own.
+
+Belongs here: the YAML keys, which way of cutting they choose, the guards. Not here: arithmetic of ranges
+(`ranges.py`), how a source finds bounds (`Session.bounds`, `quantiles`, `keyset_bounds`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pyarrow as pa
+import xxhash
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from rivet_assets.export import Export
+from rivet_assets.modes.protocol import Planning, compose, require_column
+from rivet_assets.modes.ranges import Range, between_inner_bounds, by_days, equal_width
+from rivet_resources.errors import SourceError
+from rivet_resources.extract import Chunk, Extract, Reader, Window
+from rivet_resources.types import Column
+
+Cutting = Literal["range", "statistics", "days", "dense", "keyset"]
+
+DEFAULT_CHUNK_ROWS = 100_000
+
+
+class Chunked(Export):
+    """Every row, cut by a key into chunks that tasks read side by side."""
+
+    mode: Literal["chunked"]
+    chunk_column: str | None = Field(None, description="whole numbers, or dates with chunk_by_days; default: the key")
+    chunk_size: int | None = Field(None, ge=1, description="width of a chunk in key values; default 100000")
+    chunk_size_memory_mb: int | None = Field(None, ge=1, description="derive chunk_size from row width; table only")
+    chunk_count: int | None = Field(None, description="so many chunks of equal width")
+    chunk_by_days: int | None = Field(None, description="chunks of N days of a date or timestamp chunk_column")
+    chunk_dense: bool = Field(False, description="chunks of chunk_size rows each, for sparse keys")
+    chunk_by_key: str | None = Field(None, description="page along this NOT NULL unique column")
+    chunk_checkpoint: bool = Field(False, description="keep finished chunks of a run that dies; the next run resumes")
+    chunk_max_attempts: int | None = Field(None, ge=1, description="tries per chunk; default max_retries + 1")
+
+    @model_validator(mode="after")
+    def one_way_of_cutting(self) -> Chunked:
+        """Refuse keys that contradict each other, each rule with its own code."""
+        for value, code, name in (
+            (self.chunk_count, "RIVET_CONFIG_CHUNK_COUNT_INVALID", "chunk_count"),
+            (self.chunk_by_days, "RIVET_CONFIG_CHUNK_BY_DAYS_INVALID", "chunk_by_days"),
+        ):
+            if value is not None and value < 1:
+                raise PydanticCustomError(code, "{name} is {value}; write at least 1", {"name": name, "value": value})
+        ways = [name for name in ("chunk_count", "chunk_by_days", "chunk_by_key") if getattr(self, name) is not None]
+        ways += ["chunk_dense"] if self.chunk_dense else []
+        if len(ways) > 1:
+            raise PydanticCustomError(
+                "RIVET_CONFIG_CHUNK_CONFLICT", "{ways} each choose how to cut; keep one", {"ways": " and ".join(ways)}
+            )
+        if self.chunk_size is not None and self.chunk_size_memory_mb is not None:
+            raise PydanticCustomError(
+                "RIVET_CONFIG_CHUNK_SIZE", "chunk_size and chunk_size_memory_mb both set the size; keep one"
+            )
+        if self.chunk_by_days is not None and self.chunk_column is None:
+            raise PydanticCustomError(
+                "RIVET_CONFIG_CHUNK_COLUMN", "chunk_by_days needs chunk_column, a date or timestamp"
+            )
+        if self.table is None and self.chunk_column is None and self.chunk_by_key is None:
+            raise PydanticCustomError(
+                "RIVET_CONFIG_CHUNK_COLUMN",
+                "mode chunked over a query needs chunk_column or chunk_by_key; with `table:` the key is found",
+            )
+        if self.table is None and self.chunk_size_memory_mb is not None:
+            raise PydanticCustomError("RIVET_CONFIG_CHUNK_SIZE", "chunk_size_memory_mb needs `table:`")
+        return self
+
+    def extract(self, planning: Planning) -> Extract:
+        """Describe every row, cut by key; an empty table has no chunks.
+
+        Raises:
+            UnknownColumn, SourceError: no usable key, NULL keys, or a key too sparse for ranges.
+        """
+        column = self._key(planning)
+        cutting = self._cutting(planning, column)
+        ranges, notes = self._ranges(planning, column, cutting)
+        chunks = tuple(
+            self._chunk(planning, column, piece, index=index, cutting=cutting) for index, piece in enumerate(ranges)
+        )
+        if self.chunk_column is None and self.chunk_by_key is None:
+            notes = (f"chunked by {column.name}, the key of {planning.relation.name}", *notes)
+        fingerprint = self._fingerprint(planning, column, cutting) if self.chunk_checkpoint else ""
+        return compose(
+            self, planning, window=Window("all"), chunks=chunks, fingerprint=fingerprint, notes=(f"cut by {cutting}", *notes)
+        )
+
+    def _key(self, planning: Planning) -> Column:
+        """Find the column to cut by: the configured one, else the table's one-column key."""
+        name = self.chunk_by_key or self.chunk_column
+        key = "chunk_by_key" if self.chunk_by_key else "chunk_column"
+        if name is not None:
+            return require_column(planning.relation, name, key=key)
+        if len(planning.relation.key) == 1:
+            return require_column(planning.relation, planning.relation.key[0], key=key)
+        raise SourceError(
+            f"{planning.relation.name} has no one-column key, so mode chunked cannot choose one. "
+            f"Set `chunk_column` (whole numbers), `chunk_by_key` (unique, NOT NULL), or use `mode: full`."
+        )
+
+    def _cutting(self, planning: Planning, column: Column) -> Cutting:
+        """Choose how: what the keys ask for; otherwise statistics, and equal widths for whole numbers without any."""
+        if self.chunk_by_key is not None:
+            return "keyset"
+        if self.chunk_by_days is not None:
+            return "days"
+        if self.chunk_dense:
+            return "dense"
+        whole = is_whole(column)
+        if whole and (self.chunk_count is not None or self.chunk_size is not None):
+            return "range"
+        return "statistics" if planning.relation.is_table or not whole else "range"
+
+    def _ranges(self, planning: Planning, column: Column, cutting: Cutting) -> tuple[tuple[Range, ...], tuple[str, ...]]:
+        """Cut the column's values into disjoint ranges that hold every row."""
+        quoted = planning.source.quote(column.name)
+        bounds = planning.session.bounds(planning.relation, column.name)
+        if bounds.nulls:
+            self._refuse_nulls(planning, column, quoted)
+        if bounds.low is None or bounds.high is None:
+            return (), ()
+        if cutting == "range":
+            return self._equal_widths(planning, column, int(bounds.low), int(bounds.high)), ()
+        if cutting == "days":
+            return by_days(bounds.low, bounds.high, days=self.chunk_by_days or 1, column=column), ()
+        rows = planning.session.count(planning.relation) if cutting == "dense" else planning.relation.rows_estimate
+        pieces = self.chunk_count or max(1, -(-(rows or 0) // self._chunk_rows(planning)))
+        if cutting == "statistics":
+            inner = planning.session.quantiles(planning.relation, column, max(pieces, self.parallel))
+            if not inner and is_whole(column) and pieces > 1:
+                return self._equal_widths(planning, column, int(bounds.low), int(bounds.high)), (
+                    f"{planning.relation.name} has no statistics on {column.name}; cut by equal widths (run ANALYZE)",
+                )
+        else:
+            pieces = pieces if cutting == "dense" else max(1, self.parallel, pieces if self.chunk_checkpoint else 1)
+            inner = planning.session.keyset_bounds(planning.relation, (column.name,), pieces)
+        return between_inner_bounds(bounds.low, inner, bounds.high), ()
+
+    def _equal_widths(self, planning: Planning, column: Column, low: int, high: int) -> tuple[Range, ...]:
+        """Cut into equal widths, unless the key is so sparse that most chunks would be empty."""
+        size = -(-(high - low + 1) // self.chunk_count) if self.chunk_count else self._chunk_rows(planning)
+        ranges = (high - low) // size + 1
+        if ranges > 50_000_000:
+            raise SourceError(
+                f"chunk_size {size} would cut {planning.relation.name}.{column.name} into {ranges} chunks; at most "
+                f"50000000 are allowed. Set a larger `chunk_size`, a `chunk_count`, or use `mode: full`."
+            )
+        estimate = planning.relation.rows_estimate
+        if self.chunk_count is None and estimate is not None and ranges >= 64 and ranges >= 4 * max(1, -(-estimate // size)):
+            raise SourceError(
+                f"{planning.relation.name}.{column.name} is sparse: about {estimate} rows would be cut into {ranges} chunks "
+                f"of width {size}. Set `chunk_dense: true` or `chunk_by_key: {column.name}`, or a larger `chunk_size`."
+            )
+        return equal_width(low, high, size=size)
+
+    def _chunk_rows(self, planning: Planning) -> int:
+        """Give the size of a chunk in key values; from the table's bytes per row where memory was configured."""
+        relation = planning.relation
+        if self.chunk_size_memory_mb is None:
+            return self.chunk_size or DEFAULT_CHUNK_ROWS
+        width = (relation.bytes_estimate or 0) / (relation.rows_estimate or 1) or 256
+        return int(min(max(self.chunk_size_memory_mb * 1024**2 / width, 10_000), 5_000_000))
+
+    def _refuse_nulls(self, planning: Planning, column: Column, quoted: str) -> None:
+        """Refuse a key with NULLs: no range would hold those rows."""
+        raise SourceError(
+            f"{planning.relation.name}.{column.name} is NULL in some rows, and no chunk would hold them. "
+            f"Chunk by a column that is NOT NULL, or filter them in a `query` with WHERE {quoted} IS NOT NULL."
+        )
+
+    def _chunk(self, planning: Planning, column: Column, piece: Range, *, index: int, cutting: Cutting) -> Chunk:
+        """Render one range as a predicate; its identity outlives the run."""
+        source, quoted = planning.source, planning.source.quote(column.name)
+        low = f"{quoted} {'>=' if piece.low_inclusive else '>'} {source.literal(piece.low, column)}"
+        high = f"{quoted} {'<=' if piece.high_inclusive else '<'} {source.literal(piece.high, column)}"
+        return Chunk(
+            index=index,
+            reader=self._reader(planning, cutting),
+            relation=planning.relation.sql,
+            where=f"{low} AND {high}",
+            key=self._page_key(planning, column),
+            identity=f"{column.name}{piece}",
+        )
+
+    def _reader(self, planning: Planning, cutting: Cutting) -> Reader:
+        """Page by key only along a proven unique key: ties of any other column would be lost at a page's edge."""
+        wanted = cutting == "keyset" or planning.session.snapshot is None
+        return "keyset" if wanted and planning.relation.key else "cursor"
+
+    def _page_key(self, planning: Planning, column: Column) -> tuple[str, ...]:
+        """Page along the chunk's column, then the key, so that ties are told apart."""
+        return (column.name, *(name for name in planning.relation.key if name != column.name))
+
+    def _fingerprint(self, planning: Planning, column: Column, cutting: Cutting) -> str:
+        """Hash what decides the meaning of a chunk; length-prefixed, so no two plans meet (`contract.md`, 2.4)."""
+        parts = (
+            planning.relation.sql, column.name, cutting, str(self._chunk_rows(planning)), str(self.chunk_count),
+            str(self.chunk_by_days), self.format_settings().codec,
+            *(f"{c.name} {c.native} {c.arrow}" for c in planning.relation.columns),
+        )  # fmt: skip
+        return xxhash.xxh3_64_hexdigest("".join(f"{len(part)}:{part}" for part in parts))
+
+
+def is_whole(column: Column) -> bool:
+    """Say whether the column holds whole numbers, so that ranges of equal width exist."""
+    return bool(pa.types.is_integer(column.arrow))

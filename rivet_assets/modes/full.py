@@ -1,0 +1,24 @@
+"""Export a whole table or query each time (`mode: full`). The window is `all`; a new run replaces the old one.
+
+Belongs here: the YAML keys of the mode and what it asks the source for. Not here: how the source
+cuts a table into chunks (`rivet_resources/sources/`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rivet_assets.export import Export
+from rivet_assets.modes.protocol import Planning, compose
+from rivet_resources.extract import Extract, Window
+
+
+class Full(Export):
+    """Every row, as of one instant."""
+
+    mode: Literal["full"] = "full"
+
+    def extract(self, planning: Planning) -> Extract:
+        """Describe all rows of the relation, under one snapshot where the source can give it."""
+        chunks = planning.session.chunks(planning.relation, pieces=self.parallel)
+        return compose(self, planning, window=Window("all"), chunks=chunks)

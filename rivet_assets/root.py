@@ -1,0 +1,206 @@
+"""The root block: the whole of `rivet.yaml`, and of a component's `attributes:`.
+
+Belongs here: the root's keys, which mode is which block, rules between root and exports, finding an export's
+source. Not here: reading a file (`config.py`), keys of one export (`export.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError, ValidatorFunctionWrapHandler, model_validator
+from pydantic_core import InitErrorDetails
+
+from rivet_assets.choice import Choice, details, nearest, refusal, refusals
+from rivet_assets.export import AnySource, Export
+from rivet_assets.export_values import SOURCE_NAME
+from rivet_assets.modes.chunked import Chunked
+from rivet_assets.modes.full import Full
+from rivet_assets.modes.incremental import Incremental
+from rivet_assets.modes.time_window import TimeWindow
+from rivet_resources.errors import ConfigError
+from rivet_resources.settings import Settings, Spark, pace
+from rivet_resources.sources.protocol import Source
+
+LATER_MODES = {
+    word: "comes with change capture; this version reads full, incremental, chunked, time_window" for word in ("cdc", "poll")
+}
+
+# A new mode is one line here.
+AnyExport = Annotated[
+    Full | Incremental | Chunked | TimeWindow,
+    Choice("mode", Full, Incremental, Chunked, TimeWindow, default="full", later=LATER_MODES),
+]
+
+
+class Slack(Settings):
+    """Where to tell people, and of what."""
+
+    webhook_url: SecretStr | None = Field(None, description="better: webhook_url_env")
+    webhook_url_env: str | None = Field(None, description="environment variable that holds the webhook's URL")
+    on: tuple[Literal["failure", "schema_change", "degraded"], ...] = Field(
+        ("failure",), description="what is told: failure, schema_change, degraded"
+    )
+
+
+class Notifications(Settings):
+    """Who is told what happened."""
+
+    slack: Slack | None = Field(None, description="one message per event to a Slack webhook")
+
+
+def _spark_block(value: object) -> object:
+    return {"engine": value} if isinstance(value, str) else value
+
+
+class RivetConfig(Settings):
+    """Sources, exports, and how they run."""
+
+    source: AnySource | None = Field(None, description="the one source of all exports")
+    sources: dict[str, AnySource] = Field(default_factory=dict, description="several sources by name, instead of source")
+    exports: tuple[AnyExport, ...] = Field((), description="what to read and where to write it; one asset each")
+    spark: Annotated[Spark, BeforeValidator(_spark_block, json_schema_input_type=Literal["spark", "inline"] | Spark)] = Field(
+        default_factory=Spark, description="where the work runs; inline: in this process, without a JVM"
+    )
+    state: SecretStr | None = Field(
+        None, description="SQLAlchemy URL of the state store; RIVET_STATE_URL wins; default: a SQLite file beside the config"
+    )
+    notifications: Notifications | None = Field(None, description="who is told what happened")
+
+    _file: Path | None = PrivateAttr(None)
+    _lines: dict[str, int] = PrivateAttr(default_factory=dict)
+    _warnings: tuple[str, ...] = PrivateAttr(())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_rules(cls, block: Any, validate: ValidatorFunctionWrapHandler) -> Self:
+        """Apply the rules between root and exports, and tell their faults together with all others."""
+        faults = list(_broken_rules(block)) if isinstance(block, Mapping) else []
+        try:
+            config: Self = validate(block)
+        except ValidationError as error:
+            raise refusals(cls.__name__, [*details(error), *faults]) from None
+        faults = faults or list(_unpaced(config))
+        if faults:
+            raise refusals(cls.__name__, faults)
+        return config
+
+    @property
+    def file(self) -> Path | None:
+        """Give the file it was read from; None when it was built in Python."""
+        return self._file
+
+    @property
+    def folder(self) -> Path:
+        """Give the folder of the file, else the working one."""
+        return self._file.parent if self._file else Path.cwd()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Give what is accepted but should be looked at, one line each: `file:line: what`."""
+        return self._warnings
+
+    @property
+    def state_url(self) -> str | None:
+        """Give the state store's URL as configured; it may hold a password, so it is never logged."""
+        return self.state.get_secret_value() if self.state else None
+
+    def placed(self, *, file: Path, lines: Mapping[str, int], warnings: tuple[str, ...]) -> Self:
+        """Give a copy that knows where it was read from."""
+        copy = self.model_copy()
+        copy._file, copy._lines, copy._warnings = file, dict(lines), warnings
+        return copy
+
+    def line_of(self, export: str) -> int | None:
+        """Find the line of the file on which an export begins."""
+        return self._lines.get(export)
+
+    def export(self, name: str) -> Export:
+        """Find an export.
+
+        Raises:
+            ConfigError: there is none of that name; the message lists those that exist.
+        """
+        for export in self.exports:
+            if export.name == name:
+                return export
+        known = [export.name for export in self.exports]
+        close = nearest(name, known)
+        raise ConfigError(
+            f"There is no export {name!r}; there are {', '.join(known)}.{f' Did you mean {close}?' if close else ''}",
+            codes=("RIVET_CONFIG_EXPORT_UNKNOWN",),
+        )
+
+    def source_of(self, export: Export) -> tuple[str, Source]:
+        """Find an export's source and its name; a source without a name is called by its type."""
+        if export.source is not None and not isinstance(export.source, str):
+            return export.source.type, export.source
+        if export.source is not None:
+            return export.source, self.sources[export.source]
+        if self.source is not None:
+            return self.source.type, self.source
+        ((name, source),) = self.sources.items()
+        return name, source
+
+
+def _broken_rules(block: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
+    """Apply the rules between root and exports to a raw block."""
+    exports = block.get("exports") or ()
+    if not exports:
+        yield refusal("RIVET_CONFIG_NO_EXPORTS", "there is nothing to export; write at least one block under `exports:`")
+    if not isinstance(exports, list | tuple):
+        return
+    yield from _sources_once(block)
+    yield from _named_once(exports)
+    for index, export in enumerate(exports):
+        yield from _source_exists(block, _value(export, "source"), ("exports", index))
+
+
+def _sources_once(block: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
+    sources = block.get("sources")
+    if block.get("source") is not None and sources:
+        yield refusal("RIVET_CONFIG_TWO_SOURCE_FORMS", "stands beside source; keep one: move the block of source into sources", loc=("sources",))
+    for name in sources if isinstance(sources, Mapping) else ():
+        if not SOURCE_NAME.fullmatch(str(name)):
+            message = f"{name!r} cannot name a source; use up to 64 letters, digits, '_' and '-'"
+            yield refusal("RIVET_CONFIG_SOURCE_NAME", message, loc=("sources", str(name)))
+
+
+def _named_once(exports: list[Any] | tuple[Any, ...]) -> Iterator[InitErrorDetails]:
+    first: set[str] = set()
+    for index, export in enumerate(exports):
+        name = _value(export, "name")
+        if isinstance(name, str) and name in first:
+            message = "has the name of an earlier export; names are the keys of state, give each its own"
+            yield refusal("RIVET_CONFIG_DUPLICATE_EXPORT", message, loc=("exports", index, "name"))
+        first.add(str(name))
+
+
+def _source_exists(block: Mapping[str, Any], source: Any, loc: tuple[str | int, ...]) -> Iterator[InitErrorDetails]:
+    sources = block.get("sources")
+    known = [str(name) for name in sources] if isinstance(sources, Mapping) else []
+    if isinstance(source, str) and source not in known:
+        close = nearest(source, known)
+        there = f"there are {', '.join(known)}." if known else "the file has no `sources:`; add it, or remove this key."
+        message = f"'{source}' is not a source; {there}{f' Did you mean {close}?' if close else ''}"
+        yield refusal("RIVET_CONFIG_SOURCE_UNKNOWN", message, loc=(*loc, "source"))
+    if source is None and block.get("source") is None and not known:
+        yield refusal("RIVET_CONFIG_NO_SOURCE", "has no source; write `source:` (or `sources:`) at the top of the file", loc=loc)
+    if source is None and len(known) > 1:
+        message = f"names no source; add `source:` with one of {', '.join(known)}"
+        yield refusal("RIVET_CONFIG_SOURCE_NOT_NAMED", message, loc=loc)
+
+
+def _unpaced(config: RivetConfig) -> Iterator[InitErrorDetails]:
+    """Check tuning as it will be used: the export's block over its source's (`contract.md`, 1.4)."""
+    for index, export in enumerate(config.exports):
+        try:
+            pace(config.source_of(export)[1].tuning, export.tuning)
+        except ConfigError as error:
+            yield refusal("RIVET_CONFIG_BATCH_SIZE", str(error), loc=("exports", index))
+
+
+def _value(block: Any, key: str) -> Any:
+    return block.get(key) if isinstance(block, Mapping) else getattr(block, key, None)

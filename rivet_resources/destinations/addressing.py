@@ -1,0 +1,105 @@
+"""How destinations name places: placeholders, forbidden components, reserved folders, endpoints, part names.
+
+Belongs here: rules that local disks and object stores share, and nothing that touches either. Not here:
+what one store answers (its own file).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from datetime import UTC, date, datetime
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator
+
+STAGED = "_staged"  # below an export's root: invisible to readers
+MANIFESTS = "_rivet"  # below an export's root: one manifest per window
+PROBE = ".rivet_doctor_probe"  # `contract.md`, 8.1
+PLACEHOLDERS = ("date", "export", "table")
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+# `{export}_{YYYYMMDD_HHMMSS_mmm}_{run nonce}[_chunk{i}][_part{N}].{ext}` (`contract.md`, 8.1, Ours).
+PART_NAME = re.compile(r"(?P<export>.+)_\d{8}_\d{6}_\d{3}_(?P<nonce>[0-9a-f]{6})(_chunk\d+)?(_part\d+)?\.[a-z0-9.]+")
+
+
+def checked_template(text: str) -> str:
+    """Accept a path or prefix as configured.
+
+    Raises:
+        ValueError: a `..` component, or a placeholder other than {date}, {export} and {table}.
+    """
+    if ".." in re.split(r"[/\\]", text):
+        raise ValueError(f"{text!r} has a '..' component; write the place itself, absolute or below the working folder")
+    unknown = [name for name in re.findall(r"\{([^{}]*)\}", text) if name not in PLACEHOLDERS]
+    if unknown:
+        allowed = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+        raise ValueError(f"has the placeholder {{{unknown[0]}}}; allowed are {allowed}")
+    return text
+
+
+Template = Annotated[str, AfterValidator(checked_template)]
+
+
+def with_date(template: str, day: date) -> str:
+    """Fill `{date}` only, so that a run that crosses midnight stays in one place."""
+    return template.replace("{date}", day.isoformat())
+
+
+def export_path(template: str, export: str) -> str:
+    """Address an export: the template itself where it names the export, else `<template>/<export>`."""
+    named = "{export}" in template or "{table}" in template
+    filled = with_date(template, datetime.now(UTC).date()).replace("{export}", export).replace("{table}", export)
+    filled = filled.rstrip("/") if filled.strip("/") else filled[:1]
+    if named:
+        return filled
+    return f"{filled.rstrip('/')}/{export}" if filled else export
+
+
+def export_prefix(template: str, export: str) -> str:
+    """Address an export in a bucket: no `/` at either end, no empty component."""
+    return re.sub(r"/{2,}", "/", export_path(template.strip("/"), export)).strip("/")
+
+
+def checked_endpoint(endpoint: str | None, *, plain_http_allowed: bool) -> None:
+    """Accept https anywhere, and plain http where nobody can listen or the user said so.
+
+    Raises:
+        ValueError: not an http(s) URL, it carries credentials, or it is plain http to another machine.
+    """
+    if endpoint is None:
+        return
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("endpoint is not a URL; write https://host or https://host:port")
+    if parts.username or parts.password:
+        raise ValueError("endpoint carries credentials; write them into environment variables and name these")
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK and not plain_http_allowed:
+        raise ValueError(
+            f"endpoint {parts.hostname} is plain http, so keys and rows would travel unprotected; "
+            f"use https, or set `allow_insecure_endpoint: true`"
+        )
+
+
+def nonce_of(run_id: str) -> str:
+    """Give the six characters of a run id that stand in the names of its parts."""
+    return run_id[-6:]
+
+
+def part_nonce(path: str, *, export: str) -> str | None:
+    """Read the run nonce out of a part's path; None when Rivet did not write that file for this export."""
+    match = PART_NAME.fullmatch(path.rpartition("/")[2])
+    return match["nonce"] if match and match["export"] == export else None
+
+
+def is_reserved(path: str) -> bool:
+    """Say whether a path relative to an export's root is hidden from listings: staged, or a stray temp file."""
+    return path.startswith(f"{STAGED}/") or path.rpartition("/")[2].startswith(".")
+
+
+def staged_run(path: str, *, keep: Collection[str]) -> str | None:
+    """Read the run id out of `_staged/<run id>/…`; None when the path is elsewhere or its run is in `keep`."""
+    top, _, rest = path.partition("/")
+    run_id = rest.partition("/")[0]
+    return run_id if top == STAGED and run_id and run_id not in keep else None

@@ -1,0 +1,235 @@
+"""Objects in a bucket of Google Cloud Storage (`type: gcs`).
+
+Belongs here: the YAML block, and staging, moving and swapping on GCS. Not here: the order of publishing
+(`commit.py`); connecting and what errors mean (`gcs_client.py`).
+
+A staged part is an object below `_staged/<run id>/`. Publishing rewrites it on the server, without moving
+its bytes through this machine, and deletes the staged one. The swap of a manifest is one upload with
+`if_generation_match`; a version is a generation, 0 meaning absent.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, Self
+
+from pydantic import Field, model_validator
+
+from rivet_resources.destinations.addressing import (
+    PROBE,
+    STAGED,
+    Template,
+    checked_endpoint,
+    export_prefix,
+    is_reserved,
+    staged_run,
+    with_date,
+)
+from rivet_resources.destinations.gcs_client import control, translated
+from rivet_resources.destinations.ranged import ranged_file
+from rivet_resources.errors import DestinationError, DestinationUnreachable, PartCorrupt, WindowTaken
+from rivet_resources.extract import Part
+from rivet_resources.settings import Settings
+
+UPLOAD_BYTES = 8 << 20  # per request of a resumable upload; bounds a task's memory
+READ_TRIES = 5
+DELETE_THREADS = 8
+
+
+class Gcs(Settings):
+    """A bucket and a prefix; the bucket must exist. Without a key file: application default credentials."""
+
+    type: Literal["gcs"] = "gcs"
+    bucket: str = Field(min_length=1, description="never created by Rivet")
+    prefix: Template = Field("", description="below the bucket; {date}, {export}, {table}")
+    credentials_file: Path | None = Field(None, description="service account JSON; must exist")
+    endpoint: str | None = Field(None, description="of an emulator or a private endpoint")
+    allow_anonymous: bool = Field(False, description="unsigned requests: emulators and public endpoints")
+    allow_insecure_endpoint: bool = Field(False, description="accept plain http to another machine")
+
+    @model_validator(mode="after")
+    def credentials_are_one_way(self) -> Self:
+        """Refuse a key file that is not there, and two ways to sign in at once."""
+        if self.credentials_file is not None and self.allow_anonymous:
+            raise ValueError("credentials_file and allow_anonymous are different ways to sign in; keep one")
+        if self.credentials_file is not None and not self.credentials_file.is_file():
+            raise ValueError(
+                f"credentials_file {self.credentials_file} does not exist; download the service account's JSON key"
+            )
+        checked_endpoint(self.endpoint, plain_http_allowed=self.allow_insecure_endpoint)
+        return self
+
+    def root(self, export: str) -> GcsRoot:
+        """Address one export's prefix."""
+        return GcsRoot(self, export_prefix(self.prefix, export), export)
+
+    def on(self, day: date) -> Self:
+        """Fix `{date}` to the day a run started on."""
+        return self.model_copy(update={"prefix": with_date(self.prefix, day)})
+
+
+@dataclass(frozen=True)
+class GcsRoot:
+    """One export's prefix in a bucket; implements `Root`."""
+
+    place: Gcs
+    prefix: str
+    export: str
+    keeps_manifests: bool = True
+
+    @property
+    def uri(self) -> str:
+        """Name the folder for readers."""
+        return f"gs://{self.place.bucket}/{self.prefix}"
+
+    def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
+        """Upload under `_staged/<run id>/` and compare the MD5 the store computed."""
+        relative = f"{STAGED}/{run_id}/{uuid.uuid4().hex[:8]}-{file.name}"
+        with self._translated(f"stage {path}") as bucket:
+            size = file.stat().st_size
+            blob = bucket.blob(self._key(relative), chunk_size=UPLOAD_BYTES)
+            blob.upload_from_filename(str(file), checksum="crc32c", **control())
+            if (blob.size, blob.md5_hash) != (size, md5):
+                raise PartCorrupt(f"{self.uri}/{relative}: the store holds something else than was sent. Run again.")
+        file.unlink()
+        return {"path": relative}
+
+    def staged_exists(self, part: Part) -> bool:
+        """Say whether the part still lies staged, or already under its final name, with its MD5."""
+        with self._translated(f"look for {part.path}") as bucket:
+            return any(self._holds(bucket, path, part) for path in (part.staged["path"], part.path))
+
+    def publish(self, part: Part) -> None:
+        """Rewrite to the final name on the server, then delete the staged object; a published part is left as it is."""
+        with self._translated(f"publish {part.path}") as bucket:
+            if not self._holds(bucket, part.path, part):
+                self._rewrite(bucket, part)
+        self.delete([part.staged["path"]])
+
+    def discard(self, parts: Iterable[Part]) -> None:
+        """Remove staged parts; missing ones are fine."""
+        self.delete([part.staged["path"] for part in parts])
+
+    def read(self, path: str) -> tuple[bytes, str] | None:
+        """Read a small object with its generation; both from the same instant."""
+        from google.api_core.exceptions import NotFound, PreconditionFailed
+
+        with self._translated(f"read {path}") as bucket:
+            for _ in range(READ_TRIES):
+                blob = bucket.get_blob(self._key(path), **control())
+                if blob is None:
+                    return None
+                try:
+                    content = blob.download_as_bytes(if_generation_match=blob.generation, **control())
+                except (NotFound, PreconditionFailed):
+                    continue  # replaced since `get_blob`
+                return content, str(blob.generation)
+        raise DestinationUnreachable(f"{self.uri}/{path} is being rewritten all the time. Run again.")
+
+    def put(self, path: str, content: bytes) -> None:
+        """Write a small object; an upload is atomic and durable."""
+        with self._translated(f"write {path}") as bucket:
+            bucket.blob(self._key(path)).upload_from_string(content, checksum="md5", **control())
+
+    def swap(self, path: str, content: bytes, *, expected: str | None) -> str:
+        """Write only over the generation seen before."""
+        from google.api_core.exceptions import PreconditionFailed
+
+        with self._translated(f"write {path}") as bucket:
+            blob = bucket.blob(self._key(path))
+            try:
+                blob.upload_from_string(content, checksum="md5", if_generation_match=int(expected or 0), **control())
+            except PreconditionFailed as error:
+                raise WindowTaken(
+                    f"{self.uri}/{path} was written by another run since this one was planned. Run again."
+                ) from error
+            return str(blob.generation)
+
+    def list(self, prefix: str = "") -> dict[str, int]:
+        """List objects; staged and dot names are not seen."""
+        return {path: size for path, size in self._objects(prefix).items() if not is_reserved(path)}
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Remove objects, eight at a time."""
+        from google.api_core.exceptions import NotFound
+
+        def remove(path: str) -> None:
+            with self._translated(f"remove {path}") as bucket, suppress(NotFound):
+                bucket.blob(self._key(path)).delete(**control())
+
+        with ThreadPoolExecutor(DELETE_THREADS) as pool:
+            for _ in pool.map(remove, paths):
+                pass
+
+    def open(self, path: str) -> BinaryIO:
+        """Open a published object; reads are ranged requests."""
+        with self._translated(f"read {path}") as bucket:
+            blob = bucket.get_blob(self._key(path), **control())
+            if blob is None:
+                raise DestinationError(f"{self.uri}/{path} is not there. Run the export again.")
+
+        def fetch(start: int, end: int) -> bytes:
+            with self._translated(f"read {path}"):
+                content: bytes = blob.download_as_bytes(start=start, end=end - 1, checksum=None, **control())
+                return content
+
+        return ranged_file(blob.size, fetch)
+
+    def sweep(self, *, keep: Iterable[str]) -> int:
+        """Remove what lies staged by runs outside `keep`."""
+        found = self._objects(f"{STAGED}/")
+        kept = set(keep)  # asked after the listing: a run that began since has nothing in it
+        dead = [path for path in found if staged_run(path, keep=kept)]
+        self.delete(dead)
+        return len(dead)
+
+    def check(self) -> None:
+        """Write, read and remove a probe."""
+        self.put(PROBE, b"rivet")
+        if self.read(PROBE) is None:
+            raise DestinationError(f"{self.uri}: an object just written cannot be read back. Check the endpoint.")
+        self.delete([PROBE])
+
+    def _translated(self, action: str) -> Any:
+        """Give the bucket; raise what the client says in the house voice."""
+        return translated(self.place, uri=self.uri, action=action)
+
+    def _key(self, path: str) -> str:
+        return f"{self.prefix}/{path}"
+
+    def _holds(self, bucket: Any, path: str, part: Part) -> bool:
+        """Say whether an object is there with a part's size and MD5."""
+        blob = bucket.get_blob(self._key(path), **control())
+        return blob is not None and (blob.size, blob.md5_hash) == (part.size_bytes, part.md5)
+
+    def _rewrite(self, bucket: Any, part: Part) -> None:
+        """Copy on the server; large objects take several requests.
+
+        Raises:
+            DestinationError: the staged object is gone.
+            PartCorrupt: the copy differs.
+        """
+        staged = bucket.get_blob(self._key(part.staged["path"]), **control())
+        if staged is None:
+            raise DestinationError(
+                f"{self.uri}: staged part {part.staged['path']} is gone and {part.path} is not there. "
+                f"Something removed it while the run worked; run again."
+            )
+        final = bucket.blob(self._key(part.path))
+        token, _, _ = final.rewrite(staged, **control())
+        while token is not None:
+            token, _, _ = final.rewrite(staged, token=token, **control())
+        if (final.size, final.md5_hash) != (part.size_bytes, part.md5):
+            raise PartCorrupt(f"{self.uri}/{part.path} is not what was staged. Nothing was published; run again.")
+
+    def _objects(self, prefix: str) -> dict[str, int]:
+        """List the objects below a path, with sizes."""
+        with self._translated(f"list {prefix or 'the prefix'}") as bucket:
+            blobs = bucket.client.list_blobs(bucket, prefix=self._key(prefix), **control())
+            return {blob.name.removeprefix(f"{self.prefix}/"): blob.size for blob in blobs}

@@ -1,0 +1,96 @@
+"""Connecting to Google Cloud Storage, and what its errors mean to a user.
+
+Belongs here: credentials, the client, the table of errors. Not here: what is written (`gcs.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rivet_resources.errors import BucketMissing, DestinationAuth, DestinationError, DestinationUnreachable
+
+if TYPE_CHECKING:
+    from rivet_resources.destinations.gcs import Gcs
+
+REQUEST_SECONDS = 60
+RETRY_SECONDS = 15  # of the client's own retries; Spark and Dagster retry above it
+
+
+def control() -> dict[str, Any]:
+    """Give the arguments every request is made with: bounded waiting, bounded retries."""
+    from google.cloud.storage.retry import DEFAULT_RETRY
+
+    return {"timeout": REQUEST_SECONDS, "retry": DEFAULT_RETRY.with_timeout(RETRY_SECONDS)}
+
+
+@functools.lru_cache(maxsize=8)
+def connect(credentials_file: Path | None, endpoint: str | None, anonymous: bool) -> Any:
+    """Make a client; one per process and sign-in. No project is needed to use objects of an existing bucket."""
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import storage
+
+    options = {"api_endpoint": endpoint} if endpoint else None
+    if credentials_file is not None:
+        return storage.Client.from_service_account_json(str(credentials_file), project=None, client_options=options)
+    credentials = AnonymousCredentials() if anonymous else None
+    return storage.Client(project=None, credentials=credentials, client_options=options)
+
+
+@contextmanager
+def translated(place: Gcs, *, uri: str, action: str) -> Iterator[Any]:
+    """Give the bucket; what the client raises inside comes out as an error a user can act on.
+
+    Raises:
+        BucketMissing, DestinationAuth, DestinationUnreachable, DestinationError
+    """
+    import requests
+    from google.api_core import exceptions as api
+    from google.auth import exceptions as auth
+    from google.cloud.storage.exceptions import InvalidResponse
+
+    where = f"{uri}: cannot {action}"
+    try:
+        yield connect(place.credentials_file, place.endpoint, place.allow_anonymous).bucket(place.bucket)
+    except (api.GoogleAPICallError, InvalidResponse) as error:
+        raise refusal(status_of(error), bucket=place.bucket, where=where) from error
+    except (api.RetryError, auth.TransportError, requests.RequestException, ConnectionError) as error:
+        raise DestinationUnreachable(
+            f"{where}: {place.endpoint or 'Google Cloud Storage'} did not answer ({type(error).__name__}). "
+            f"Check `destination.endpoint` and the network; the run may be repeated."
+        ) from error
+    except (auth.GoogleAuthError, ValueError) as error:
+        # A key file that is no key ends in ValueError (MalformedError is one).
+        raise DestinationAuth(
+            f"{where}: no usable credentials ({type(error).__name__}). Set `destination.credentials_file` to a service "
+            f"account's JSON key, or sign in with `gcloud auth application-default login`."
+        ) from error
+
+
+def status_of(error: Any) -> int:
+    """Read the HTTP status of a refused request."""
+    status = getattr(error, "code", None) or getattr(getattr(error, "response", None), "status_code", None)
+    return int(status or 0)
+
+
+def refusal(status: int, *, bucket: str, where: str) -> DestinationError:
+    """Turn an HTTP status into the class a user can act on.
+
+    Source: Cloud Storage documentation, "HTTP status and error codes for JSON".
+    """
+    if status == 404:
+        return BucketMissing(
+            f"{where}: bucket {bucket} does not exist, or is not shown to this account. Create it, or fix "
+            f"`destination.bucket`; Rivet creates none."
+        )
+    if status in (401, 403):
+        return DestinationAuth(
+            f"{where}: the store refused the credentials or the permission (HTTP {status}). The account needs "
+            f"storage.objects.create, get, list and delete on bucket {bucket} (role Storage Object Admin)."
+        )
+    if status in (408, 429) or status >= 500:
+        return DestinationUnreachable(f"{where}: the store asks to come back later (HTTP {status}). Run again.")
+    return DestinationError(f"{where}: the store refused (HTTP {status}). Check `destination`.")

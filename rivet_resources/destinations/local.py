@@ -1,0 +1,324 @@
+"""Files on a disk of this machine, or on one mounted at the same place by all (`type: local`).
+
+Belongs here: the YAML block, and staging, renaming and swapping on a file system. Not here: the order of
+publishing (`commit.py`). A rename inside one file system is the commit point; every rename is followed by
+an fsync of its folder, so that it outlives a power cut.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, Self
+
+import xxhash
+from pydantic import Field
+
+from rivet_resources.destinations.addressing import (
+    MANIFESTS,
+    PROBE,
+    STAGED,
+    Template,
+    export_path,
+    is_reserved,
+    with_date,
+)
+from rivet_resources.errors import DestinationAuth, DestinationError, DiskFull, PartCorrupt, WindowTaken
+from rivet_resources.extract import Part
+from rivet_resources.settings import Settings
+
+STRAY_SECONDS = 3600  # a temp file this old belongs to nobody: small objects take milliseconds to write
+
+
+class Local(Settings):
+    """A folder; exports lie below it, or where `{export}` says."""
+
+    type: Literal["local"] = "local"
+    path: Template = Field(min_length=1, description="relative to the working directory; {date}, {export}, {table}")
+
+    def root(self, export: str) -> LocalRoot:
+        """Address one export's folder, absolute, so that every process means the same place."""
+        return LocalRoot(os.path.abspath(export_path(self.path, export)), export)
+
+    def on(self, day: date) -> Self:
+        """Fix `{date}` to the day a run started on."""
+        return self.model_copy(update={"path": with_date(self.path, day)})
+
+
+@dataclass(frozen=True)
+class LocalRoot:
+    """One export's folder on disk; implements `Root`."""
+
+    uri: str
+    export: str
+    keeps_manifests: bool = True
+
+    def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
+        """Move a finished file into `_staged/<run id>/` under a name no other attempt has."""
+        relative = f"{STAGED}/{run_id}/{uuid.uuid4().hex[:8]}-{file.name}"
+        target = Path(self.uri, relative)
+        with self._translated(f"stage {path}"):
+            size = file.stat().st_size
+            in_folder(target.parent, lambda: move(file, target, md5=md5))
+            if self._size(relative) != size:
+                raise PartCorrupt(f"Staged {target} has {self._size(relative)} bytes instead of {size}. Run again.")
+        return {"path": relative}
+
+    def staged_exists(self, part: Part) -> bool:
+        """Say whether the part still lies staged, or already under its final name, with its size."""
+        return any(self._size(path) == part.size_bytes for path in (part.staged["path"], part.path))
+
+    def publish(self, part: Part) -> None:
+        """Rename into place; a part that is already there is left as it is."""
+        source, target = Path(self.uri, part.staged["path"]), Path(self.uri, part.path)
+        with self._translated(f"publish {part.path}"):
+            try:
+                in_folder(target.parent, lambda: os.replace(source, target))
+            except FileNotFoundError:
+                if self._size(part.path) != part.size_bytes:
+                    raise DestinationError(
+                        f"{self.uri}: staged part {part.staged['path']} is gone and {part.path} is not there. "
+                        f"Something removed it while the run worked; run again."
+                    ) from None
+            fsync_folder(target.parent)
+            remove_empty(source.parent, below=Path(self.uri))
+
+    def discard(self, parts: Iterable[Part]) -> None:
+        """Remove staged parts; missing ones are fine."""
+        self.delete([part.staged["path"] for part in parts])
+
+    def read(self, path: str) -> tuple[bytes, str] | None:
+        """Read a small file; its version is a hash of its content."""
+        with self._translated(f"read {path}"):
+            try:
+                content = Path(self.uri, path).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return content, version_of(content)
+
+    def put(self, path: str, content: bytes) -> None:
+        """Write a temp file beside, fsync, rename."""
+        with self._translated(f"write {path}"):
+            replace_content(Path(self.uri, path), content)
+
+    def swap(self, path: str, content: bytes, *, expected: str | None) -> str:
+        """Compare and rename under a lock that every writer of this export's manifests takes."""
+        with self._translated(f"write {path}"), self._locked():
+            now = self.read(path)
+            if (now[1] if now else None) != expected:
+                raise WindowTaken(
+                    f"{self.uri}/{path} was written by another run since this one was planned. Run again."
+                )
+            replace_content(Path(self.uri, path), content)
+        return version_of(content)
+
+    def list(self, prefix: str = "") -> dict[str, int]:
+        """Walk the folder; staged and dot files are not seen."""
+        start = Path(self.uri, prefix)
+        with self._translated(f"list {prefix or 'the folder'}"):
+            found: dict[str, int] = {}
+            for folder, _, names in os.walk(start, onerror=raise_unless_missing):
+                for name in names:
+                    relative = Path(folder, name).relative_to(self.uri).as_posix()
+                    size = None if is_reserved(relative) else self._size(relative)
+                    if size is not None:  # None: reserved, or removed since the folder was read
+                        found[relative] = size
+            return found
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Unlink, then remove folders that became empty."""
+        for path in paths:
+            target = Path(self.uri, path)
+            with self._translated(f"remove {path}"):
+                target.unlink(missing_ok=True)
+                remove_empty(target.parent, below=Path(self.uri))
+
+    def open(self, path: str) -> BinaryIO:
+        """Open a published file."""
+        with self._translated(f"read {path}"):
+            return Path(self.uri, path).open("rb")
+
+    def sweep(self, *, keep: Iterable[str]) -> int:
+        """Remove staging folders of other runs, and temp files nobody writes any more."""
+        removed = 0
+        with self._translated("sweep"):
+            folders = sorted(Path(self.uri, STAGED).glob("*"))
+            kept = set(keep)  # asked after the listing: a run that began since has nothing in it
+            for folder in folders:
+                if folder.name not in kept:
+                    removed += sum(1 for path in folder.rglob("*") if path.is_file())
+                    shutil.rmtree(folder, ignore_errors=True)
+            for stray in Path(self.uri).glob("**/.*.rivet-tmp"):
+                if time.time() - stray.stat().st_mtime > STRAY_SECONDS:
+                    stray.unlink(missing_ok=True)
+                    removed += 1
+        return removed
+
+    def check(self) -> None:
+        """Write, read and remove a probe."""
+        self.put(PROBE, b"rivet")
+        if self.read(PROBE) is None:
+            raise DestinationError(f"{self.uri}: a file just written cannot be read back. Check the mount.")
+        self.delete([PROBE])
+
+    def _size(self, path: str) -> int | None:
+        """Measure a file; None when absent."""
+        with self._translated(f"read {path}"):
+            try:
+                return Path(self.uri, path).stat().st_size
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock file; the kernel frees it when the process dies."""
+        folder = Path(self.uri, MANIFESTS)
+        make_folder(folder)
+        with (folder / ".lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    @contextmanager
+    def _translated(self, action: str) -> Iterator[None]:
+        """Raise what the operating system says in the house voice."""
+        try:
+            yield
+        except OSError as error:
+            raise translate(error, uri=self.uri, action=action) from error
+
+
+# Source: Linux manual, errno(3).
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+def translate(error: OSError, *, uri: str, action: str) -> DestinationError:
+    """Turn an errno into the error class a user can act on."""
+    where = f"{uri}: cannot {action}: {error.strerror}"
+    if error.errno in FULL:
+        return DiskFull(f"{where}. Free space there or choose another `destination.path`; nothing was published.")
+    if error.errno in REFUSED:
+        return DestinationAuth(f"{where}. Give this user write permission, or choose another `destination.path`.")
+    return DestinationError(f"{where}. Check `destination.path`.")
+
+
+def version_of(content: bytes) -> str:
+    """Name a content."""
+    return xxhash.xxh3_64_hexdigest(content)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, each durably."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for each in reversed(missing):
+        each.mkdir(parents=True, exist_ok=True)
+        fsync_folder(each.parent)
+
+
+def in_folder(folder: Path, act: Callable[[], None]) -> None:
+    """Make a folder and act in it, again if another run removed it, empty as it was, in between."""
+    for _ in range(5):
+        make_folder(folder)
+        try:
+            return act()
+        except FileNotFoundError:
+            if folder.is_dir():
+                raise
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync_file(file: Path) -> None:
+    """Make a file's bytes durable."""
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
+def move(file: Path, target: Path, *, md5: str) -> None:
+    """Rename a file durably; across file systems copy it, and compare what was read with `md5`.
+
+    Raises:
+        PartCorrupt: the copied bytes are not those that were measured.
+    """
+    try:
+        fsync_file(file)
+        os.replace(file, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        copy(file, target, md5=md5)
+        file.unlink()
+    fsync_folder(target.parent)
+
+
+def copy(file: Path, target: Path, *, md5: str) -> None:
+    """Copy to a temp name, fsync, rename."""
+    stray = target.with_name(f".{target.name}.rivet-tmp")
+    try:
+        shutil.copyfile(file, stray)
+        fsync_file(stray)
+        with stray.open("rb") as stream:
+            found = base64.b64encode(hashlib.file_digest(stream, "md5").digest()).decode()
+        if found != md5:
+            raise PartCorrupt(f"{target}: the copy has MD5 {found} instead of {md5}. Run again; check the disks.")
+        os.replace(stray, target)
+    finally:
+        stray.unlink(missing_ok=True)
+
+
+def replace_content(target: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old or the new content, and a power cut leaves one of both."""
+    stray = target.with_name(f".{uuid.uuid4().hex}.rivet-tmp")
+
+    def write() -> None:
+        with stray.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(stray, target)
+        fsync_folder(target.parent)
+
+    try:
+        in_folder(target.parent, write)
+    finally:
+        stray.unlink(missing_ok=True)
+
+
+def remove_empty(folder: Path, *, below: Path) -> None:
+    """Remove a folder and those above it while they are empty, but never `below` or the reserved folders in it."""
+    while below in folder.parents and folder not in (below / STAGED, below / MANIFESTS):
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return  # not empty
+        folder = folder.parent
+
+
+def raise_unless_missing(error: OSError) -> None:
+    """Let a walk over an absent folder find nothing, and fail on any other trouble."""
+    if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+        raise error

@@ -1,0 +1,324 @@
+"""Objects in a bucket of S3, or of anything that speaks it (`type: s3`).
+
+Belongs here: the YAML block, and staging, completing and swapping on an object store. Not here: the order
+of publishing (`commit.py`); connecting and what errors mean (`s3_client.py`).
+
+A staged part is a multipart upload that is not completed: its final key does not exist for anybody.
+Completing it is the commit point of the part. The swap of a manifest is one conditional PUT. A store that
+knows no `If-Match` refuses it (HTTP 501) and the run ends with that message; one that silently ignores it
+loses the fence between two runs that commit one window at once, and then only the lease in the state store
+stands between them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, Self
+
+from pydantic import Field, model_validator
+
+from rivet_resources.destinations.addressing import (
+    PROBE,
+    STAGED,
+    Template,
+    checked_endpoint,
+    export_prefix,
+    is_reserved,
+    nonce_of,
+    part_nonce,
+    staged_run,
+    with_date,
+)
+from rivet_resources.destinations.ranged import ranged_file
+from rivet_resources.destinations.s3_client import ABSENT, connect, error_code, same_object, translated
+from rivet_resources.errors import DestinationError, PartCorrupt, WindowTaken
+from rivet_resources.extract import Part
+from rivet_resources.settings import Settings
+
+# S3 takes 5 MiB to 5 GiB per piece and 10,000 pieces per upload; 8 MiB bounds a task's memory.
+# Source: Amazon S3 User Guide, "Amazon S3 multipart upload limits".
+PIECE_BYTES = 8 << 20
+LARGEST_PIECE_BYTES = 64 << 20
+PIECES = 10_000
+DELETE_THREADS = 8
+
+
+class S3(Settings):
+    """A bucket and a prefix; the bucket must exist."""
+
+    type: Literal["s3"] = "s3"
+    bucket: str = Field(min_length=1, description="never created by Rivet")
+    prefix: Template = Field("", description="below the bucket; {date}, {export}, {table}")
+    region: str | None = None
+    endpoint: str | None = Field(None, description="of an S3-compatible store: MinIO, R2, Wasabi, B2")
+    access_key_env: str | None = Field(None, description="variable with the key id; only with secret_key_env")
+    secret_key_env: str | None = Field(None, description="variable with the secret; neither: the default chain")
+    session_token_env: str | None = Field(None, description="variable with the session token, beside the two keys")
+    aws_profile: str | None = Field(None, description="profile of ~/.aws instead of keys")
+    allow_anonymous: bool = Field(False, description="unsigned requests: emulators and public endpoints")
+    allow_insecure_endpoint: bool = Field(False, description="accept plain http to another machine")
+
+    @model_validator(mode="after")
+    def credentials_are_one_way(self) -> Self:
+        """Refuse half a key pair, and two ways at once."""
+        if (self.access_key_env is None) != (self.secret_key_env is None):
+            raise ValueError("access_key_env and secret_key_env go together; set both or neither")
+        if self.session_token_env and not self.access_key_env:
+            raise ValueError("session_token_env goes with access_key_env and secret_key_env; set all three")
+        ways = ("access_key_env", "aws_profile", "allow_anonymous")
+        chosen = [name for name in ways if getattr(self, name)]
+        if len(chosen) > 1:
+            raise ValueError(f"{' and '.join(chosen)} are different ways to sign in; keep one")
+        checked_endpoint(self.endpoint, plain_http_allowed=self.allow_insecure_endpoint)
+        return self
+
+    def root(self, export: str) -> S3Root:
+        """Address one export's prefix."""
+        return S3Root(self, export_prefix(self.prefix, export), export)
+
+    def on(self, day: date) -> Self:
+        """Fix `{date}` to the day a run started on."""
+        return self.model_copy(update={"prefix": with_date(self.prefix, day)})
+
+
+@dataclass(frozen=True)
+class S3Root:
+    """One export's prefix in a bucket; implements `Root`."""
+
+    place: S3
+    prefix: str
+    export: str
+    keeps_manifests: bool = True
+
+    @property
+    def uri(self) -> str:
+        """Name the folder for readers."""
+        return f"s3://{self.place.bucket}/{self.prefix}"
+
+    def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
+        """Upload every piece of a multipart upload, each checked by MD5 on both sides; do not complete it."""
+        with self._translated(f"stage {path}") as client:
+            upload_id = client.create_multipart_upload(**self._at(path))["UploadId"]
+            marker = f"{STAGED}/{run_id}/{hashlib.md5(upload_id.encode()).hexdigest()}.upload"
+            self.put(marker, json.dumps({"path": path, "upload_id": upload_id}).encode())
+            whole, etags, size = hashlib.md5(), [], 0
+            for number, piece in enumerate(pieces(file), start=1):
+                whole.update(piece)
+                size += len(piece)
+                etags.append(self._upload(client, piece, path=path, upload_id=upload_id, number=number))
+            if base64.b64encode(whole.digest()).decode() != md5:
+                client.abort_multipart_upload(**self._at(path), UploadId=upload_id)
+                raise PartCorrupt(
+                    f"{file} changed while it was uploaded to {self.uri}/{path}. Run again; check the disk."
+                )
+        file.unlink()
+        return {"upload_id": upload_id, "key": self._key(path), "etags": etags, "size": size, "marker": marker}
+
+    def staged_exists(self, part: Part) -> bool:
+        """Say whether all pieces still wait, or the part was already completed, with its size."""
+        with self._translated(f"look for {part.path}") as client:
+            try:
+                pages = client.get_paginator("list_parts").paginate(**self._upload_of(part))
+                found = [piece for page in pages for piece in page.get("Parts", [])]
+            except client.exceptions.ClientError as error:
+                if error_code(error) not in ABSENT:
+                    raise
+                return self._completed(client, part)
+        return bool(sum(piece["Size"] for piece in found) == part.size_bytes)
+
+    def publish(self, part: Part) -> None:
+        """Complete the upload and compare what the store then holds; a part that is already there is left as it is."""
+        pieces_sent = [{"PartNumber": n, "ETag": f'"{etag}"'} for n, etag in enumerate(part.staged["etags"], start=1)]
+        with self._translated(f"publish {part.path}") as client:
+            try:
+                client.complete_multipart_upload(**self._upload_of(part), MultipartUpload={"Parts": pieces_sent})
+            except client.exceptions.ClientError as error:
+                if error_code(error) not in ABSENT:
+                    raise
+            if not self._completed(client, part):
+                raise PartCorrupt(
+                    f"{self.uri}/{part.path} is not what was uploaded, or its upload was removed while the run worked. "
+                    f"Nothing was published; run again."
+                )
+        self.delete([part.staged["marker"]])
+
+    def discard(self, parts: Iterable[Part]) -> None:
+        """Abort uploads; missing ones are fine."""
+        for part in parts:
+            self._abort(part.path, upload_id=part.staged["upload_id"])
+            self.delete([part.staged["marker"]])
+
+    def read(self, path: str) -> tuple[bytes, str] | None:
+        """Read a small object; its version is its ETag."""
+        with self._translated(f"read {path}") as client:
+            try:
+                answer = client.get_object(**self._at(path))
+            except client.exceptions.ClientError as error:
+                if error_code(error) in ABSENT:
+                    return None
+                raise
+            return answer["Body"].read(), answer["ETag"]
+
+    def put(self, path: str, content: bytes) -> None:
+        """Write a small object; a PUT is atomic and durable."""
+        with self._translated(f"write {path}") as client:
+            client.put_object(**self._at(path), Body=content, ContentMD5=md5_of(content))
+
+    def swap(self, path: str, content: bytes, *, expected: str | None) -> str:
+        """Write by a conditional PUT: `If-None-Match: *` for a new object, `If-Match` for one seen before."""
+        condition = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected}
+        with self._translated(f"write {path}") as client:
+            try:
+                answer = client.put_object(**self._at(path), Body=content, ContentMD5=md5_of(content), **condition)
+            except client.exceptions.ClientError as error:
+                # 404: it was there when planned and is gone. 409: another conditional write is under way.
+                if error_code(error) in {"PreconditionFailed", "412", "ConditionalRequestConflict", *ABSENT}:
+                    raise WindowTaken(
+                        f"{self.uri}/{path} was written by another run since this one was planned. Run again."
+                    ) from error
+                raise
+            return str(answer["ETag"])
+
+    def list(self, prefix: str = "") -> dict[str, int]:
+        """List objects; staged and dot names are not seen."""
+        with self._translated(f"list {prefix or 'the prefix'}"):
+            return {path: size for path, size in self._objects(prefix) if not is_reserved(path)}
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Remove objects, eight requests at a time; not every store takes the checksums of DeleteObjects."""
+        with self._translated("remove objects") as client, ThreadPoolExecutor(DELETE_THREADS) as pool:
+            list(pool.map(lambda path: client.delete_object(**self._at(path)), paths))
+
+    def open(self, path: str) -> BinaryIO:
+        """Open a published object; reads are ranged requests."""
+        with self._translated(f"read {path}") as client:
+            size = client.head_object(**self._at(path))["ContentLength"]
+
+        def fetch(start: int, end: int) -> bytes:
+            with self._translated(f"read {path}") as client:
+                answer = client.get_object(**self._at(path), Range=f"bytes={start}-{end - 1}")
+                content: bytes = answer["Body"].read()
+                return content
+
+        return ranged_file(size, fetch)
+
+    def sweep(self, *, keep: Iterable[str]) -> int:
+        """Abort uploads that runs outside `keep` left, by their markers and by the run nonce in their keys.
+
+        Markers name the run exactly, and serve stores that list uploads by whole key only (MinIO); the
+        listing finds an upload whose process died before its marker was written.
+        """
+        with self._translated("sweep"):
+            found, uploads = list(self._objects(f"{STAGED}/")), list(self._uploads())
+            kept = set(keep)  # asked after the listing: a run that began since has nothing in it
+            dead = [path for path, _ in found if staged_run(path, keep=kept)]
+            for path in dead:
+                marker = self.read(path) if path.endswith(".upload") else None
+                if marker:
+                    upload = json.loads(marker[0])
+                    self._abort(upload["path"], upload_id=upload["upload_id"])
+            self.delete(dead)
+            removed = len(dead)
+            for path, upload_id in uploads:
+                nonce = part_nonce(path, export=self.export)
+                if nonce and nonce not in {nonce_of(run_id) for run_id in kept}:
+                    self._abort(path, upload_id=upload_id)
+                    removed += 1
+        return removed
+
+    def check(self) -> None:
+        """Write, read and remove a probe."""
+        self.put(PROBE, b"rivet")
+        if self.read(PROBE) is None:
+            raise DestinationError(f"{self.uri}: an object just written cannot be read back. Check the endpoint.")
+        self.delete([PROBE])
+
+    def _translated(self, action: str) -> Any:
+        """Give the client; raise what it says in the house voice."""
+        return translated(self.place, uri=self.uri, action=action)
+
+    def _key(self, path: str) -> str:
+        return f"{self.prefix}/{path}"
+
+    def _at(self, path: str) -> dict[str, str]:
+        return {"Bucket": self.place.bucket, "Key": self._key(path)}
+
+    def _upload_of(self, part: Part) -> dict[str, str]:
+        return {**self._at(part.path), "UploadId": part.staged["upload_id"]}
+
+    def _upload(self, client: Any, piece: bytes, *, path: str, upload_id: str, number: int) -> str:
+        """Send one piece; its ETag, which is its MD5 unless the store encrypts with keys of its own."""
+        digest = hashlib.md5(piece)
+        answer = client.upload_part(
+            **self._at(path),
+            UploadId=upload_id,
+            PartNumber=number,
+            Body=piece,
+            ContentMD5=base64.b64encode(digest.digest()).decode(),
+        )
+        etag = answer["ETag"].strip('"')
+        if not same_object(answer, etag=etag, expected=digest.hexdigest()):
+            raise PartCorrupt(f"{self.uri}/{path}: the store holds another piece {number} than was sent. Run again.")
+        return str(etag)
+
+    def _completed(self, client: Any, part: Part) -> bool:
+        """Say whether the final object is there with the size and the composite ETag of its pieces."""
+        try:
+            found = client.head_object(**self._at(part.path))
+        except client.exceptions.ClientError as error:
+            if error_code(error) in ABSENT:
+                return False
+            raise
+        digests = b"".join(bytes.fromhex(etag) for etag in part.staged["etags"] if len(etag) == 32)
+        composite = f"{hashlib.md5(digests).hexdigest()}-{len(part.staged['etags'])}"
+        same = same_object(found, etag=found["ETag"].strip('"'), expected=composite)
+        return bool(found["ContentLength"] == part.size_bytes and same)
+
+    def _abort(self, path: str, *, upload_id: str) -> None:
+        """Abort one upload; a missing one is fine."""
+        with self._translated(f"discard {path}") as client:
+            try:
+                client.abort_multipart_upload(**self._at(path), UploadId=upload_id)
+            except client.exceptions.ClientError as error:
+                if error_code(error) not in ABSENT:
+                    raise
+
+    def _objects(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """Walk the objects below a path, with sizes."""
+        client = connect(self.place)
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.place.bucket, Prefix=self._key(prefix))
+        for page in pages:
+            for item in page.get("Contents", []):
+                yield item["Key"].removeprefix(f"{self.prefix}/"), item["Size"]
+
+    def _uploads(self) -> Iterator[tuple[str, str]]:
+        """Walk the open uploads below the prefix: path, upload id."""
+        client = connect(self.place)
+        pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=self.place.bucket, Prefix=self._key(""))
+        for page in pages:
+            for upload in page.get("Uploads", []):
+                yield upload["Key"].removeprefix(f"{self.prefix}/"), upload["UploadId"]
+
+
+def md5_of(content: bytes) -> str:
+    """Give the value of a Content-MD5 header."""
+    return base64.b64encode(hashlib.md5(content).digest()).decode()
+
+
+def pieces(file: Path) -> Iterator[bytes]:
+    """Cut a file into pieces of an upload: at least one, at most 10,000."""
+    size = min(LARGEST_PIECE_BYTES, max(PIECE_BYTES, -(-file.stat().st_size // PIECES)))
+    with file.open("rb") as stream:
+        piece = stream.read(size)
+        while True:
+            yield piece
+            piece = stream.read(size)
+            if not piece:
+                return

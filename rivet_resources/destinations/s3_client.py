@@ -1,0 +1,143 @@
+"""Connecting to S3, and what its errors mean to a user.
+
+Belongs here: credentials, the client, the table of error codes. Not here: what is written (`s3.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rivet_resources.errors import BucketMissing, DestinationAuth, DestinationError, DestinationUnreachable
+from rivet_resources.settings import secret
+
+if TYPE_CHECKING:
+    from rivet_resources.destinations.s3 import S3
+
+CONNECT_SECONDS = 5
+READ_SECONDS = 60
+TRIES = 4  # botocore's standard mode: exponential backoff, at most 20 s between two tries
+
+# Source: Amazon S3 API Reference, "List of error codes". A HEAD has no body, so its code is the HTTP status.
+ABSENT = frozenset({"NoSuchKey", "NoSuchUpload", "404", "NotFound"})
+REFUSED = frozenset(
+    {"AccessDenied", "AccountProblem", "AllAccessDisabled", "ExpiredToken", "InvalidAccessKeyId", "InvalidSecurity",
+     "InvalidToken", "InvalidClientTokenId", "RequestTimeTooSkewed", "SignatureDoesNotMatch", "Unauthorized",
+     "401", "403"}
+)  # fmt: skip
+LATER = frozenset(
+    {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown", "ThrottlingException",
+     "Throttling", "TooManyRequests", "429", "500", "502", "503", "504"}
+)  # fmt: skip
+ELSEWHERE = frozenset(
+    {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect", "301", "307"}
+)
+
+
+def connect(place: S3) -> Any:
+    """Give this process's client for a place; keys are read from the environment each time.
+
+    Raises:
+        ConfigError: a named variable is not set.
+    """
+    keys = tuple(
+        secret(None, env=variable, key=key)
+        for variable, key in (
+            (place.access_key_env, "access_key"),
+            (place.secret_key_env, "secret_key"),
+            (place.session_token_env, "session_token"),
+        )
+    )
+    return _client(place.region, place.endpoint, place.aws_profile, place.allow_anonymous, keys)
+
+
+@functools.lru_cache(maxsize=8)
+def _client(
+    region: str | None, endpoint: str | None, profile: str | None, anonymous: bool, keys: tuple[str | None, ...]
+) -> Any:
+    """Make a client; one per process and sign-in, since making one costs tens of milliseconds."""
+    import boto3
+    import botocore
+    from botocore.config import Config
+
+    session = boto3.session.Session(profile_name=profile)
+    config = Config(
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=READ_SECONDS,
+        retries={"mode": "standard", "total_max_attempts": TRIES},
+        # Content-MD5 is understood by every S3-compatible store; trailing CRC checksums are not.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        s3={"addressing_style": "path"} if endpoint else None,
+        signature_version=botocore.UNSIGNED if anonymous else None,
+    )
+    region = region or session.region_name or "us-east-1"
+    access, secret_key, token = keys
+    return session.client(
+        "s3", region_name=region, endpoint_url=endpoint, config=config,
+        aws_access_key_id=access, aws_secret_access_key=secret_key, aws_session_token=token,
+    )  # fmt: skip
+
+
+@contextmanager
+def translated(place: S3, *, uri: str, action: str) -> Iterator[Any]:
+    """Give the client; what botocore raises inside comes out as an error a user can act on.
+
+    Raises:
+        BucketMissing, DestinationAuth, DestinationUnreachable, DestinationError
+    """
+    from botocore import exceptions
+
+    where = f"{uri}: cannot {action}"
+    try:
+        yield connect(place)
+    except exceptions.ClientError as error:
+        raise refusal(error_code(error), bucket=place.bucket, where=where) from error
+    except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
+        raise DestinationUnreachable(
+            f"{where}: {place.endpoint or 'Amazon S3'} did not answer ({type(error).__name__}). "
+            f"Check `destination.endpoint`, `destination.region` and the network; the run may be repeated."
+        ) from error
+    except exceptions.BotoCoreError as error:
+        # What is left is about signing in: no credentials, half of them, an unknown profile, an expired login.
+        raise DestinationAuth(
+            f"{where}: no usable credentials ({type(error).__name__}). Set access_key_env and secret_key_env, "
+            f"or aws_profile, or give the machine a role."
+        ) from error
+
+
+def refusal(code: str, *, bucket: str, where: str) -> DestinationError:
+    """Turn an error code into the class a user can act on; the store's own text may hold keys, so it is left out."""
+    if code == "NoSuchBucket":
+        return BucketMissing(
+            f"{where}: bucket {bucket} does not exist. Create it, or fix `destination.bucket`; Rivet creates none."
+        )
+    if code in REFUSED:
+        return DestinationAuth(
+            f"{where}: the store refused the credentials or the permission ({code}). Check the keys; they need "
+            f"s3:ListBucket, s3:ListBucketMultipartUploads, s3:GetObject, s3:PutObject, s3:DeleteObject and "
+            f"s3:AbortMultipartUpload on bucket {bucket}."
+        )
+    if code in LATER:
+        return DestinationUnreachable(f"{where}: the store asks to come back later ({code}). Run again.")
+    if code in ELSEWHERE:
+        return DestinationError(f"{where}: bucket {bucket} is in another region ({code}). Set `destination.region`.")
+    if code in {"NotImplemented", "501"}:
+        return DestinationError(
+            f"{where}: the store does not know this request ({code}). Rivet needs multipart uploads and conditional "
+            f"PUTs (If-Match, If-None-Match); use a store or a version that has them."
+        )
+    return DestinationError(f"{where}: the store refused ({code}). Check `destination`.")
+
+
+def error_code(error: Any) -> str:
+    """Read the code of a ClientError."""
+    return str(error.response.get("Error", {}).get("Code", "unknown"))
+
+
+def same_object(answer: Mapping[str, Any], *, etag: str, expected: str) -> bool:
+    """Compare an ETag with the MD5 it should be; where the store encrypts with KMS or customer keys it is none."""
+    opaque = str(answer.get("ServerSideEncryption", "")).startswith("aws:") or "SSECustomerAlgorithm" in answer
+    return opaque or etag == expected

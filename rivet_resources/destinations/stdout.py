@@ -1,0 +1,110 @@
+"""Bytes to this process's standard output (`type: stdout`).
+
+Belongs here: the YAML block, and a stage that is a temp folder. A stream has no commit point: nothing that
+was written can be taken back, so there are no manifests, and a run that dies in the middle of publishing
+has written a beginning. Logs go to standard error only.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, Self
+
+from rivet_resources.destinations.local import LocalRoot
+from rivet_resources.errors import DestinationError
+from rivet_resources.extract import Part
+from rivet_resources.settings import Settings
+
+
+class Stdout(Settings):
+    """Standard output; one part at a time, in order."""
+
+    type: Literal["stdout"] = "stdout"
+
+    def root(self, export: str) -> StdoutRoot:
+        """Stage below the machine's temp folder, under this user's id."""
+        return StdoutRoot(LocalRoot(f"{tempfile.gettempdir()}/rivet-stdout-{os.getuid()}/{export}", export), export)
+
+    def on(self, day: date) -> Self:
+        """A stream has no date."""
+        return self
+
+
+@dataclass(frozen=True)
+class StdoutRoot:
+    """A stream with a staging folder beside it; implements `Root`."""
+
+    staging: LocalRoot
+    export: str
+    uri: str = "stdout"
+    keeps_manifests: bool = False
+
+    def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
+        """Keep the file until all parts are there and the gate has passed."""
+        return self.staging.stage(file, run_id=run_id, path=path, md5=md5)
+
+    def staged_exists(self, part: Part) -> bool:
+        """Say whether the part still waits."""
+        return self.staging.staged_exists(part)
+
+    def publish(self, part: Part) -> None:
+        """Write a part to the stream and forget it; a part that is gone was written before."""
+        file = Path(self.staging.uri, part.staged["path"])
+        if not file.exists():
+            return
+        try:
+            with file.open("rb") as stream:
+                shutil.copyfileobj(stream, sys.stdout.buffer, 1 << 20)
+            sys.stdout.buffer.flush()
+        except OSError as error:
+            raise DestinationError(
+                f"stdout: cannot write {part.path}: {error.strerror}. The reader of the stream ended early; run again."
+            ) from error
+        self.staging.discard([part])
+
+    def discard(self, parts: Iterable[Part]) -> None:
+        """Remove waiting parts; missing ones are fine."""
+        self.staging.discard(parts)
+
+    def read(self, path: str) -> tuple[bytes, str] | None:
+        """Read a sidecar of the staging folder."""
+        return self.staging.read(path)
+
+    def put(self, path: str, content: bytes) -> None:
+        """Write a sidecar into the staging folder."""
+        self.staging.put(path, content)
+
+    def swap(self, path: str, content: bytes, *, expected: str | None) -> str:
+        """Refuse: a stream keeps no manifest.
+
+        Raises:
+            DestinationError: always.
+        """
+        raise DestinationError(f"stdout keeps no {path}; choose a destination with manifests: local, s3 or gcs.")
+
+    def list(self, prefix: str = "") -> dict[str, int]:
+        """Find nothing: what was written is gone."""
+        return {}
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Remove sidecars."""
+        self.staging.delete(paths)
+
+    def open(self, path: str) -> BinaryIO:
+        """Open a sidecar of the staging folder."""
+        return self.staging.open(path)
+
+    def sweep(self, *, keep: Iterable[str]) -> int:
+        """Remove staging folders of other runs."""
+        return self.staging.sweep(keep=keep)
+
+    def check(self) -> None:
+        """Prove that the staging folder can be written."""
+        self.staging.check()

@@ -1,0 +1,250 @@
+"""Stage a window: one Extract becomes staged, measured parts, on Spark or in this process.
+
+Belongs here: how chunks are handed out, what is kept of a dead run, how faults come back, ending the rest
+when one chunk failed. Not here: what a chunk does (`task.py`), and publishing (`commit.py`).
+
+Chunks go to Spark as many small jobs of one task each, submitted by as many threads as may run at once,
+not as one job: each finished group is then known, and saved, while the others still run; the cap on
+connections holds without pools; and a slow chunk delays nobody's neighbour. A job costs 60 ms of CPU, so
+groups grow with the number of chunks (measured; one job of n tasks: 50 ms per task).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol
+
+from rivet_resources.executor import (
+    ROWS_DDL,
+    Attempt,
+    TaskFailed,
+    outcome,
+    rebuild,
+    result_of,
+    run_descriptors,
+    scratch_folder,
+)
+from rivet_resources.extract import Chunk, ChunkResult, Extract, Measures, Staged
+from rivet_resources.manifest import window_manifest
+from rivet_resources.spark import SparkRuntime
+from rivet_resources.task import schema_of
+
+if TYPE_CHECKING:
+    from rivet_resources.destinations.protocol import Root
+
+INLINE_ATTEMPTS = 3  # as local[N,3] grants
+GROUPS_PER_SLOT = 100  # beyond it several chunks share a job
+
+Progress = Callable[[int, int, int], None]  # chunks done, chunks in all, rows so far
+
+
+class Chunks(Protocol):
+    """What the exporter needs of the state store; `State` has it."""
+
+    def finished_chunks(self, export: str, window: str, fingerprint: str) -> dict[str, tuple[str, ChunkResult]]:
+        """Give finished chunks of this very plan by identity, each with the run that staged it."""
+
+    def save_chunk(
+        self, export: str, window: str, fingerprint: str, run_id: str, result: ChunkResult, identity: str
+    ) -> None:
+        """Note a chunk whose parts are staged."""
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """Stages extracts; one for all exports of a run."""
+
+    spark: SparkRuntime
+    state: Chunks
+
+    def stage(self, extract: Extract, *, on_progress: Progress | None = None) -> Staged:
+        """Read every chunk and leave its parts staged: complete, verified, invisible.
+
+        Of a resumable window, chunks that a dead run finished are kept when their parts are still there; and when
+        this run fails, its finished chunks stay for the next. Otherwise nothing stays of a failed stage.
+
+        Raises:
+            RivetError: the first fault of any chunk, of the class the task met; the others were called off.
+            SparkUnavailable: no session could be started.
+        """
+        started, clock = datetime.now(UTC), time.monotonic()
+        root = extract.destination.root(extract.export)
+        standing = window_manifest(root, extract.window) if root.keeps_manifests else None
+        kept = self._kept(extract, root)
+        rest = [position for position, chunk in enumerate(extract.chunks) if chunk.identity not in kept]
+        results = list(kept.values())
+        try:
+            for result in self._run(extract, rest):
+                results.append(result)
+                self._save(extract, result)
+                if on_progress is not None:
+                    on_progress(len(results), len(extract.chunks), sum(one.measures.rows for one in results))
+        except BaseException:
+            if not extract.resumable:
+                root.discard(part for result in results for part in result.parts)
+            raise
+        finally:
+            shutil.rmtree(scratch_folder(extract.run_id), ignore_errors=True)
+        results.sort(key=lambda result: result.chunk)
+        return Staged(
+            extract=extract,
+            parts=tuple(part for result in results for part in result.parts),
+            measures=sum((result.measures for result in results), Measures()),
+            schema_ipc=schema_of(extract).serialize().to_pybytes(),
+            previous=standing[1] if standing else None,
+            started_at=started,
+            seconds={"read": time.monotonic() - clock},
+            consistency="resumed" if kept else extract.consistency,
+        )
+
+    def _kept(self, extract: Extract, root: Root) -> dict[str, ChunkResult]:
+        """Find finished chunks of a dead run whose files are all still there, by identity."""
+        if not extract.resumable:
+            return {}
+        saved = self.state.finished_chunks(extract.export, extract.window.key, extract.fingerprint)
+        index = {chunk.identity: chunk.index for chunk in extract.chunks}
+        return {
+            identity: replace(result, chunk=index[identity])
+            for identity, (_, result) in saved.items()
+            if identity in index and _is_whole(result, root)
+        }
+
+    def _save(self, extract: Extract, result: ChunkResult) -> None:
+        if extract.resumable:
+            identity = next(chunk.identity for chunk in extract.chunks if chunk.index == result.chunk)
+            self.state.save_chunk(
+                extract.export, extract.window.key, extract.fingerprint, extract.run_id, result, identity
+            )
+
+    def _run(self, extract: Extract, positions: Sequence[int]) -> Iterator[ChunkResult]:
+        """Run chunks in the wanted way, yielding results as they finish, in any order."""
+        if not positions:
+            return
+        wanted = extract.parallel or (1 if self.spark.inline else len(positions))
+        if self.spark.inline:
+            slots = min(wanted, len(positions))
+            yield from _in_threads(slots, [[p] for p in positions], partial(_run_inline, extract), stop=lambda: None)
+            return
+        slots = min(wanted, self.spark.parallelism, len(positions))
+        jobs = _Jobs(self.spark, extract)
+        yield from _in_threads(slots, groups(positions, slots * GROUPS_PER_SLOT), jobs.run, stop=jobs.cancel)
+
+
+def groups(positions: Sequence[int], at_most: int) -> list[list[int]]:
+    """Deal positions into at most so many runs of neighbours, their lengths differing by one at most."""
+    count = min(len(positions), at_most)
+    edges = [len(positions) * edge // count for edge in range(count + 1)]
+    return [list(positions[low:high]) for low, high in pairwise(edges)]
+
+
+def _is_whole(result: ChunkResult, root: Root) -> bool:
+    """Say whether all files of an earlier run's chunk are still there."""
+    sidecars = [file for files in result.measures.unique.values() for file in files]
+    return all(map(root.staged_exists, result.parts)) and all(root.read(file) is not None for file in sidecars)
+
+
+def _in_threads(
+    slots: int, work: Sequence[list[int]], run: Callable[[list[int]], list[ChunkResult]], *, stop: Callable[[], None]
+) -> Iterator[ChunkResult]:
+    """Run groups, `slots` at a time; at the first fault, or when the caller leaves, call off the rest and wait."""
+    if slots == 1:
+        for group in work:
+            yield from run(group)
+        return
+    with ThreadPoolExecutor(slots, thread_name_prefix="rivet-stage") as pool:
+        futures: list[Future[list[ChunkResult]]] = [pool.submit(run, group) for group in work]
+        try:
+            for future in as_completed(futures):
+                yield from future.result()
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            stop()
+            raise
+
+
+def _run_inline(extract: Extract, group: list[int]) -> list[ChunkResult]:
+    """Run chunks in this process, with the attempts Spark would grant."""
+    return [_attempts(extract, extract.chunks[position]) for position in group]
+
+
+def _attempts(extract: Extract, chunk: Chunk) -> ChunkResult:
+    for number in range(INLINE_ATTEMPTS - 1):
+        with contextlib.suppress(Exception):  # raised only where another attempt may help
+            row = outcome(extract, chunk, Attempt(number, last=False))
+            break
+    else:
+        row = outcome(extract, chunk, Attempt(INLINE_ATTEMPTS - 1, last=True))
+    return _judged(row["done"], row["body"])
+
+
+def _judged(done: bool, body: str) -> ChunkResult:
+    """Give the result a task told, or raise the fault it told."""
+    if not done:
+        raise rebuild(json.loads(body))
+    return result_of(body)
+
+
+class _Jobs:
+    """The Spark jobs of one stage: each runs a group of chunks in one task."""
+
+    def __init__(self, runtime: SparkRuntime, extract: Extract) -> None:
+        self._session = runtime.task_session()
+        self._extract = extract
+        self._packed = pickle.dumps(extract)
+        self._attempts = runtime.task_attempts
+        self._tag = f"rivet-{uuid.uuid4().hex}"
+        self._called_off = threading.Event()
+
+    def run(self, group: list[int]) -> list[ChunkResult]:
+        """Run chunks in one task.
+
+        Raises:
+            RivetError: the fault the task told.
+            TaskFailed: all attempts of the task died.
+        """
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        if self._called_off.is_set():
+            return []
+        task = partial(run_descriptors, self._packed, tuple(group), self._attempts)
+        self._session.addTag(self._tag)
+        try:
+            rows = self._session.range(0, len(group), 1, 1).mapInArrow(task, ROWS_DDL).collect()
+        except (PySparkException, Py4JError) as error:
+            raise self._died(group, str(error)) from None
+        finally:
+            with contextlib.suppress(PySparkException, Py4JError):
+                self._session.removeTag(self._tag)
+        return [_judged(row["done"], row["body"]) for row in rows]
+
+    def cancel(self) -> None:
+        """Call off what runs, and keep back what does not yet."""
+        self._called_off.set()
+        with contextlib.suppress(Exception):  # the session may be what died
+            self._session.interruptTag(self._tag)
+
+    def _died(self, group: list[int], told: str) -> TaskFailed:
+        """Say that a task died, by kind only: Spark's text may hold a value of a row."""
+        crash = (
+            "its Python process died" if "crashed" in told or "exited unexpectedly" in told else "Spark gave up on it"
+        )
+        chunks = ", ".join(str(self._extract.chunks[position].index) for position in group)
+        return TaskFailed(
+            f"Export {self._extract.export}, chunk {chunks}: {crash} in each of {self._attempts} attempts. "
+            f"If the machine is short of memory, lower `tuning: batch_size_memory_mb` or `parallel`; "
+            f"run again with RIVET_SPARK_LOG=- to see Spark's own log. Nothing was published."
+        )

@@ -1,0 +1,340 @@
+"""The manifest of a window: the JSON that makes its parts visible, and the only thing readers go by.
+
+Belongs here: its fields (`contract.md`, 12.1, and ours), reading, and what follows from a set of manifests:
+which are current, where the cursor stands. Not here: the order in which it is written (`commit.py`) and
+which older manifests a new one replaces (`supersede.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import pyarrow as pa
+import xxhash
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from rivet_resources.destinations.addressing import MANIFESTS
+from rivet_resources.destinations.protocol import Root
+from rivet_resources.errors import ManifestUnreadable
+from rivet_resources.extract import Consistency, Part, Relation, Staged, Window
+
+VERSION = 1
+READ_THREADS = 16  # an export that keeps a manifest per increment has thousands of them
+
+
+class Entry(BaseModel):
+    """A piece of a manifest: frozen; keys of later writers of the same version are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+
+class ManifestCursor(Entry):
+    """How far an incremental window reaches: (low, high], canonical texts."""
+
+    column: str
+    low: str | None
+    high: str | None
+
+
+class Extraction(Entry):
+    """How the rows were found; the original's names."""
+
+    strategy: str
+    cursor_column: str | None = None
+    cursor_type: str | None = None
+    cursor_low: str | None = None
+    cursor_high: str | None = None
+    source_row_count: int | None = None
+
+
+class ManifestSource(Entry):
+    """Where the rows come from; both names are None for a query."""
+
+    engine: str
+    schema_name: str | None = Field(None, alias="schema")
+    table: str | None = None
+    extraction: Extraction
+
+
+class ManifestDestination(Entry):
+    """Where the parts are."""
+
+    kind: str
+    uri: str
+
+
+class ManifestPart(Entry):
+    """One part; `path` is relative to the export's folder."""
+
+    part_id: int
+    path: str
+    rows: int
+    size_bytes: int
+    content_fingerprint: str
+    content_md5: str
+    status: Literal["committed", "quarantined"] = "committed"
+
+
+class Superseded(Entry):
+    """A manifest that this one hides: that run's commit of that window, not a later one's."""
+
+    window: str
+    run_id: str
+
+
+class ManifestMeasures(Entry):
+    """What was counted while the rows passed."""
+
+    nulls: dict[str, int] = Field(default_factory=dict)
+    special_values: dict[str, dict[str, int]] = Field(default_factory=dict)
+
+
+class Manifest(Entry):
+    """One committed window. `evidence` fields of `contract.md` 12.1 that no issue fills yet are null."""
+
+    manifest_version: Literal[1] = 1
+    run_id: str
+    export_name: str
+    export_family: str
+    mode: Literal["batch", "cdc"] = "batch"
+    started_at: datetime
+    finished_at: datetime
+    status: Literal["success"] = "success"
+    window: str  # the key: all, 2026-01-31, after=…
+    window_start: datetime | None = None  # aware UTC, end exclusive; only windows of time have bounds
+    window_end: datetime | None = None
+    window_folder: str = ""
+    cursor: ManifestCursor | None = None
+    consistency: Consistency
+    source: ManifestSource
+    destination: ManifestDestination
+    format: str
+    compression: str
+    schema_fingerprint: str
+    schema_ipc: str
+    row_count: int
+    part_count: int
+    parts: tuple[ManifestPart, ...]
+    measures: ManifestMeasures = ManifestMeasures()
+    supersedes: tuple[Superseded, ...] = ()
+    column_checksums: tuple[dict[str, Any], ...] | None = None
+    row_hash: dict[str, Any] | None = None
+    split_window: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def counts_agree(self) -> Manifest:
+        """Refuse a manifest whose totals are not the sums of its committed parts."""
+        committed = [part for part in self.parts if part.status == "committed"]
+        rows = sum(part.rows for part in committed)
+        if (self.row_count, self.part_count) != (rows, len(committed)):
+            raise ValueError(
+                f"says {self.row_count} rows in {self.part_count} parts, but lists {rows} in {len(committed)}"
+            )
+        return self
+
+    @property
+    def entry(self) -> Superseded:
+        """Name this commit of its window, for a later manifest that hides it."""
+        return Superseded(window=self.window, run_id=self.run_id)
+
+    @property
+    def path(self) -> str:
+        """Name its place below the export's folder."""
+        return manifest_path(Window(self.window))
+
+    @property
+    def content(self) -> bytes:
+        """Serialise, readable by eye; the same manifest gives the same bytes."""
+        return self.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
+
+    @property
+    def size_bytes(self) -> int:
+        """Add up the sizes of the parts."""
+        return sum(part.size_bytes for part in self.parts)
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple[Superseded, ...] = ()) -> Manifest:
+    """Describe a staged window as it will be once published."""
+    extract = staged.extract
+    window, cursor = extract.window, extract.cursor
+    schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
+    uri = extract.destination.root(extract.export).uri
+    return Manifest(
+        run_id=extract.run_id,
+        export_name=extract.export,
+        export_family=extract.export,
+        started_at=staged.started_at,
+        finished_at=datetime.now(UTC),
+        window=window.key,
+        window_start=window.start,
+        window_end=window.end,
+        window_folder=window.folder,
+        cursor=ManifestCursor(column=cursor.column, low=cursor.low, high=cursor.high) if cursor else None,
+        consistency=staged.consistency,
+        source=describe_source(staged),
+        destination=ManifestDestination(kind=extract.destination.type, uri=uri),
+        format=extract.format.type,
+        compression=extract.format.codec,
+        schema_fingerprint=schema_fingerprint(schema),
+        schema_ipc=base64.b64encode(staged.schema_ipc).decode(),
+        row_count=sum(part.rows for part in parts),
+        part_count=len(parts),
+        parts=tuple(describe_part(number, part) for number, part in enumerate(parts)),
+        measures=ManifestMeasures(nulls=staged.measures.nulls, special_values=staged.measures.special_values),
+        supersedes=supersedes,
+    )
+
+
+def describe_source(staged: Staged) -> ManifestSource:
+    """Name engine, table and strategy."""
+    extract = staged.extract
+    relation: Relation = extract.relation
+    schema, table = extract.source.lineage_name(relation.name) if relation.is_table else (None, None)
+    extraction = Extraction(strategy=extract.mode)
+    if extract.cursor is not None:
+        column = relation.column(extract.cursor.column)
+        extraction = Extraction(
+            strategy=extract.mode,
+            cursor_column=extract.cursor.column,
+            cursor_type=str(column.arrow) if column else None,
+            cursor_low=extract.cursor.low,
+            cursor_high=extract.cursor.high,
+        )
+    return ManifestSource(engine=extract.source.type, schema=schema, table=table, extraction=extraction)
+
+
+def describe_part(number: int, part: Part) -> ManifestPart:
+    """Name one part with its checksums."""
+    return ManifestPart(
+        part_id=number,
+        path=part.path,
+        rows=part.rows,
+        size_bytes=part.size_bytes,
+        content_fingerprint=part.fingerprint,
+        content_md5=part.md5,
+    )
+
+
+def schema_fingerprint(schema: pa.Schema) -> str:
+    """Hash lines `name<TAB>type`, sorted by name (`contract.md`, 12.1)."""
+    lines = sorted(f"{field.name}\t{field.type}\n" for field in schema)
+    return f"xxh3:{xxhash.xxh3_64_hexdigest(''.join(lines).encode())}"
+
+
+def success_marker(manifest: bytes) -> bytes:
+    """Give the content of `_SUCCESS`: one line, the hash of the exact manifest bytes."""
+    return f"xxh3:{xxhash.xxh3_64_hexdigest(manifest)}\n".encode()
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def manifest_path(window: Window) -> str:
+    """Name the place of a window's manifest below the export's folder."""
+    return f"{MANIFESTS}/{window.file_name}"
+
+
+def parse(content: bytes, *, where: str) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        ManifestUnreadable: not JSON, fields missing, totals that disagree, or a newer version.
+    """
+    try:
+        version = json.loads(content).get("manifest_version")
+        if isinstance(version, int) and version > VERSION:
+            raise ManifestUnreadable(
+                f"{where} has manifest_version {version}; this Rivet reads up to {VERSION}. Upgrade Rivet."
+            )
+        return Manifest.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        spot = ".".join(str(step) for step in first["loc"])
+        raise ManifestUnreadable(damaged(where, f"{spot}: {first['msg']}" if spot else first["msg"])) from error
+    except (ValueError, AttributeError) as error:
+        raise ManifestUnreadable(damaged(where, "not a JSON object")) from error
+
+
+def damaged(where: str, fault: str) -> str:
+    """Say that a manifest cannot be used, and the way out."""
+    return f"{where} cannot be read ({fault}). Remove the file and run its window again."
+
+
+def read_manifest(root: Root, path: str) -> tuple[Manifest, str] | None:
+    """Read one manifest with its version; None when absent."""
+    found = root.read(path)
+    return (parse(found[0], where=f"{root.uri}/{path}"), found[1]) if found else None
+
+
+def window_manifest(root: Root, window: Window) -> tuple[Manifest, str] | None:
+    """Read a window's manifest with its version, whether or not another hides it; None when never committed.
+
+    Raises:
+        ManifestUnreadable
+    """
+    return read_manifest(root, manifest_path(window))
+
+
+def manifest_paths(root: Root) -> tuple[str, ...]:
+    """List the manifests below an export's folder, in the order of their names."""
+    return tuple(sorted(path for path in root.list(f"{MANIFESTS}/") if path.endswith(".json")))
+
+
+def read_manifests(root: Root, paths: tuple[str, ...]) -> tuple[Manifest, ...]:
+    """Read several manifests, some at a time; those removed since they were listed are left out."""
+    with ThreadPoolExecutor(READ_THREADS) as pool:
+        found = list(pool.map(lambda path: read_manifest(root, path), paths))
+    return tuple(each[0] for each in found if each)
+
+
+def current_manifests(root: Root) -> dict[str, Manifest]:
+    """Read what a reader sees: {window key: manifest}, without those that another one supersedes.
+
+    Raises:
+        ManifestUnreadable
+    """
+    manifests = read_manifests(root, manifest_paths(root))
+    hidden = hidden_by(manifests)
+    return {each.window: each for each in manifests if each.entry not in hidden}
+
+
+def hidden_by(manifests: tuple[Manifest, ...]) -> frozenset[Superseded]:
+    """Collect what these manifests supersede."""
+    return frozenset(entry for manifest in manifests for entry in manifest.supersedes)
+
+
+def resolve_cursor(manifests: Mapping[str, Manifest]) -> str | None:
+    """Find how far an export has committed: the end of the chain low → high; None when nothing was found yet.
+
+    Values are never compared: their order is the database's business. A chain whose beginning was removed
+    from the destination starts at the one low that is nobody's high.
+
+    Raises:
+        ManifestUnreadable: the windows form more than one chain, or a circle.
+    """
+    cursors = [each.cursor for each in manifests.values() if each.cursor is not None]
+    links = {cursor.low: cursor.high for cursor in cursors}
+    reached = {cursor.high for cursor in cursors if cursor.high not in (None, cursor.low)}
+    starts = [low for low in links if low not in reached]
+    if cursors and len(starts) != 1:
+        raise ManifestUnreadable(
+            f"The after= windows of export {next(iter(manifests.values())).export_name} form {len(starts)} chains, not "
+            f"one, so its cursor cannot be told. Restore the missing manifests, or empty the folder and start again."
+        )
+    place = starts[0] if starts else None
+    for _ in links:  # no chain is longer
+        place = links.get(place) or place
+    return place
+
+
+def schema_of(manifest: Manifest) -> pa.Schema:
+    """Give the Arrow schema of the parts, field metadata included."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(manifest.schema_ipc)))

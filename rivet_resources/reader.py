@@ -1,0 +1,158 @@
+"""Committed parts as a Spark DataFrame: exactly the parts that manifests list, with the schema they keep.
+
+Belongs here: reading for assets downstream. Not here: which manifests (`io_manager.py`). No folder is ever listed.
+
+Two ways. Local Parquet that Spark understands is read by Spark. Everything else (object stores, CSV, types that Spark
+refuses) is read by pyarrow in the executors, one part per task, through the destination's own client: that needs no
+Hadoop connector, and works on a cluster and under Spark Connect alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from rivet_resources.destinations.protocol import Root
+from rivet_resources.manifest import Manifest, schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BATCH_ROWS = 20_000
+# What the CSV contract writes for values that pyarrow's reader must be told (contract.md, 8.3).
+TRUE, FALSE = ["true"], ["false"]
+
+
+def read_parts(spark: SparkSession, root: Root, manifests: Sequence[Manifest]) -> DataFrame:
+    """Give the rows of these windows; columns by name, in the order of the newest manifest.
+
+    Columns that older windows lack are NULL there. No parts: an empty frame with the schema.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = union_schema(manifests)
+    readable = pa.schema([pa.field(field.name, spark_type(field.type), True) for field in schema])
+    wanted = from_arrow_schema(readable, prefer_timestamp_ntz=True)
+    parts = [(part.path, manifest.format) for manifest in manifests for part in manifest.parts]
+    if not parts:
+        return spark.createDataFrame([], wanted)
+    if _is_native(root, manifests, readable):
+        return spark.read.schema(wanted).parquet(*(f"{root.uri.rstrip('/')}/{path}" for path, _ in parts))
+    rows = spark.range(0, len(parts), 1, len(parts))
+    return rows.mapInArrow(partial(_read, root=root, parts=parts, schema=schema), wanted)
+
+
+def union_schema(manifests: Sequence[Manifest]) -> pa.Schema:
+    """Join the schemas of windows by name; the newest one decides order and types, and older columns follow."""
+    fields: dict[str, pa.Field] = {}
+    for manifest in sorted(manifests, key=lambda each: each.finished_at, reverse=True):
+        for field in schema_of(manifest):
+            fields.setdefault(field.name, field)
+    return pa.schema(list(fields.values()))
+
+
+def spark_type(kind: pa.DataType) -> pa.DataType:
+    """Give the type under which Spark can hold a cell: text where it has none (types.md, section 2)."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.string()
+    if pa.types.is_time(kind) or pa.types.is_duration(kind) or pa.types.is_decimal256(kind):
+        return pa.string()
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.string()
+    if pa.types.is_unsigned_integer(kind):
+        return {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}[kind.bit_width]
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_dictionary(kind):
+        return spark_type(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(spark_type(kind.value_type))
+    return kind
+
+
+def _is_native(root: Root, manifests: Sequence[Manifest], readable: pa.Schema) -> bool:
+    """Say whether Spark itself reads these parts as they are: local Parquet, one schema, no type of our own."""
+    if "://" in root.uri or any(manifest.format != "parquet" for manifest in manifests):
+        return False
+    kinds = [[(field.name, field.type) for field in schema_of(manifest)] for manifest in manifests]
+    return all(each == [(field.name, field.type) for field in readable] for each in kinds)
+
+
+def _read(
+    batches: Iterator[pa.RecordBatch], *, root: Root, parts: Sequence[tuple[str, str]], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Run in an executor: give the rows of the parts whose numbers arrive, as Spark can hold them."""
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            path, form = parts[number]
+            with root.open(path) as file:
+                for table in _tables(file, form, schema):
+                    yield from fit(table, schema).to_batches(max_chunksize=BATCH_ROWS)
+
+
+def _tables(file: object, form: str, schema: pa.Schema) -> Iterator[pa.Table]:
+    if form == "csv":
+        import pyarrow.csv as csv
+
+        options = csv.ConvertOptions(
+            column_types={field.name: _csv_type(field.type) for field in schema},
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,  # an empty text is quoted, a NULL is not
+            true_values=TRUE,
+            false_values=FALSE,
+        )
+        for batch in csv.open_csv(
+            file, convert_options=options, parse_options=csv.ParseOptions(newlines_in_values=True)
+        ):
+            yield pa.Table.from_batches([batch])
+        return
+    import pyarrow.parquet as pq
+
+    for batch in pq.ParquetFile(file).iter_batches(batch_size=BATCH_ROWS):
+        yield pa.Table.from_batches([batch])
+
+
+def _csv_type(kind: pa.DataType) -> pa.DataType:
+    """Give the type that pyarrow's CSV reader can parse; nested ones, bytes and our own stay the text they are."""
+    plain = (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_decimal128(kind)
+        or pa.types.is_timestamp(kind)
+    )
+    return kind if plain else pa.string()
+
+
+def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Give a part's rows the columns and types that Spark gets; a column the part lacks is NULL."""
+    columns = []
+    for field in schema:
+        kind = spark_type(field.type)
+        place = table.schema.get_field_index(field.name)
+        columns.append(pa.nulls(table.num_rows, kind) if place < 0 else _cast(table.column(place), kind))
+    return pa.table(columns, schema=pa.schema([pa.field(f.name, spark_type(f.type)) for f in schema]))
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if column.type == kind:
+        return column
+    if isinstance(column.type, pa.BaseExtensionType):
+        return _uuid_texts(column) if column.type.extension_name == "arrow.uuid" else column.cast(kind)
+    return column.cast(kind)
+
+
+def _uuid_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Render uuids canonically; a plain cast would give their 16 bytes as text."""
+    import uuid
+
+    cells = [
+        None if cell is None else str(cell if isinstance(cell, uuid.UUID) else uuid.UUID(bytes=cell))
+        for cell in column.to_pylist()
+    ]
+    return pa.chunked_array([pa.array(cells, pa.string())])

@@ -1,0 +1,355 @@
+"""The planning session on PostgreSQL: one connection that holds an instant, describes relations and cuts chunks.
+
+Belongs here: opening, the exported snapshot and what stands in for it, counts, bounds, statistics, chunks. Not
+here: the horizon of incremental reads (postgres_horizon.py), pages (postgres_pages.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rivet_resources.errors import SourceError, UnknownColumn
+from rivet_resources.extract import Chunk, Consistency, Leaf, Relation
+from rivet_resources.sources import postgres_catalog, postgres_horizon
+from rivet_resources.sources import postgres_sql as sql
+from rivet_resources.sources.postgres_errors import clean, connect_fault, fault
+from rivet_resources.sources.protocol import Bounds, Horizon, TypeRules
+from rivet_resources.types import Column
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from rivet_resources.sources.postgres import Line
+
+Rows = list[tuple[Any, ...]]
+Connect = Callable[["Line"], "psycopg.Connection[Any]"]
+Export = Callable[["PostgresSession"], str]
+
+# 256 MB of heap, the upper end of a chunk (`engine.md`, section 5).
+LARGEST_CHUNK_BLOCKS = 32_768
+MOST_CHUNKS = 10_000
+
+
+def connect(line: Line) -> psycopg.Connection[Any]:
+    """Open one autocommit connection with every setting pinned; by SET where a pooler refuses startup options.
+
+    Raises:
+        SourceUnreachable, SourceAuth, SourceLost, SourceError
+    """
+    import psycopg
+
+    try:
+        try:
+            connection = psycopg.connect(line.conninfo(), autocommit=True, prepare_threshold=None)
+        except psycopg.OperationalError as error:
+            if "startup parameter" not in str(error):
+                raise
+            connection = psycopg.connect(line.conninfo(options=False), autocommit=True, prepare_threshold=None)
+    except psycopg.Error as error:
+        raise connect_fault(error, where=line.where, first=True, secrets=line.secrets) from None
+    return connection
+
+
+def pin(settings: Mapping[str, str]) -> str:
+    """Write one SELECT that pins the settings until the end of the transaction; also for poolers."""
+    return "SELECT " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
+
+
+def open_session(line: Line, *, snapshot: bool, export: Export | None = None) -> PostgresSession:
+    """Connect, begin, and export a snapshot that a second connection has proved it can import.
+
+    `export` is for tests that need a server which cannot export one.
+    """
+    session = PostgresSession(line, connect(line), export=export or export_snapshot)
+    try:
+        session.begin(snapshot=snapshot)
+    except BaseException:
+        session.close()
+        raise
+    return session
+
+
+def export_snapshot(session: PostgresSession) -> str:
+    """Export the transaction's snapshot, and import it once elsewhere: the one proof that tasks can.
+
+    A pooler in front of several servers, or one that takes transactions apart, fails here and not in a task.
+    """
+    name = str(session.ask("SELECT pg_export_snapshot()", doing="exporting the snapshot")[0][0])
+    with connect(session.line) as probe:
+        probe.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        probe.execute(f"SET TRANSACTION SNAPSHOT '{name}'".encode())
+        probe.execute("ROLLBACK")
+    return name
+
+
+class PostgresSession:
+    """One driver-side connection; see the protocol. Not shared between threads.
+
+    The activity of other transactions (`floor`) is read before the snapshot is taken: see postgres_horizon.py.
+    """
+
+    def __init__(self, line: Line, connection: psycopg.Connection[Any], *, export: Export) -> None:
+        self.line = line
+        self.user = line.user or connection.info.user
+        self.server_version = connection.info.server_version
+        self.consistency: Consistency = "per_query"
+        self.snapshot: str | None = None
+        self.note = ""
+        self.floor: postgres_horizon.Floor | None = None
+        self._connection = connection
+        self._export = export
+
+    # --- the transaction -------------------------------------------------------------------------
+
+    def begin(self, *, snapshot: bool) -> None:
+        """Begin the transaction everything is planned in, with a shared snapshot if asked and possible."""
+        self.floor = postgres_horizon.floor(self)
+        self._start()
+        if not snapshot:
+            self.note = "no snapshot was asked for; each statement sees its own instant"
+            return
+        try:
+            self.snapshot = self._export(self)
+            self.consistency = "snapshot"
+        except Exception as error:  # any refusal leads to the same fallback, which the note reports
+            said = clean(error, secrets=self.line.secrets)
+            self.snapshot, self.consistency = None, "per_query"
+            self.note = f"the server cannot share a snapshot ({said}); each statement sees its own instant"
+            self._connection.execute("ROLLBACK")
+            self._start()
+
+    def restart(self) -> None:
+        """Let go of the snapshot and take a newer one, in place."""
+        had = self.snapshot is not None
+        self._connection.execute("ROLLBACK")
+        self.snapshot = None
+        self.floor = postgres_horizon.floor(self)
+        self._start()
+        if had:
+            self.snapshot = self._export(self)
+
+    def _start(self) -> None:
+        self.ask("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", doing="beginning the planning transaction")
+        self.ask(pin(self.line.settings), doing="pinning the session")
+
+    def ask(self, statement: str, values: Sequence[Any] = (), *, doing: str) -> Rows:
+        """Run one statement and give its rows; `%s` are bound only when `values` are given.
+
+        Raises:
+            SourceError and its kin, by SQLSTATE.
+        """
+        import psycopg
+
+        try:
+            cursor = self._connection.execute(statement.encode(), tuple(values) or None)
+            return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            raise fault(error, doing=doing, user=self.user, secrets=self.line.secrets) from None
+
+    def prepare(self, statement: str, *, doing: str) -> list[tuple[str, int, int]]:
+        """Describe a statement's columns as (name, type oid, modifier) without running it."""
+        from psycopg import errors, pq
+
+        pgconn = self._connection.pgconn
+        self._connection.execute("SAVEPOINT rivet")
+        result = pgconn.prepare(b"", statement.encode())
+        if result.status == pq.ExecStatus.COMMAND_OK:
+            result = pgconn.describe_prepared(b"")
+        if result.status != pq.ExecStatus.COMMAND_OK:
+            error = errors.error_from_result(result)
+            self._connection.execute("ROLLBACK TO rivet")
+            raise fault(error, doing=doing, user=self.user, secrets=self.line.secrets) from None
+        return [(bytes(result.fname(i) or b"").decode(), result.ftype(i), result.fmod(i)) for i in range(result.nfields)]
+
+    def close(self) -> None:
+        """End the snapshot and the connection; safe to call twice."""
+        self._connection.close()
+
+    # --- describing ------------------------------------------------------------------------------
+
+    def describe(self, *, table: str | None, query: str | None, params: Mapping[str, str], rules: TypeRules) -> Relation:
+        """Look a table or query up in the catalog; see the protocol."""
+        if table is not None:
+            return postgres_catalog.describe_table(self, table, rules)
+        return postgres_catalog.describe_query(self, query or "", params, rules)
+
+    def now(self) -> datetime:
+        """Tell the database's clock, aware UTC."""
+        found: datetime = self.ask("SELECT clock_timestamp()", doing="asking the clock")[0][0]
+        return found.astimezone(UTC)
+
+    # --- counting and bounds ---------------------------------------------------------------------
+
+    def count(self, relation: Relation, *, where: str = "") -> int:
+        """Count rows, under the snapshot."""
+        statement = sql.select(["count(*)"], relation=relation.sql, where=[where])
+        return int(self.ask(statement, doing=f"counting {relation.name}")[0][0])
+
+    def bounds(self, relation: Relation, expression: str, *, where: str = "") -> Bounds:
+        """Read MIN, MAX and whether NULLs exist; see the protocol. `nulls` is 0 or 1: more is never counted.
+
+        Raises:
+            SourceError: a bound is infinite.
+        """
+        spelled, base = self.typed(relation, expression)
+        low, high = (sql.canonical_sql(f"{end}({spelled})", base) for end in ("min", "max"))
+        column = relation.column(expression)
+        is_null = sql.select(["1"], relation=relation.sql, where=[where, f"{spelled} IS NULL"])
+        nulls = "false" if column is not None and column.fact("not_null") else f"EXISTS ({is_null})"
+        rows = self.ask(
+            sql.select([low, high], relation=relation.sql, where=[where]), doing=f"reading the bounds of {relation.name}"
+        )
+        has_nulls = self.ask(f"SELECT {nulls}", doing=f"looking for NULLs in {relation.name}")[0][0]
+        for bound in rows[0]:
+            postgres_horizon.check_finite(bound, relation=relation.name, expression=expression)
+        return Bounds(low=rows[0][0], high=rows[0][1], nulls=int(has_nulls))
+
+    def typed(self, relation: Relation, expression: str) -> tuple[str, str]:
+        """Give a column name quoted, or a parenthesised expression as it is, with the name of its base type.
+
+        Raises:
+            UnknownColumn: a bare name that is no column.
+        """
+        column = relation.column(expression)
+        if column is not None:
+            return sql.quote(expression), column.fact("base")
+        if not expression.startswith("("):
+            raise UnknownColumn(expression, relation=relation.name, known=[c.name for c in relation.columns], key="cursor_column")
+        described = self.prepare(f"SELECT {expression} FROM {relation.sql}", doing=f"describing {expression}")
+        rows = self.ask("SELECT typname FROM pg_type WHERE oid = %s::int8::oid", (described[0][1],), doing="reading a type")
+        return expression, str(rows[0][0])
+
+    # --- statistics ------------------------------------------------------------------------------
+
+    def quantiles(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
+        """Give at most `pieces - 1` inner bounds from the histogram, else from a sample of blocks; () if unknown."""
+        if pieces < 2 or not relation.is_table:
+            return ()
+        return self._histogram(relation, column, pieces) or self._sample(relation, column, pieces)
+
+    def _histogram(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
+        schema, _, table = relation.name.partition(".")
+        sql_type = column.fact("type")
+        bound = sql.canonical_sql("b", column.fact("base"))
+        rows = self.ask(
+            f"SELECT {bound} FROM pg_stats s, unnest(s.histogram_bounds::text::{sql_type}[]) WITH ORDINALITY AS h (b, n) "
+            "WHERE schemaname = %s AND tablename = %s AND attname = %s "
+            "AND s.inherited = (SELECT bool_or(inherited) FROM pg_stats WHERE schemaname = s.schemaname "
+            "AND tablename = s.tablename AND attname = s.attname) ORDER BY n",
+            (schema, table, column.name),
+            doing=f"reading the statistics of {relation.name}",
+        )
+        found = [str(row[0]) for row in rows if row[0] is not None]
+        if len(found) < 3:
+            return ()
+        picked = (found[round(i * (len(found) - 1) / pieces)] for i in range(1, pieces))
+        return tuple(bound for bound in dict.fromkeys(picked) if bound not in (found[0], found[-1]))
+
+    def _sample(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
+        """Sample whole blocks: about 20 000 rows, all of a small table."""
+        percent = min(100.0, 2_000_000 / max(relation.rows_estimate or 20_000, 1))
+        name, base = sql.quote(column.name), column.fact("base")
+        bound = sql.canonical_sql("q", base)
+        shares = ",".join(str(i / pieces) for i in range(1, pieces))
+        self._connection.execute("SAVEPOINT rivet")
+        try:
+            rows = self.ask(
+                f"SELECT DISTINCT ON (q) {bound} FROM unnest((SELECT percentile_disc(ARRAY[{shares}]::float8[]) "
+                f"WITHIN GROUP (ORDER BY {name}) FROM {relation.sql} TABLESAMPLE SYSTEM ({percent:.6f}))) AS q "
+                "WHERE q IS NOT NULL ORDER BY q",
+                doing=f"sampling {relation.name}",
+            )
+        except SourceError:  # views and foreign tables cannot be sampled
+            self._connection.execute("ROLLBACK TO rivet")
+            return ()
+        return tuple(str(row[0]) for row in rows)
+
+    def keyset_bounds(self, relation: Relation, key: tuple[str, ...], pieces: int) -> tuple[str, ...]:
+        """Walk the index in equal steps, one short statement a bound; () for composite keys."""
+        column = relation.column(key[0]) if len(key) == 1 else None
+        if column is None or pieces < 2:
+            return ()
+        step = -(-self.count(relation) // pieces)
+        name, bounds, where = sql.quote(column.name), list[str](), ""
+        rendered = sql.canonical_sql(name, column.fact("base"))
+        while len(bounds) < pieces - 1 and step:
+            inner = sql.select([f"{rendered} AS b", name], relation=relation.sql, where=[where], order_by=[name])
+            rows = self.ask(f"SELECT b FROM ({inner} OFFSET {step - 1} LIMIT 2) AS walk", doing=f"walking the key of {relation.name}")
+            if len(rows) < 2:  # the last piece is open above
+                break
+            bounds.append(str(rows[0][0]))
+            where = f"{name} > {sql.literal(bounds[-1], column)}"
+        return tuple(bounds)
+
+    def horizon(
+        self, relation: Relation, expression: str, column: Column, *, after: str | None, lag_seconds: float = 0.0
+    ) -> Horizon:
+        """Find how far an incremental read may go; see the protocol and postgres_horizon.py."""
+        return postgres_horizon.horizon(self, relation, expression, column, after=after, lag_seconds=lag_seconds)
+
+    # --- cutting ---------------------------------------------------------------------------------
+
+    def chunks(
+        self, relation: Relation, *, where: str = "", order_by: tuple[str, ...] = (), pieces: int = 1
+    ) -> tuple[Chunk, ...]:
+        """Cut the rows in the way that is kindest to the server; see the protocol."""
+        if self.snapshot is not None:
+            served = {sql.quote(name) for name in relation.indexed}
+            is_indexed = bool(where and order_by and order_by[0] in served)
+            if relation.leaves and not is_indexed:
+                return block_chunks(relation.leaves, where=where, pieces=pieces)
+        elif relation.is_table and relation.key:
+            return self._key_chunks(relation, where=where, pieces=pieces)
+        else:
+            self.consistency = "single"
+            self.note += "; without a key it is read as one stream in one transaction, which sees one instant"
+        return (Chunk(index=0, reader="cursor", relation=relation.sql, where=where, order_by=order_by),)
+
+    def _key_chunks(self, relation: Relation, *, where: str, pieces: int) -> tuple[Chunk, ...]:
+        """Cut by ranges of the key, half-open (low, high], the first open below, the last above."""
+        column = relation.column(relation.key[0])
+        bounds: tuple[str, ...] = ()
+        if len(relation.key) == 1 and column is not None:
+            bounds = self.quantiles(relation, column, pieces)
+        literals = [sql.literal(bound, column) for bound in bounds] if column is not None else []
+        name = sql.quote(relation.key[0])
+        ranges = [
+            sql.conjunction([where, f"{name} > {low}" if low else "", f"{name} <= {high}" if high else ""])
+            for low, high in zip([None, *literals], [*literals, None], strict=True)
+        ]
+        return tuple(
+            Chunk(index=i, reader="keyset", relation=relation.sql, where=part, key=relation.key, identity=identity(relation, part))
+            for i, part in enumerate(ranges)
+        )
+
+
+def identity(relation: Relation, where: str) -> str:
+    """Name a key-range chunk across runs."""
+    return hashlib.sha256(f"{len(relation.sql)}:{relation.sql}{where}".encode()).hexdigest()[:16]
+
+
+def block_chunks(leaves: Sequence[Leaf], *, where: str, pieces: int) -> tuple[Chunk, ...]:
+    """Cut leaves into ranges of blocks of about equal size, at least one range for each leaf that has blocks.
+
+    About `pieces` chunks, more where a chunk would pass 256 MB and `pieces` asks for several.
+    """
+    total = sum(leaf.blocks for leaf in leaves)
+    size = max(1, -(-total // max(pieces, 1)))
+    if pieces > 1:
+        size = max(min(size, LARGEST_CHUNK_BLOCKS), -(-total // MOST_CHUNKS))
+    ranges = [
+        (leaf, low, min(low + even, leaf.blocks))
+        for leaf in leaves
+        if leaf.blocks
+        for even in [-(-leaf.blocks // max(1, round(leaf.blocks / size)))]
+        for low in range(0, leaf.blocks, even)
+    ]
+    if not ranges:
+        ranges = [(leaves[0], 0, 0)]
+    return tuple(
+        Chunk(index=i, reader="blocks", relation=leaf.sql, where=where, blocks=(low, high))
+        for i, (leaf, low, high) in enumerate(ranges)
+    )

@@ -1,0 +1,72 @@
+"""Which chunks of a window are finished, so that a crashed run's successor redoes only the rest.
+
+Belongs here: the table `chunk_task` and the JSON form of a ChunkResult. Not here: whether the staged parts are still
+there; the exporter asks the destination. Progress counts only for the same plan (`fingerprint`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Column, Connection, Table, Text, delete, select
+
+from rivet_resources.extract import ChunkResult, Measures, Part
+from rivet_resources.state.database import METADATA, Instant, now, upsert
+
+chunk_task = Table(
+    "chunk_task",
+    METADATA,
+    Column("export_name", Text, primary_key=True),
+    Column("window_key", Text, primary_key=True),
+    Column("identity", Text, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("result", Text, nullable=False),
+    Column("finished_at", Instant, nullable=False),
+)
+
+
+def save(connection: Connection, export: str, window: str, row: dict[str, str], result: ChunkResult) -> None:
+    """Note a finished chunk, over the same chunk of an earlier run; `row`: identity, fingerprint, run_id.
+
+    Chunks of another plan of this window are forgotten: their parts can never be published any more.
+    """
+    other = chunk_task.c.fingerprint != row["fingerprint"]
+    connection.execute(delete(chunk_task).where(*_of(export, window), other))
+    key = {"export_name": export, "window_key": window, **row}
+    upsert(connection, chunk_task, {**key, "result": json.dumps(asdict(result)), "finished_at": now(connection)})
+
+
+def finished(connection: Connection, export: str, window: str, fingerprint: str) -> dict[str, tuple[str, ChunkResult]]:
+    """Give the finished chunks of exactly this plan: {identity: (run id that staged it, result)}."""
+    query = select(chunk_task.c.identity, chunk_task.c.run_id, chunk_task.c.result)
+    rows = connection.execute(query.where(*_of(export, window), chunk_task.c.fingerprint == fingerprint))
+    found = {row.identity: (row.run_id, _restore(row.result)) for row in rows}
+    return {identity: (run_id, result) for identity, (run_id, result) in found.items() if result is not None}
+
+
+def forget(connection: Connection, export: str, window: str | None = None) -> None:
+    """Drop the progress of a window, or of all windows of an export."""
+    connection.execute(delete(chunk_task).where(*_of(export, window)))
+
+
+def runs(connection: Connection, export: str) -> set[str]:
+    """Name the runs whose staged parts a later run may still use."""
+    return set(connection.execute(select(chunk_task.c.run_id).where(*_of(export)).distinct()).scalars())
+
+
+def _of(export: str, window: str | None = None) -> list[Any]:
+    clauses = [chunk_task.c.export_name == export]
+    return clauses if window is None else [*clauses, chunk_task.c.window_key == window]
+
+
+def _restore(text: str) -> ChunkResult | None:
+    """Rebuild what `asdict` took apart; None when another version of Rivet wrote it: the chunk is then read again."""
+    plain = json.loads(text)
+    try:
+        parts = tuple(Part(**part) for part in plain["parts"])
+        return ChunkResult(chunk=plain["chunk"], parts=parts, measures=Measures(**plain["measures"]))
+    except (KeyError, TypeError):
+        return None

@@ -1,0 +1,288 @@
+"""The line to the state store: one engine, short transactions, the store's own clock.
+
+Belongs here: what differs between SQLite and PostgreSQL as a place to keep state. Not here: which tables there are
+(one file per family), how they came to be (`migrations.py`), what a refusal means (`refusals.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    URL,
+    Connection,
+    Dialect,
+    Engine,
+    MetaData,
+    Pool,
+    Table,
+    Text,
+    TypeDecorator,
+    create_engine,
+    event,
+    func,
+    make_url,
+    select,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from rivet_resources.errors import StateError
+from rivet_resources.state.refusals import (
+    SQLITE_BUSY_SECONDS,
+    StateUnavailable,
+    explain_line,
+    explain_postgres,
+    explain_sqlite,
+    name_of,
+)
+
+METADATA = MetaData()
+
+POSTGRES_CONNECT_SECONDS = 10
+
+# Pools that came through a fork. SQLite forbids even closing a connection in a child ("How To Corrupt An SQLite
+# Database File", section 2.6), so they are kept from the garbage collector.
+_INHERITED: list[Pool] = []
+
+
+class Instant(TypeDecorator[datetime]):
+    """An aware UTC time as ISO text of fixed width: sorts as text, reads the same in both databases."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
+        """Render for storing; a naive time is a programming error."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"naive time {value!r} in the state store")
+        return value.astimezone(UTC).isoformat(timespec="microseconds")
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:
+        """Read back, aware UTC."""
+        return None if value is None else datetime.fromisoformat(value)
+
+
+class Database:
+    """A state store's connections. Threads may share it; a forked child gets fresh connections by itself."""
+
+    def __init__(self, url: str) -> None:
+        self.url = _parse(url)
+        self.name = name_of(self.url)
+        self._served = False  # a server that answered once is away; one that never did has a wrong address
+        self._place: tuple[int, int] | None = None  # device and inode of the file
+        self._pid = os.getpid()
+        self._engine = _sqlite(self.url) if self.is_sqlite else _postgres(self.url)
+        self._writes = self._engine.execution_options(rivet_write=True)
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Say whether the store is one file."""
+        return self.url.get_backend_name() == "sqlite"
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Open a transaction that only reads.
+
+        Raises:
+            StateUnavailable, StateError
+        """
+        with self._translated(), self._in_this_process(self._engine).begin() as connection:
+            self._check_place()
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Open a transaction that commits when the block ends and rolls back when it raises.
+
+        On SQLite it holds the store's one write lock from its first line, so that a read in it stays true.
+
+        Raises:
+            StateUnavailable, StateError
+        """
+        with self._translated(), self._in_this_process(self._writes).begin() as connection:
+            self._served = True
+            self._check_place()
+            yield connection
+
+    def use_wal(self) -> None:
+        """Switch a SQLite file to write-ahead logging, once and for all: readers then never wait for the writer."""
+        deadline = time.monotonic() + SQLITE_BUSY_SECONDS
+        while True:
+            try:
+                return self._switch_to_wal()
+            except StateUnavailable:
+                # The switch needs the file alone and does not wait for it as statements do.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def _switch_to_wal(self) -> None:
+        with self._translated():
+            raw = self._in_this_process(self._engine).raw_connection()
+            try:
+                if raw.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                    raw.execute("PRAGMA journal_mode=WAL").fetchone()
+            finally:
+                raw.close()
+
+    def close(self) -> None:
+        """Close all connections; the next use opens new ones."""
+        self._engine.dispose()
+
+    def _in_this_process(self, engine: Engine) -> Engine:
+        if self._pid != os.getpid():
+            _INHERITED.append(self._engine.pool)
+            self._engine.dispose(close=False)
+            self._pid = os.getpid()
+        return engine
+
+    def _check_place(self) -> None:
+        """Refuse to go on when the file was removed or replaced: SQLite would write into what nobody can find again.
+
+        Raises:
+            StateError
+        """
+        if not self.is_sqlite:
+            return
+        try:
+            found = os.stat(str(self.url.database))
+        except FileNotFoundError:
+            place = None
+        else:
+            place = (found.st_dev, found.st_ino)
+        self._place = self._place or place
+        if place is None or place != self._place:
+            raise StateError(
+                f"State store {self.name} was removed or replaced while this process had it open. "
+                f"Start again, with `rivet state rebuild` if it was lost."
+            )
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:  # from `use_wal`, below SQLAlchemy
+            raise explain_sqlite(str(error), self.url) from error
+        except PoolTimeout as error:
+            raise StateUnavailable(
+                f"State store {self.name} has no free connection left in this process; run fewer exports at once."
+            ) from error
+        except DBAPIError as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: DBAPIError) -> StateError:
+        """Put a driver's error into our words: which store, why, what to do; no password in it."""
+        cause = str(error.orig).strip().partition("\n")[0]
+        if self.is_sqlite:
+            return explain_sqlite(cause, self.url)
+        if self.url.password:
+            cause = cause.replace(str(self.url.password), "***")
+        sqlstate = getattr(error.orig, "sqlstate", None)
+        if sqlstate is None:  # libpq could not connect, or lost the line
+            return explain_line(cause, self.url, served_before=self._served)
+        return explain_postgres(cause, self.url, sqlstate=sqlstate)
+
+
+def insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """Begin an INSERT that offers ON CONFLICT in the words of this connection's database."""
+    if connection.dialect.name == "sqlite":
+        return sqlite.insert(table)
+    return postgresql.insert(table)
+
+
+def upsert(connection: Connection, table: Table, values: Mapping[str, Any]) -> None:
+    """Insert one row, or replace the row of the same primary key."""
+    key = [column.name for column in table.primary_key.columns]
+    rest = {name: value for name, value in values.items() if name not in key}
+    statement = insert(connection, table).values(**values)
+    connection.execute(statement.on_conflict_do_update(index_elements=key, set_=rest))
+
+
+def now(connection: Connection) -> datetime:
+    """Tell the store's own time, aware UTC: one clock for all hosts that share a server."""
+    if connection.dialect.name == "sqlite":
+        return datetime.now(UTC)
+    stamp: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
+    return stamp.astimezone(UTC)
+
+
+def _parse(text: str) -> URL:
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        raise StateError(
+            "The state URL is not a URL (not shown, it may hold a password). "
+            "Write sqlite:////absolute/path.db or postgresql://user@host/database."
+        ) from None
+    if url.drivername in ("postgres", "postgresql"):
+        url = url.set(drivername="postgresql+psycopg")
+    if url.drivername in ("sqlite", "sqlite+pysqlite"):
+        return _with_absolute_path(url)
+    if url.drivername == "postgresql+psycopg":
+        return url
+    raise StateError(
+        f"State store type {url.drivername!r} is not one of sqlite, postgresql. "
+        f"Write sqlite:////absolute/path.db or postgresql://user@host/database."
+    )
+
+
+def _with_absolute_path(url: URL) -> URL:
+    if not url.database or url.database == ":memory:":
+        raise StateError(
+            "A state store in memory would be forgotten at once; name a file: sqlite:////absolute/path.db."
+        )
+    path = Path(url.database).absolute()
+    if not path.parent.is_dir():
+        raise StateError(
+            f"State store {path}: folder {path.parent} does not exist. Create it, or name another in RIVET_STATE_URL."
+        )
+    if path.is_dir():
+        raise StateError(f"State store {path} is a folder. Name a file in it, such as {path / '.rivet_state.db'}.")
+    return url.set(database=str(path))
+
+
+def _sqlite(url: URL) -> Engine:
+    # Parameters hold cursors: values of rows, which no traceback may show.
+    engine = create_engine(url, connect_args={"timeout": SQLITE_BUSY_SECONDS}, hide_parameters=True)
+
+    @event.listens_for(engine, "connect")
+    def settle(connection: Any, _record: Any) -> None:
+        # Python's driver would begin transactions by itself, deferred: two writers that both read first would
+        # then fail at once instead of waiting. So its own handling is off and `begin` below decides.
+        connection.isolation_level = None
+        connection.execute("PRAGMA synchronous=FULL")  # a cursor must not be forgotten by a power cut
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        write = connection.get_execution_options().get("rivet_write", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return engine
+
+
+def _postgres(url: URL) -> Engine:
+    query = {"connect_timeout": str(POSTGRES_CONNECT_SECONDS), "application_name": "rivet:state", **url.query}
+    try:
+        return create_engine(
+            url.set(query=query),
+            isolation_level="READ COMMITTED",  # compare-and-set counts on an UPDATE seeing the latest row
+            pool_pre_ping=True,
+            hide_parameters=True,
+            connect_args={"prepare_threshold": None},  # prepared statements break behind a transaction pooler
+        )
+    except (ModuleNotFoundError, NoSuchModuleError) as error:
+        raise StateError(
+            f"State store {name_of(url)} needs the package psycopg, which is not installed. "
+            f"Run `pip install 'psycopg[binary]'`."
+        ) from error

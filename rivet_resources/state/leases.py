@@ -1,0 +1,178 @@
+"""Who is working on a window right now: one row per export and window, renewed while its process lives.
+
+Belongs here: the table `export_lease`, taking, renewing and giving back. Not here: the last word; two winners of one
+window are impossible even if a lease fails, because the manifest swap is fenced (`commit.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Column, Connection, Double, Integer, Table, Text, delete, select, update
+
+from rivet_resources.errors import StateError, WindowBusy, WindowTaken
+from rivet_resources.state.database import METADATA, Database, Instant, insert, now
+from rivet_resources.state.process import Process, is_alive, is_here, this_process
+
+TTL = timedelta(seconds=60)
+BEAT_SECONDS = 10
+
+export_lease = Table(
+    "export_lease",
+    METADATA,
+    Column("export_name", Text, primary_key=True),
+    Column("window_key", Text, primary_key=True),
+    Column("run_id", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("process_start", Double, nullable=False),
+    Column("acquired_at", Instant, nullable=False),
+    Column("expires_at", Instant, nullable=False),
+)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """One row: which run of which process works on a window, and until when it is believed to."""
+
+    export: str
+    window: str
+    run_id: str
+    process: Process
+    acquired_at: datetime
+    expires_at: datetime
+
+    @property
+    def name(self) -> str:
+        """Name it for people."""
+        return f"run {self.run_id} (process {self.process.pid} on {self.process.host})"
+
+    def holds(self, at: datetime) -> bool:
+        """Say whether the lease still counts: not expired, and not of a dead process of this host."""
+        if self.expires_at <= at:
+            return False
+        return is_alive(self.process) if is_here(self.process) else True
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A window held by a run."""
+
+    database: Database
+    export: str
+    window: str
+    run_id: str
+
+    def check(self) -> None:
+        """Prove that the window is still ours, and keep it for another `TTL`.
+
+        Raises:
+            WindowTaken: another run took it over, since this one gave no sign of life for too long.
+        """
+        with self.database.write() as connection:
+            if renew(connection, self.export, self.window, self.run_id):
+                return
+            taker = holder(connection, self.export, self.window)
+        by = taker.name if taker else "another run, which has ended"
+        raise WindowTaken(
+            f"Window {self.window} of export {self.export} was taken from run {self.run_id} by {by}, after no sign of "
+            f"life for {TTL.seconds} s. This run publishes nothing; run again if the other one did not finish."
+        )
+
+
+@contextmanager
+def hold(database: Database, export: str, window: str, run_id: str) -> Iterator[Lease]:
+    """Hold a window until the block ends; a daemon thread gives the sign of life.
+
+    Raises:
+        WindowBusy: a living run holds it; the message names it.
+    """
+    with database.write() as connection:
+        acquire(connection, export, window, run_id)
+    ended = threading.Event()
+    about = (database, export, window, run_id, ended)
+    beat = threading.Thread(target=_beat, args=about, daemon=True, name=f"lease-{run_id}")
+    beat.start()
+    try:
+        yield Lease(database, export, window, run_id)
+    finally:
+        ended.set()
+        beat.join(timeout=BEAT_SECONDS)
+        with suppress(StateError), database.write() as connection:  # not given back, it expires; the block's end counts
+            release(connection, export, window, run_id)
+
+
+def acquire(connection: Connection, export: str, window: str, run_id: str) -> None:
+    """Write our row, over one that no longer counts.
+
+    Raises:
+        WindowBusy: the row of a living run stands there.
+    """
+    me, at = this_process(), now(connection)
+    values = {
+        "run_id": run_id,
+        "host": me.host,
+        "pid": me.pid,
+        "process_start": me.start,
+        "acquired_at": at,
+        "expires_at": at + TTL,
+    }
+    first = insert(connection, export_lease).values(export_name=export, window_key=window, **values)
+    # SQLAlchemy keeps the row count of an INSERT only when asked.
+    if connection.execute(first.on_conflict_do_nothing(), execution_options={"preserve_rowcount": True}).rowcount == 1:
+        return
+    held = holder(connection, export, window)
+    if held is not None and held.holds(at):
+        raise WindowBusy(
+            f"Window {window} of export {export} is held by {held.name} since "
+            f"{held.acquired_at:%Y-%m-%d %H:%M:%S} UTC. Wait for it, or end that process: the window is then free "
+            f"at once on the same host, and after {TTL.seconds} s elsewhere."
+        )
+    if connection.execute(update(export_lease).where(_key(export, window)).values(**values)).rowcount == 0:
+        acquire(connection, export, window, run_id)  # given back between our two statements
+
+
+def renew(connection: Connection, export: str, window: str, run_id: str) -> bool:
+    """Push the expiry out; False when the row is no longer ours."""
+    change = update(export_lease).where(_key(export, window), export_lease.c.run_id == run_id)
+    return connection.execute(change.values(expires_at=now(connection) + TTL)).rowcount == 1
+
+
+def release(connection: Connection, export: str, window: str, run_id: str) -> None:
+    """Give the window back, if it is ours."""
+    connection.execute(delete(export_lease).where(_key(export, window), export_lease.c.run_id == run_id))
+
+
+def holder(connection: Connection, export: str, window: str) -> Holder | None:
+    """Read who stands in the row, whether or not it still counts; on a server the row is locked until the commit."""
+    row = connection.execute(select(export_lease).where(_key(export, window)).with_for_update()).one_or_none()
+    return None if row is None else _holder(row)
+
+
+def holders(connection: Connection, export: str | None = None) -> list[Holder]:
+    """List the leases that still count, by export and window."""
+    query = select(export_lease).order_by(export_lease.c.export_name, export_lease.c.window_key)
+    if export is not None:
+        query = query.where(export_lease.c.export_name == export)
+    at = now(connection)
+    return [found for found in map(_holder, connection.execute(query)) if found.holds(at)]
+
+
+def _beat(database: Database, export: str, window: str, run_id: str, ended: threading.Event) -> None:
+    ours = True
+    while ours and not ended.wait(BEAT_SECONDS):
+        with suppress(StateError), database.write() as connection:  # a store that is away for a moment: try again
+            ours = renew(connection, export, window, run_id)
+
+
+def _key(export: str, window: str):  # type: ignore[no-untyped-def]  # a SQLAlchemy boolean clause
+    return (export_lease.c.export_name == export) & (export_lease.c.window_key == window)
+
+
+def _holder(row) -> Holder:  # type: ignore[no-untyped-def]  # a row of export_lease
+    process = Process(row.host, row.pid, row.process_start)
+    return Holder(row.export_name, row.window_key, row.run_id, process, row.acquired_at, row.expires_at)

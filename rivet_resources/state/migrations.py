@@ -1,0 +1,141 @@
+"""How the store's tables came to be: numbered steps, applied once, in order, by whoever opens the store first.
+
+Belongs here: DDL, written once and never changed; a later need is a new step at the end. Not here: the tables as
+they are now; each family file describes its own, and a test proves that both agree. The words are those that SQLite
+and PostgreSQL share: times are ISO texts (`Instant`), JSON is text.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, inspect, text
+
+from rivet_resources.errors import StateError
+from rivet_resources.state.database import Database
+
+# Names of `contract.md`, 12.3, where it has one.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE export_state (
+            export_name TEXT PRIMARY KEY,
+            last_cursor_value TEXT,
+            updated_at TEXT NOT NULL
+        )""",
+        """CREATE TABLE export_lease (
+            export_name TEXT NOT NULL,
+            window_key TEXT NOT NULL,
+            run_id TEXT NOT NULL,
+            host TEXT NOT NULL,
+            pid INTEGER NOT NULL,
+            process_start DOUBLE PRECISION NOT NULL,
+            acquired_at TEXT NOT NULL,
+            expires_at TEXT NOT NULL,
+            PRIMARY KEY (export_name, window_key)
+        )""",
+        """CREATE TABLE chunk_task (
+            export_name TEXT NOT NULL,
+            window_key TEXT NOT NULL,
+            identity TEXT NOT NULL,
+            fingerprint TEXT NOT NULL,
+            run_id TEXT NOT NULL,
+            result TEXT NOT NULL,
+            finished_at TEXT NOT NULL,
+            PRIMARY KEY (export_name, window_key, identity)
+        )""",
+        """CREATE TABLE export_metrics (
+            run_id TEXT PRIMARY KEY,
+            export_name TEXT NOT NULL,
+            window_key TEXT NOT NULL,
+            mode TEXT NOT NULL,
+            status TEXT NOT NULL,
+            started_at TEXT NOT NULL,
+            finished_at TEXT,
+            duration_ms BIGINT,
+            total_rows BIGINT NOT NULL,
+            files_produced BIGINT NOT NULL,
+            bytes_written BIGINT NOT NULL,
+            format TEXT NOT NULL,
+            compression TEXT NOT NULL,
+            tuning_profile TEXT NOT NULL,
+            consistency TEXT NOT NULL,
+            cursor_low TEXT,
+            cursor_high TEXT,
+            retries BIGINT NOT NULL,
+            longest_statement_ms DOUBLE PRECISION NOT NULL,
+            cpu_seconds DOUBLE PRECISION NOT NULL,
+            peak_mb DOUBLE PRECISION NOT NULL,
+            validated BOOLEAN,
+            quality_passed BOOLEAN,
+            schema_changed BOOLEAN,
+            degraded BOOLEAN NOT NULL,
+            error_code TEXT,
+            error_message TEXT,
+            host TEXT NOT NULL,
+            pid INTEGER NOT NULL,
+            process_start DOUBLE PRECISION NOT NULL
+        )""",
+        "CREATE INDEX export_metrics_by_export ON export_metrics (export_name, started_at)",
+        """CREATE TABLE file_manifest (
+            export_name TEXT NOT NULL,
+            window_key TEXT NOT NULL,
+            run_id TEXT NOT NULL,
+            file_name TEXT NOT NULL,
+            row_count BIGINT NOT NULL,
+            bytes BIGINT NOT NULL,
+            format TEXT NOT NULL,
+            compression TEXT NOT NULL,
+            content_md5 TEXT NOT NULL,
+            created_at TEXT NOT NULL,
+            PRIMARY KEY (export_name, run_id, file_name)
+        )""",
+        "CREATE INDEX file_manifest_by_time ON file_manifest (created_at)",
+        """CREATE TABLE export_schema (
+            export_name TEXT NOT NULL,
+            version INTEGER NOT NULL,
+            columns TEXT NOT NULL,
+            recorded_at TEXT NOT NULL,
+            PRIMARY KEY (export_name, version)
+        )""",
+    ),
+)
+
+LOCK_KEY = 0x5249564554  # "RIVET": keeps two processes from creating the tables of one server at once
+
+
+def migrate(database: Database, migrations: tuple[tuple[str, ...], ...] = MIGRATIONS) -> int:
+    """Bring the store to the newest version this program knows, in one transaction; the version it had before.
+
+    Every open writes here, so a store that cannot be written is found now and not after hours of reading.
+
+    Raises:
+        StateError: the store is newer than this program, or its tables are another program's.
+    """
+    with database.write() as connection:
+        if not database.is_sqlite:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
+        before = _version(connection, database.name)
+        if before > len(migrations):
+            raise StateError(
+                f"State store {database.name} has version {before}; this Rivet knows up to {len(migrations)}. "
+                f"Upgrade Rivet, or name another store in RIVET_STATE_URL."
+            )
+        for step in migrations[before:]:
+            for statement in step:
+                connection.execute(text(statement))
+        # Written even when nothing changed: SQLite lets a reader of a write-protected file begin a write transaction.
+        connection.execute(text("UPDATE rivet_store SET version = :version"), {"version": len(migrations)})
+    return before
+
+
+def _version(connection: Connection, name: str) -> int:
+    """Read the store's version; 0 for a new one, whose version table is made here."""
+    tables = set(inspect(connection).get_table_names())
+    if "rivet_store" in tables:
+        return int(connection.execute(text("SELECT version FROM rivet_store")).scalar_one())
+    if "export_state" in tables:
+        raise StateError(
+            f"State store {name} holds tables of another program, such as the original rivet. "
+            f"Move it away or name another store in RIVET_STATE_URL; the first run then starts from the beginning."
+        )
+    connection.execute(text("CREATE TABLE rivet_store (version INTEGER NOT NULL)"))
+    connection.execute(text("INSERT INTO rivet_store (version) VALUES (0)"))
+    return 0

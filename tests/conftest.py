@@ -1,0 +1,86 @@
+"""Fixtures every test may ask for: real servers, started on first use, one of each per session."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import servers
+
+# Before any driver is imported: the emulators take any key, and no test may reach a real account.
+os.environ.setdefault("AWS_ACCESS_KEY_ID", "test")
+os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "test")
+os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
+os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "yes")
+os.environ.pop("RIVET_STATE_URL", None)
+os.environ.pop("RIVET_CONFIG", None)
+
+
+@pytest.fixture(scope="session")
+def server_folder() -> Iterator[Path]:
+    """A folder that a database server's own user can enter, unlike pytest's."""
+    with tempfile.TemporaryDirectory(prefix="rivet-test-", dir="/var/tmp") as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def postgres_url(server_folder: Path) -> Iterator[str]:
+    """The URL of the wheel's PostgreSQL, over a Unix socket."""
+    with servers.embedded_postgres(server_folder / "embedded") as url:
+        yield url
+
+
+@pytest.fixture
+def fresh_database(postgres_url: str) -> Iterator[str]:
+    """The URL of an empty database of the wheel's PostgreSQL."""
+    url = servers.create_database(postgres_url)
+    yield url
+    servers.drop_database(postgres_url, url)
+
+
+@pytest.fixture(scope="session")
+def real_postgres_url(server_folder: Path) -> Iterator[str]:
+    """The URL of Debian's PostgreSQL 15, over TCP with a password."""
+    if not (servers.DEBIAN_POSTGRES / "postgres").exists():
+        pytest.skip(f"no PostgreSQL 15 in {servers.DEBIAN_POSTGRES}: apt-get install postgresql-15")
+    with servers.debian_postgres(server_folder / "debian") as url:
+        yield url
+
+
+@pytest.fixture
+def fresh_real_database(real_postgres_url: str) -> Iterator[str]:
+    """The URL of an empty database of Debian's PostgreSQL 15."""
+    url = servers.create_database(real_postgres_url)
+    yield url
+    servers.drop_database(real_postgres_url, url)
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[servers.ObjectStore]:
+    """A local S3 over HTTP with one bucket."""
+    with servers.moto_s3() as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[servers.ObjectStore]:
+    """A local GCS over HTTP with one bucket; STORAGE_EMULATOR_HOST points at it."""
+    with servers.emulated_gcs() as store, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", store.endpoint)
+        yield store
+
+
+@pytest.fixture(scope="session")
+def spark_runtime() -> Iterator[object]:
+    """One Spark session for the whole pytest session, started on its first use."""
+    from rivet_resources.settings import Spark
+    from rivet_resources.spark import SparkRuntime
+
+    runtime = SparkRuntime(Spark(master="local[2,3]"))
+    yield runtime
+    runtime.stop()

@@ -1,0 +1,76 @@
+"""A process that runs one export and dies, without a goodbye, at the place named on its command line.
+
+    python -m tests.faults.dying CONFIG PLACE [PARTITION …]
+
+Places: `page` after the second page was read; `part` after the second part was staged; and each step of
+`publish`, just before its effect. Dying is `os._exit`: no cleanup, no `finally`, no `atexit`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rivet_assets.config import load_config
+from rivet_assets.run import run_exports
+from rivet_resources import commit
+from rivet_resources.sources.postgres import Postgres
+
+DIED = 86
+PUBLISH_STEPS = ("parts", "manifest", "success", "cursor", "acknowledge", "metrics")
+PLACES = ("page", "part", *PUBLISH_STEPS)
+
+
+def die_after_pages(count: int) -> None:
+    """End the process once so many pages have been yielded, in whatever chunks."""
+    original, seen = Postgres.pages, itertools.count(1)
+
+    def pages(self: Postgres, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        for page in original(self, *args, **kwargs):
+            if next(seen) > count:
+                os._exit(DIED)
+            yield page
+        os._exit(DIED) if count == 0 else None
+
+    Postgres.pages = pages  # type: ignore[method-assign]
+
+
+def die_after_parts(root: type, count: int) -> None:
+    """End the process once so many parts are staged at this kind of destination."""
+    original, seen = root.stage, itertools.count(1)  # type: ignore[attr-defined]
+
+    def stage(self: Any, *args: Any, **kwargs: Any) -> Any:
+        staged = original(self, *args, **kwargs)
+        if next(seen) >= count:
+            os._exit(DIED)
+        return staged
+
+    root.stage = stage  # type: ignore[attr-defined]
+
+
+def die_in_publish(place: str) -> None:
+    """End the process just before this effect of `publish`."""
+    commit.publish.__kwdefaults__["step"] = lambda name: os._exit(DIED) if name == place else None
+
+
+def main() -> None:
+    """Run, and die there."""
+    path, place, *partitions = sys.argv[1:]
+    config = load_config(Path(path))
+    if place == "page":
+        die_after_pages(1)
+    elif place == "part":
+        export = config.exports[0]
+        die_after_parts(type(export.destination.root(export.name)), 2 if partitions or export.mode == "chunked" else 1)
+    else:
+        die_in_publish(place)
+    (outcome,) = run_exports(config, partitions=tuple(partitions))
+    print(outcome.status, outcome.message)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Whatever line a publishing process dies on, the next run ends right: judged by the manifests, in every kind of window."""
+
+from __future__ import annotations
+
+import multiprocessing
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rivet_resources.destinations.addressing import part_nonce
+from rivet_resources.manifest import current_manifests
+from tests.faults.one_run import DEAD, EXPORT, Run, committed, destination_of, execute
+from tests.servers import ObjectStore
+
+# A server that forks single-threaded copies with everything imported: a process per run at a tenth of its price.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["tests.faults.one_run", "boto3", "google.cloud.storage"])
+STEPS = ("parts", "manifest", "success", "cursor", "acknowledge", "metrics", "end")
+EFFECTS = tuple(range(10))  # of a publish: parts, swap, two files, what it replaces
+KINDS = {
+    "all": ("all", "all", "all"),
+    "time": ("time", "time", "time"),
+    "after": ("after", "after", "after"),
+    "all, then after": ("all", "after", "after"),
+    "after, then all": ("after", "all", "all"),
+    "time, then all": ("time", "all", "all"),
+}
+
+
+def in_a_process(run: Run) -> int:
+    """Execute a run in a process of its own; its exit code."""
+    process = PROCESSES.Process(target=execute, args=(run,))
+    process.start()
+    process.join(60)
+    return process.exitcode if process.exitcode is not None else -1
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> dict[str, Any]:
+    """Settings of a folder."""
+    return {"type": "local", "path": str(tmp_path / "lake")}
+
+
+@pytest.fixture
+def s3(s3_server: ObjectStore) -> dict[str, Any]:
+    """Settings of a prefix in the S3 server."""
+    return {"type": "s3", "bucket": s3_server.bucket, "prefix": uuid.uuid4().hex, "endpoint": s3_server.endpoint}
+
+
+@pytest.fixture
+def gcs(gcs_server: ObjectStore) -> dict[str, Any]:
+    """Settings of a prefix in the GCS emulator."""
+    place = {"bucket": gcs_server.bucket, "prefix": uuid.uuid4().hex, "endpoint": gcs_server.endpoint}
+    return {"type": "gcs", **place, "allow_anonymous": True}
+
+
+@pytest.mark.parametrize("die_at", [*STEPS, *EFFECTS])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", ["local", "s3", "gcs"])
+def test_rerun_after_a_death_at_any_effect_shows_every_row_once(
+    place: str, kind: str, die_at: str | int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """After a death a reader sees the old rows or the new, whole; after the next run each row exactly once."""
+    settings, url = request.getfixturevalue(place), f"sqlite:///{tmp_path}/state.db"
+    root = destination_of(settings).root(EXPORT)
+    first, second, third = KINDS[kind]
+    assert in_a_process(Run(settings, url, first, rows=10)) == 0
+
+    ended = in_a_process(Run(settings, url, second, rows=15, die_at=die_at))
+    between = committed(root)
+    rerun = in_a_process(Run(settings, url, third, rows=20))
+
+    assert ended == DEAD or (ended == 0 and isinstance(die_at, int))  # fewer effects than that: nobody died
+    assert between in (list(range(1, 11)), list(range(1, 16)))
+    assert rerun == 0
+    assert list(range(1, 21)) == committed(root)
+    named = {part.path for manifest in current_manifests(root).values() for part in manifest.parts}
+    assert named == {path for path in root.list() if part_nonce(path, export=EXPORT)}
+    assert root.sweep(keep=()) == 0

