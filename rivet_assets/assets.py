@@ -8,18 +8,18 @@ window to the IO manager, then its check results. One with partitions walks its 
 it is committed: a bad window fails alone, and a crash loses only the windows it was in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
 from rivet_assets.attempt import Attempt, Site, attempt
 from rivet_assets.backfill import Refused, staged_ahead, summary
 from rivet_assets.checks import refusal
+from rivet_assets.config import RivetConfig
 from rivet_assets.events import evaluation, result
+from rivet_assets.export import Export
 from rivet_assets.metadata import data_version, describe
 from rivet_assets.partitions import windows_of
 from rivet_assets.specs import asset_spec, check_specs
@@ -29,10 +29,6 @@ from rivet_resources.errors import GateRefused, RivetError
 from rivet_resources.io_manager import Offer
 from rivet_resources.settings import pace
 from rivet_resources.state.store import state_url
-
-if TYPE_CHECKING:
-    from rivet_assets.config import RivetConfig
-    from rivet_assets.export import Export
 
 DATA_VERSION_TAG = "dagster/data_version"
 MOST_REASONS = 50  # of refused windows, told with a Failure

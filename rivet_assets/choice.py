@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
@@ -58,13 +58,20 @@ def not_one_of(word: object, known: Iterable[str]) -> str:
 class Choice:
     """Pydantic metadata: validate a mapping as the block that its `key` names.
 
-    `default` is taken when the key is absent. `later` answers words that exist elsewhere but not here.
+    `unknown` is the code of a wrong word. `default` is taken when the key is absent. `later` answers words that
+    exist elsewhere but not here.
     """
 
     def __init__(
-        self, key: str, *blocks: type[BaseModel], default: str | None = None, later: Mapping[str, str] | None = None
+        self,
+        key: str,
+        *blocks: type[BaseModel],
+        unknown: str,
+        default: str | None = None,
+        later: Mapping[str, str] | None = None,
     ) -> None:
         self.key = key
+        self.unknown = unknown
         self.blocks = {_word(block, key): block for block in blocks}
         self.default = default
         self.later = later or {}
@@ -79,16 +86,18 @@ class Choice:
         """Describe the choice as: one of these words, then exactly that block's schema."""
         union = handler(schema)
         references = dict(zip(self.blocks, union.get("oneOf", [union]), strict=True))
-        branches = [
+        branches: list[dict[str, Any]] = [
             {"if": {"properties": {self.key: {"const": word}}, "required": [self.key]}, "then": reference}
             for word, reference in references.items()
         ]
-        word: dict[str, Any] = {"type": "string", "enum": list(self.blocks)}
-        described: dict[str, Any] = {"type": "object", "properties": {self.key: word}, "allOf": branches}
+        for branch, word in zip(branches, references, strict=True):
+            if word == self.default:
+                del branch["if"]["required"]  # `properties` alone also holds where the key is absent
+        words: dict[str, Any] = {"type": "string", "enum": list(self.blocks)}
+        described: dict[str, Any] = {"type": "object", "properties": {self.key: words}, "allOf": branches}
         if self.default is None:
             return described | {"required": [self.key]}
-        word["default"] = self.default
-        branches.append({"if": {"not": {"required": [self.key]}}, "then": references[self.default]})
+        words["default"] = self.default
         return described
 
     def _word_of(self, value: Any) -> Any:
@@ -106,7 +115,10 @@ class Choice:
         if isinstance(value, tuple(self.blocks.values())):
             return value
         if not isinstance(value, Mapping):
-            raise refusals(self.key, [refusal("RIVET_CONFIG_WRONG_TYPE", f"is not a block; write keys below it, first `{self.key}:`")])
+            raise refusals(
+                self.key,
+                [refusal("RIVET_CONFIG_WRONG_TYPE", f"is not a block; write keys below it, first `{self.key}:`")],
+            )
         word = self._word_of(value)
         if word in self.blocks:
             return self.blocks[word].model_validate({**value, self.key: word})
@@ -119,7 +131,7 @@ class Choice:
             return refusal("RIVET_CONFIG_MISSING_KEY", message, loc=(key,))
         if isinstance(word, str) and word in self.later:
             return refusal("RIVET_CONFIG_NOT_IN_THIS_VERSION", f"'{word}' {self.later[word]}", loc=(key,))
-        return refusal(f"RIVET_CONFIG_{key.upper()}_UNKNOWN", not_one_of(word, self.blocks), loc=(key,))
+        return refusal(self.unknown, not_one_of(word, self.blocks), loc=(key,))
 
     def _other_faults(self, value: Mapping[str, Any], word: object) -> list[InitErrorDetails]:
         meant = nearest(word, self.blocks) if word is not None else None
@@ -140,7 +152,7 @@ class NameOr:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Try the name first; a block has its own errors then, not those of a union."""
-        block = self.choice.__get_pydantic_core_schema__(source, handler)
+        block = handler.generate_schema(Annotated[Any, self.choice])
         union = core_schema.union_schema([core_schema.str_schema(), core_schema.none_schema(), block])
         return core_schema.no_info_wrap_validator_function(self._validate, union)
 

@@ -16,8 +16,9 @@ import dagster as dg
 from dagster.components import Component, ComponentLoadContext
 
 from rivet_assets.assets import build_export_asset
-from rivet_assets.config import RivetConfig
-from rivet_assets.specs import asset_spec
+from rivet_assets.config import ExportsAttributes, RivetConfig, config_from_attributes
+from rivet_assets.environment import params
+from rivet_assets.specs import asset_spec, source_specs
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -34,7 +35,7 @@ class Exports(Component):
     @classmethod
     def get_model_cls(cls) -> type[BaseModel] | None:
         """Give the schema of `attributes:`, for checks and editors."""
-        return RivetConfig
+        return ExportsAttributes
 
     @classmethod
     def get_spec(cls) -> Any:
@@ -44,21 +45,18 @@ class Exports(Component):
     @classmethod
     def load(cls, attributes: BaseModel | None, context: ComponentLoadContext) -> Exports:
         """Take a validated block; its relative paths are those of its file."""
-        assert isinstance(attributes, RivetConfig)
-        return cls(attributes.located(_file_of(context)))
+        assert isinstance(attributes, ExportsAttributes)
+        return cls(config_from_attributes(attributes.root, file=_file_of(context), params=params()))
 
     def get_asset_spec(self, export: Export) -> dg.AssetSpec:
         """Say what an export's asset shows; override to change key, group, tags, owners."""
         return asset_spec(export, config=self.config)
 
     def build_defs(self, context: ComponentLoadContext) -> dg.Definitions:
-        """Give one asset per export; nothing is opened."""
-        return dg.Definitions(
-            assets=[
-                build_export_asset(export, config=self.config, spec=self.get_asset_spec(export))
-                for export in self.config.exports
-            ]
-        )
+        """Give one asset per export and its source tables; nothing is opened."""
+        exports = self.config.exports
+        assets = [build_export_asset(each, config=self.config, spec=self.get_asset_spec(each)) for each in exports]
+        return dg.Definitions(assets=[*assets, *source_specs(exports, config=self.config)])
 
 
 def _file_of(context: ComponentLoadContext) -> Path:

@@ -93,8 +93,14 @@ def _names(block: Any) -> list[str]:
     return [str(e.get("name")) if isinstance(e, Mapping) else "" for e in exports] if isinstance(exports, list) else []
 
 
+def _display(file: Path) -> str:
+    """Name a file as briefly as is clear: relative where it lies below the working folder."""
+    whole = file.absolute()
+    return str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole)
+
+
 def _not_yaml(fault: YamlFault, file: Path) -> ConfigError:
-    return ConfigError(f"{file.name}:{fault.line}: {fault.message}", codes=(fault.code,))
+    return ConfigError(f"{_display(file)}:{fault.line}: {fault.message}", codes=(fault.code,))
 
 
 @dataclass
@@ -112,14 +118,17 @@ class _Reading:
         block = self.substitution.value(self.written)
         found = [Finding(d.loc, d.code, d.message, d.line) for d in self.document.duplicates]
         found += self._query_files(block)
-        found += [Finding(m.loc, m.code, f"{_key(m.loc)}{m.message}", self.document.line(m.loc)) for m in self.substitution.missing]
+        found += [
+            Finding(m.loc, m.code, f"{_key(m.loc)}{m.message}", self.document.line(m.loc))
+            for m in self.substitution.missing
+        ]
         try:
             config = RivetConfig.model_validate({} if block is None else block)
         except ValidationError as error:
             unanswered = {missing.loc for missing in self.substitution.missing}
             found += [f for f in findings(error, block, self.document) if f.loc not in unanswered]
         if found:
-            raise config_error(found, block, file=self.file.name)
+            raise config_error(found, block, file=_display(self.file))
         return self._completed(config, block)
 
     def _query_files(self, block: Any) -> Iterator[Finding]:
@@ -135,7 +144,9 @@ class _Reading:
                 refuse_semicolon(self.queries[index].rstrip())
             except ValueError as error:
                 code = getattr(error, "type", "RIVET_CONFIG_QUERY_FILE")
-                yield Finding(loc, code, f"query_file '{self.document.written(loc) or name}' {error}", self.document.line(loc))
+                yield Finding(
+                    loc, code, f"query_file '{self.document.written(loc) or name}' {error}", self.document.line(loc)
+                )
 
     def _completed(self, config: RivetConfig, block: Any) -> RivetConfig:
         """Add what a model cannot know: texts of query files, where things stand, warnings."""
@@ -147,7 +158,7 @@ class _Reading:
         return config.model_copy(update={"exports": exports}).placed(
             file=self.file,
             lines={export.name: self.document.line(("exports", index)) for index, export in enumerate(exports)},
-            warnings=tuple(lines(warned, block, file=self.file.name)),
+            warnings=tuple(lines(warned, block, file=_display(self.file))),
         )
 
 

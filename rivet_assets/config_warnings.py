@@ -31,7 +31,10 @@ def _secrets(document: Document, block: Any) -> Iterator[tuple[Loc, str]]:
         written = document.written(loc)
         if describe(block, loc).is_secret and loc != ("state",) and not has_reference(written or value):
             key = str(loc[-1])
-            yield loc, f"{key} stands in the file, where anyone who reads it sees it; use {key}_env with the name of a variable"
+            yield (
+                loc,
+                f"{key} stands in the file, where anyone who reads it sees it; use {key}_env with the name of a variable",
+            )
 
 
 def _codecs(block: Any, config: RivetConfig) -> Iterator[tuple[Loc, str]]:
@@ -43,7 +46,10 @@ def _codecs(block: Any, config: RivetConfig) -> Iterator[tuple[Loc, str]]:
                 if at(block, (*loc, key)) not in (None, "none"):
                     yield (*loc, key), f"{key} is not applied to CSV; parts are written plain, and manifests say none"
         elif export.compression == "gzip" and (export.compression_level or 0) > GZIP_HIGHEST:
-            yield (*loc, "compression_level"), f"compression_level {export.compression_level} is written as {GZIP_HIGHEST}, gzip's highest"
+            yield (
+                (*loc, "compression_level"),
+                f"compression_level {export.compression_level} is written as {GZIP_HIGHEST}, gzip's highest",
+            )
 
 
 def _silent_slack(block: Any, config: RivetConfig) -> Iterator[tuple[Loc, str]]:

@@ -10,7 +10,6 @@ crash of the interpreter takes the whole run (dagster.md, section 6).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +20,7 @@ import dagster as dg
 from rivet_assets.assets import build_export_asset
 from rivet_assets.automation import automation_sensor
 from rivet_assets.config import RivetConfig, load_config
+from rivet_assets.environment import config_files, params
 from rivet_assets.specs import EXPORT, source_specs
 from rivet_resources.dagster_resource import Rivet
 from rivet_resources.errors import ConfigError
@@ -47,42 +47,9 @@ def load_definitions() -> dg.Definitions:
     Raises:
         ConfigError: a file is wrong, or two define the same asset.
     """
-    configured = os.environ.get("RIVET_CONFIG")
-    configs = [load_config(path, params=_params()) for path in config_files(Path(configured))] if configured else []
-    components = _components(without_demo=bool(configured))
-    return _located([components, *(_assets_of(config) for config in configs)])
-
-
-def config_files(path: Path) -> list[Path]:
-    """List the configuration files that a path means: itself, or the YAML files of a folder.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    if path.is_dir():
-        found = sorted(file for file in path.iterdir() if file.suffix in (".yaml", ".yml"))
-    else:
-        found = [path] if path.exists() else []
-    if not found:
-        raise ConfigError(
-            f"RIVET_CONFIG is {path}, where there is no YAML file. Name a rivet.yaml, or a folder of them."
-        )
-    return found
-
-
-def _params() -> dict[str, str]:
-    """Read $RIVET_PARAMS, `name=value` lines or a comma-separated list of them.
-
-    Raises:
-        ConfigError: an entry has no `=`; its text is not shown, since it may be a secret.
-    """
-    given = os.environ.get("RIVET_PARAMS", "")
-    entries = [entry.strip() for entry in (given.splitlines() if "\n" in given else given.split(",")) if entry.strip()]
-    if any("=" not in entry for entry in entries):
-        raise ConfigError(
-            "RIVET_PARAMS has an entry without '='. Write name=value, several separated by commas or lines."
-        )
-    return dict(entry.split("=", 1) for entry in entries)
+    files = config_files()
+    configs = [load_config(file, params=params()) for file in files]
+    return _located([_components(without_demo=bool(files)), *(_assets_of(config) for config in configs)])
 
 
 def _assets_of(config: RivetConfig) -> dg.Definitions:

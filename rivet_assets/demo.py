@@ -60,10 +60,10 @@ def demo_config() -> RivetConfig:
     Raises:
         ConfigError: the packaged file is wrong.
     """
-    from rivet_assets.config import RivetConfig
+    from rivet_assets.config import config_from_attributes
 
     document = yaml.safe_load(DEFINITIONS.read_text())
-    return RivetConfig.model_validate(document["attributes"])
+    return config_from_attributes(document["attributes"], file=DEFINITIONS)
 
 
 def run(*, say: Say) -> int:

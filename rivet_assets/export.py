@@ -46,10 +46,11 @@ LATER_SOURCES = {
 LATER_DESTINATIONS = {"azure": "is not in this version; write to local, s3, gcs or stdout"}
 
 # A new engine or destination is one line here.
-SOURCES = Choice("type", Postgres, later=LATER_SOURCES)
+SOURCES = Choice("type", Postgres, unknown="RIVET_CONFIG_TYPE_UNKNOWN", later=LATER_SOURCES)
 AnySource = Annotated[Postgres, SOURCES]
 AnyDestination = Annotated[
-    Local | S3 | Gcs | Stdout, Choice("type", Local, S3, Gcs, Stdout, later=LATER_DESTINATIONS)
+    Local | S3 | Gcs | Stdout,
+    Choice("type", Local, S3, Gcs, Stdout, unknown="RIVET_CONFIG_TYPE_UNKNOWN", later=LATER_DESTINATIONS),
 ]
 
 
@@ -90,7 +91,9 @@ class Export(Settings):
         None, description="name of one of `sources:`, or a source block of its own; default: the only source"
     )
     query: Query | None = Field(None, description="a SELECT; one of query, query_file and table")
-    query_file: str | None = Field(None, min_length=1, description="file with a SELECT, in the folder of the config or below")
+    query_file: str | None = Field(
+        None, min_length=1, description="file with a SELECT, in the folder of the config or below"
+    )
     table: TableName | None = Field(None, description='name or schema.name; quoted where SQL needs it: public."Orders"')
     params: Texts = Field(default_factory=dict, description="values bound to :name in the query, as text")
     format: Literal["parquet", "csv"] = Field(description="how parts are written")
@@ -99,7 +102,9 @@ class Export(Settings):
     compression_profile: Literal["none", "fast", "balanced", "compact"] | None = Field(
         None, description="instead of compression: fast is snappy, balanced zstd 3, compact zstd 9"
     )
-    parquet: ParquetOptions = Field(default_factory=ParquetOptions, description="row groups, encodings, typing of Parquet")
+    parquet: ParquetOptions = Field(
+        default_factory=ParquetOptions, description="row groups, encodings, typing of Parquet"
+    )
     destination: AnyDestination = Field(description="where parts are published")
     skip_empty: bool = Field(False, description="zero rows: write nothing and leave what is published")
     max_file_size: Size | None = Field(None, description="split parts at this size: a number with B, KB, MB or GB")
@@ -107,14 +112,20 @@ class Export(Settings):
     meta_columns: MetaColumnsBlock = Field(default_factory=MetaColumnsBlock, description="columns appended to each row")
     quality: Quality | None = Field(None, description="rules that may stop a window")
     columns: ColumnRules = Field(default_factory=dict, description="type overrides by column, or table.column")
-    on_special_value: Annotated[SpecialValue, SpelledNull] = Field("fail", description="what happens to a value its type cannot hold")
-    on_unsupported: Literal["text", "fail"] = Field("text", description="types without an Arrow home: as text, or refused")
+    on_special_value: Annotated[SpecialValue, SpelledNull] = Field(
+        "fail", description="what happens to a value its type cannot hold"
+    )
+    on_unsupported: Literal["text", "fail"] = Field(
+        "text", description="types without an Arrow home: as text, or refused"
+    )
     on_schema_drift: Literal["warn", "continue", "fail"] = Field(
         "warn", description="columns changed since the last run: tell, stay silent, or stop with exit code 4"
     )
     tuning: Tuning | None = Field(None, description="overrides the source's tuning field by field")
     schedule: Cron | None = Field(None, description="cron expression, five fields")
-    freshness: Annotated[Freshness, BeforeValidator(_fails_after, json_schema_input_type=int | str | Freshness)] | None = Field(None, description="when Dagster calls the asset stale")
+    freshness: (
+        Annotated[Freshness, BeforeValidator(_fails_after, json_schema_input_type=int | str | Freshness)] | None
+    ) = Field(None, description="when Dagster calls the asset stale")
     description: str | None = Field(None, description="markdown, shown on the asset's page")
     group: GroupName | None = Field(None, description="Dagster group; default: the source's name")
     owners: tuple[Owner, ...] = Field((), description="e-mail addresses, or team:name")

@@ -38,14 +38,20 @@ def one_relation(block: Block) -> Iterator[InitErrorDetails]:
         yield refusal("RIVET_CONFIG_NO_RELATION", "says not what to read; write one of query, query_file or table")
     for extra in relations[1:]:
         yield refusal(
-            "RIVET_CONFIG_TWO_RELATIONS", f"stands beside {relations[0]}; keep one of {', '.join(relations)}", loc=(extra,)
+            "RIVET_CONFIG_TWO_RELATIONS",
+            f"stands beside {relations[0]}; keep one of {', '.join(relations)}",
+            loc=(extra,),
         )
 
 
 def params_have_a_query(block: Block) -> Iterator[InitErrorDetails]:
     """Refuse bound values that nothing binds."""
     if block.get("params") and not given(block, "query", "query_file") and given(block, "table"):
-        yield refusal("RIVET_CONFIG_PARAMS", "are bound to :name in a query, but this export reads a table; remove them", loc=("params",))
+        yield refusal(
+            "RIVET_CONFIG_PARAMS",
+            "are bound to :name in a query, but this export reads a table; remove them",
+            loc=("params",),
+        )
 
 
 def level_fits_codec(block: Block) -> Iterator[InitErrorDetails]:
@@ -68,7 +74,9 @@ def csv_has_no_profile(block: Block) -> Iterator[InitErrorDetails]:
     """Refuse a profile on CSV: unlike `compression`, no old configuration carries it."""
     if block.get("format") == "csv" and block.get("compression_profile") not in (None, "none"):
         yield refusal(
-            "RIVET_CONFIG_CSV_PROFILE", "is for Parquet, and CSV is never compressed; remove it", loc=("compression_profile",)
+            "RIVET_CONFIG_CSV_PROFILE",
+            "is for Parquet, and CSV is never compressed; remove it",
+            loc=("compression_profile",),
         )
 
 
@@ -88,7 +96,9 @@ def stdout_is_one_stream(block: Block) -> Iterator[InitErrorDetails]:
         )  # fmt: skip
     elif (_as_int(block.get("parallel")) or 1) > 1:
         yield refusal(
-            "RIVET_CONFIG_STDOUT_CHUNKED", "above 1 writes several files, and stdout is one stream; remove it", loc=("parallel",)
+            "RIVET_CONFIG_STDOUT_CHUNKED",
+            "above 1 writes several files, and stdout is one stream; remove it",
+            loc=("parallel",),
         )
 
 
@@ -97,7 +107,9 @@ def quality_is_possible(block: Block) -> Iterator[InitErrorDetails]:
     low, high = (_as_int(inner(block, "quality", key)) for key in ("row_count_min", "row_count_max"))
     if low is not None and high is not None and low > high:
         yield refusal(
-            "RIVET_CONFIG_QUALITY_BOUNDS", f"{low} is above row_count_max {high}; no window could pass", loc=("quality", "row_count_min")
+            "RIVET_CONFIG_QUALITY_BOUNDS",
+            f"{low} is above row_count_max {high}; no window could pass",
+            loc=("quality", "row_count_min"),
         )
 
 

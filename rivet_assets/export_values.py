@@ -6,7 +6,7 @@ Belongs here: a value alone, and the sentence it gets when it is wrong. Not here
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from rivet_assets.choice import nearest
 from rivet_resources.sources.protocol import ColumnRule
-from rivet_resources.types import WORDS, parse_word
+from rivet_resources.types import WORDS, SpecialValue, parse_word
 
 DURATION_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -59,7 +59,9 @@ def parse_duration(text: object) -> object:
     """Turn `90`, `90s`, `10m`, `2h` or `1d` into seconds."""
     match = re.fullmatch(r"\s*(\d+)\s*([smhd]?)\s*", str(text))
     if isinstance(text, bool) or not match:
-        raise broken("RIVET_CONFIG_DURATION", "is not a duration; write seconds, or a number with s, m, h or d, such as 26h")
+        raise broken(
+            "RIVET_CONFIG_DURATION", "is not a duration; write seconds, or a number with s, m, h or d, such as 26h"
+        )
     return int(match[1]) * DURATION_UNITS[match[2]]
 
 
@@ -140,7 +142,9 @@ def known_zone(name: str) -> str:
 def refuse_semicolon(query: str) -> str:
     """Refuse a query that ends its statement: it is placed inside another one."""
     if query.rstrip().endswith(";"):
-        raise broken("RIVET_CONFIG_QUERY_SEMICOLON", "ends in ';', but it is placed inside another statement; remove the ';'")
+        raise broken(
+            "RIVET_CONFIG_QUERY_SEMICOLON", "ends in ';', but it is placed inside another statement; remove the ';'"
+        )
     return query
 
 
@@ -157,6 +161,8 @@ Text = Annotated[str, BeforeValidator(as_text, json_schema_input_type=str | int 
 Texts = dict[str, Text]
 ColumnRules = dict[
     str,
-    Annotated[ColumnRule, BeforeValidator(long_form, json_schema_input_type=str | ColumnRule), AfterValidator(known_rule)],
+    Annotated[
+        ColumnRule, BeforeValidator(long_form, json_schema_input_type=str | ColumnRule), AfterValidator(known_rule)
+    ],
 ]
-SpelledNull = BeforeValidator(spelled_null, json_schema_input_type=Any)
+SpelledNull = BeforeValidator(spelled_null, json_schema_input_type=SpecialValue | None)

@@ -71,7 +71,9 @@ CODES_OF_BLOCKS: Mapping[str, str] = {
 }
 
 # A message that begins so is about the key, and reads on from its name.
-VERBS = re.compile(r"(is|are|has|have|holds|lists|sets|says|stands|ends|splits|lacks|needs|cannot|above|chunked|names) |'|does ")
+VERBS = re.compile(
+    r"(is|are|has|have|holds|lists|sets|says|stands|ends|splits|lacks|needs|cannot|above|chunked|names) |'|does "
+)
 
 
 def findings(error: ValidationError, block: Any, document: Document) -> list[Finding]:
@@ -225,4 +227,3 @@ JUDGES: Mapping[str, Callable[[Any, Loc, Any], tuple[str, str]]] = {
 def _code_of_block(loc: Loc) -> str:
     codes = [CODES_OF_BLOCKS[step] for step in loc if isinstance(step, str) and step in CODES_OF_BLOCKS]
     return codes[-1] if codes else "RIVET_CONFIG_INVALID"
-

@@ -10,7 +10,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError, ValidatorFunctionWrapHandler, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    model_validator,
+)
 from pydantic_core import InitErrorDetails
 
 from rivet_assets.choice import Choice, details, nearest, refusal, refusals
@@ -25,13 +33,23 @@ from rivet_resources.settings import Settings, Spark, pace
 from rivet_resources.sources.protocol import Source
 
 LATER_MODES = {
-    word: "comes with change capture; this version reads full, incremental, chunked, time_window" for word in ("cdc", "poll")
+    word: "comes with change capture; this version reads full, incremental, chunked, time_window"
+    for word in ("cdc", "poll")
 }
 
 # A new mode is one line here.
 AnyExport = Annotated[
     Full | Incremental | Chunked | TimeWindow,
-    Choice("mode", Full, Incremental, Chunked, TimeWindow, default="full", later=LATER_MODES),
+    Choice(
+        "mode",
+        Full,
+        Incremental,
+        Chunked,
+        TimeWindow,
+        unknown="RIVET_CONFIG_MODE_UNKNOWN",
+        default="full",
+        later=LATER_MODES,
+    ),
 ]
 
 
@@ -59,13 +77,16 @@ class RivetConfig(Settings):
     """Sources, exports, and how they run."""
 
     source: AnySource | None = Field(None, description="the one source of all exports")
-    sources: dict[str, AnySource] = Field(default_factory=dict, description="several sources by name, instead of source")
-    exports: tuple[AnyExport, ...] = Field((), description="what to read and where to write it; one asset each")
-    spark: Annotated[Spark, BeforeValidator(_spark_block, json_schema_input_type=Literal["spark", "inline"] | Spark)] = Field(
-        default_factory=Spark, description="where the work runs; inline: in this process, without a JVM"
+    sources: dict[str, AnySource] = Field(
+        default_factory=dict, description="several sources by name, instead of source"
     )
+    exports: tuple[AnyExport, ...] = Field((), description="what to read and where to write it; one asset each")
+    spark: Annotated[
+        Spark, BeforeValidator(_spark_block, json_schema_input_type=Literal["spark", "inline"] | Spark)
+    ] = Field(default_factory=Spark, description="where the work runs; inline: in this process, without a JVM")
     state: SecretStr | None = Field(
-        None, description="SQLAlchemy URL of the state store; RIVET_STATE_URL wins; default: a SQLite file beside the config"
+        None,
+        description="SQLAlchemy URL of the state store; RIVET_STATE_URL wins; default: a SQLite file beside the config",
     )
     notifications: Notifications | None = Field(None, description="who is told what happened")
 
@@ -110,7 +131,7 @@ class RivetConfig(Settings):
     def placed(self, *, file: Path, lines: Mapping[str, int], warnings: tuple[str, ...]) -> Self:
         """Give a copy that knows where it was read from."""
         copy = self.model_copy()
-        copy._file, copy._lines, copy._warnings = file, dict(lines), warnings
+        copy._file, copy._lines, copy._warnings = file.absolute(), dict(lines), warnings
         return copy
 
     def line_of(self, export: str) -> int | None:
@@ -149,7 +170,9 @@ def _broken_rules(block: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
     """Apply the rules between root and exports to a raw block."""
     exports = block.get("exports") or ()
     if not exports:
-        yield refusal("RIVET_CONFIG_NO_EXPORTS", "there is nothing to export; write at least one block under `exports:`")
+        yield refusal(
+            "RIVET_CONFIG_NO_EXPORTS", "there is nothing to export; write at least one block under `exports:`"
+        )
     if not isinstance(exports, list | tuple):
         return
     yield from _sources_once(block)
@@ -161,7 +184,11 @@ def _broken_rules(block: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
 def _sources_once(block: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
     sources = block.get("sources")
     if block.get("source") is not None and sources:
-        yield refusal("RIVET_CONFIG_TWO_SOURCE_FORMS", "stands beside source; keep one: move the block of source into sources", loc=("sources",))
+        yield refusal(
+            "RIVET_CONFIG_TWO_SOURCE_FORMS",
+            "stands beside source; keep one: move the block of source into sources",
+            loc=("sources",),
+        )
     for name in sources if isinstance(sources, Mapping) else ():
         if not SOURCE_NAME.fullmatch(str(name)):
             message = f"{name!r} cannot name a source; use up to 64 letters, digits, '_' and '-'"
@@ -187,7 +214,9 @@ def _source_exists(block: Mapping[str, Any], source: Any, loc: tuple[str | int, 
         message = f"'{source}' is not a source; {there}{f' Did you mean {close}?' if close else ''}"
         yield refusal("RIVET_CONFIG_SOURCE_UNKNOWN", message, loc=(*loc, "source"))
     if source is None and block.get("source") is None and not known:
-        yield refusal("RIVET_CONFIG_NO_SOURCE", "has no source; write `source:` (or `sources:`) at the top of the file", loc=loc)
+        yield refusal(
+            "RIVET_CONFIG_NO_SOURCE", "has no source; write `source:` (or `sources:`) at the top of the file", loc=loc
+        )
     if source is None and len(known) > 1:
         message = f"names no source; add `source:` with one of {', '.join(known)}"
         yield refusal("RIVET_CONFIG_SOURCE_NOT_NAMED", message, loc=loc)

@@ -157,7 +157,7 @@ def _execute(config: RivetConfig, plan: Plan, recorder: _Recorder) -> None:
 
     @dg.logger(description="What `rivet run` shows")
     def rivet_logger(_: Any) -> logging.Logger:
-        logger = logging.Logger("rivet.run", logging.INFO)
+        logger = logging.Logger("rivet.run", logging.DEBUG)
         logger.addHandler(recorder)
         return logger
 
@@ -243,14 +243,20 @@ class _Recorder(logging.Handler):
     """Dagster's event stream of our runs, as it happens: kept per export, and told to whoever watches."""
 
     def __init__(self, exports: dict[str, str], watch: Watch) -> None:
-        super().__init__(logging.INFO)
+        super().__init__(logging.DEBUG)
         self.steps = {name: _Step() for name in exports.values()}
         self.run_failure = ""
         self._exports = exports
         self._watch = watch
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take one event, or one line of a step's log."""
+        """Take one event, or one line of a step's log; watching must not be able to end a run."""
+        try:
+            self._take(record)
+        except Exception:
+            self.handleError(record)
+
+    def _take(self, record: logging.LogRecord) -> None:
         meta: dict[str, Any] = getattr(record, "dagster_meta", {})
         event = meta.get("dagster_event")
         export = self._exports.get(str((event.step_key if event else None) or meta.get("step_key")))
@@ -307,7 +313,7 @@ def _cause(error: Any) -> str:
 
 
 def _first_words(event: dg.DagsterEvent) -> str:
-    failure = event.pipeline_failure_data
+    failure = event.job_failure_data
     return _cause(failure.error) if failure and failure.error else str(event.message or "")
 
 

@@ -28,7 +28,9 @@ class _SchemaOf:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Keep the model's schema inside, for its JSON schema, and step around it."""
-        return core_schema.no_info_wrap_validator_function(lambda value, _inner: value, handler.generate_schema(self.model))
+        return core_schema.no_info_wrap_validator_function(
+            lambda value, _inner: value, handler.generate_schema(self.model)
+        )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Let a reference stand wherever a number, truth value or word is expected."""
@@ -75,15 +77,18 @@ def _admit_references(schema: Any, resolve: Callable[[dict[str, Any]], dict[str,
 
 def _branch(schema: dict[str, Any]) -> None:
     """Turn `anyOf` into if/else by the kind of value, so that an error inside a block is told at its key."""
-    members = [member for member in schema.pop("anyOf") if member.get("type") != "null"]
-    blocks = [member for member in members if not {"type", "enum", "const"} & member.keys() or member.get("type") == "object"]
+    members = [member for member in schema["anyOf"] if member.get("type") != "null"]
+    blocks = [
+        member for member in members if not {"type", "enum", "const"} & member.keys() or member.get("type") == "object"
+    ]
     scalars = [member for member in members if member not in blocks]
-    if not scalars:
-        schema |= {"if": {"type": "null"}, "then": {}, "else": blocks[0]}
-    elif not blocks:
-        schema |= {"if": {"type": "null"}, "then": {}, "else": scalars[0] if len(scalars) == 1 else {"anyOf": scalars}}
-    else:
+    if len(members) == 1:
+        schema |= {"if": {"type": "null"}, "then": {}, "else": members[0]}
+    elif blocks:
         schema |= {"if": {"type": "object"}, "then": blocks[0], "else": {"anyOf": [*scalars, {"type": "null"}]}}
+    else:
+        return
+    del schema["anyOf"]
 
 
 def _is_strict(schema: dict[str, Any]) -> bool:

@@ -7,6 +7,7 @@ Belongs here: everything known from the configuration alone; no connection, no J
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,10 @@ from rivet_assets.partitions import partitions_of
 if TYPE_CHECKING:
     from rivet_assets.config import RivetConfig
     from rivet_assets.export import Export
+
+# What we use of Dagster that it calls beta or preview is chosen on purpose (dagster.md, section 4), so it stays quiet.
+for category in (dg.BetaWarning, dg.PreviewWarning):
+    warnings.filterwarnings("ignore", category=category, module="rivet_assets")
 
 DESTINATION = "rivet/destination"  # metadata that tells `io_manager.py` where committed parts lie; holds no secret
 EXPORT = "rivet/export"

@@ -61,7 +61,9 @@ class Substitution:
         found = self._look_up(name)
         if found is not None and "\0" in found:
             self.missing.append(
-                MissingVariable(loc, f"${{{name}}} holds a NUL character; set another value", "RIVET_CONFIG_VARIABLE_NUL")
+                MissingVariable(
+                    loc, f"${{{name}}} holds a NUL character; set another value", "RIVET_CONFIG_VARIABLE_NUL"
+                )
             )
             return ""
         if has_default:

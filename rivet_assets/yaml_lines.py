@@ -67,7 +67,9 @@ def read_yaml(text: str) -> Document:
     documents = read_documents(text)
     if len(documents) > 1:
         line = documents[1].line(())
-        raise YamlFault("RIVET_CONFIG_YAML", "a second document begins here; keep one, without '---' between", line=line)
+        raise YamlFault(
+            "RIVET_CONFIG_YAML", "a second document begins here; keep one, without '---' between", line=line
+        )
     return documents[0] if documents else Document(None, None)
 
 
@@ -80,7 +82,9 @@ def read_documents(text: str) -> list[Document]:
     try:
         return list(_documents(_Loader(hidden(text))))
     except RecursionError as error:
-        raise YamlFault("RIVET_CONFIG_YAML", "holds an anchor that refers to itself; write the block out", line=1) from error
+        raise YamlFault(
+            "RIVET_CONFIG_YAML", "holds an anchor that refers to itself; write the block out", line=1
+        ) from error
     except yaml.MarkedYAMLError as error:
         raise _in_words(error, text) from error
     except yaml.reader.ReaderError as error:
@@ -113,7 +117,11 @@ class _Loader(yaml.SafeLoader):
 for _tag, _pattern, _first in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
-    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+.0123456789"),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
     ("null", r"~|null|Null|NULL|", "~nN\0"),
     ("merge", r"<<", "<"),
 ):

@@ -158,21 +158,42 @@ def _is_whole(result: ChunkResult, root: Root) -> bool:
 def _in_threads(
     slots: int, work: Sequence[list[int]], run: Callable[[list[int]], list[ChunkResult]], *, stop: Callable[[], None]
 ) -> Iterator[ChunkResult]:
-    """Run groups, `slots` at a time; at the first fault, or when the caller leaves, call off the rest and wait."""
+    """Run groups, `slots` at a time, and yield results as they come.
+
+    At the first fault the rest is called off; what finished all the same is still yielded, then the fault is raised.
+    """
     if slots == 1:
         for group in work:
             yield from run(group)
         return
+    called_off = threading.Event()
+
+    def guarded(group: list[int]) -> list[ChunkResult]:
+        if called_off.is_set():
+            return []
+        try:
+            return run(group)
+        except BaseException:
+            called_off.set()  # here, since the pool gives this thread its next group before anybody looks
+            raise
+
     with ThreadPoolExecutor(slots, thread_name_prefix="rivet-stage") as pool:
-        futures: list[Future[list[ChunkResult]]] = [pool.submit(run, group) for group in work]
+        futures: list[Future[list[ChunkResult]]] = [pool.submit(guarded, group) for group in work]
+        fault: BaseException | None = None
         try:
             for future in as_completed(futures):
-                yield from future.result()
+                error = future.exception()
+                if error is None:
+                    yield from future.result()
+                elif fault is None:
+                    fault = error
+                    stop()
         except BaseException:
-            for future in futures:
-                future.cancel()
+            called_off.set()
             stop()
             raise
+        if fault is not None:
+            raise fault
 
 
 def _run_inline(extract: Extract, group: list[int]) -> list[ChunkResult]:
@@ -206,7 +227,6 @@ class _Jobs:
         self._packed = pickle.dumps(extract)
         self._attempts = runtime.task_attempts
         self._tag = f"rivet-{uuid.uuid4().hex}"
-        self._called_off = threading.Event()
 
     def run(self, group: list[int]) -> list[ChunkResult]:
         """Run chunks in one task.
@@ -218,8 +238,6 @@ class _Jobs:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        if self._called_off.is_set():
-            return []
         task = partial(run_descriptors, self._packed, tuple(group), self._attempts)
         self._session.addTag(self._tag)
         try:
@@ -232,8 +250,7 @@ class _Jobs:
         return [_judged(row["done"], row["body"]) for row in rows]
 
     def cancel(self) -> None:
-        """Call off what runs, and keep back what does not yet."""
-        self._called_off.set()
+        """Call off what runs."""
         with contextlib.suppress(Exception):  # the session may be what died
             self._session.interruptTag(self._tag)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from rivet_resources.destinations.protocol import Root
-from rivet_resources.errors import RivetError, SourceLost
+from rivet_resources.errors import RivetError, SourceChanged, SourceLost
 from rivet_resources.extract import Chunk, ChunkResult, Extract, Part
 from rivet_resources.measures import Tally
 from rivet_resources.parts import PartFiles, enough_room
@@ -120,10 +120,26 @@ class _Reading:
     def _with_meta(self, table: pa.Table) -> pa.Table:
         """Append Rivet's own columns, and give every column the field metadata it is written with."""
         columns = list(table.columns)
+        self._check_types(table)
         if self.extract.meta.exported_at is not None:
             instant = pa.scalar(self.extract.meta.exported_at, EXPORTED_AT.type)
             columns.append(pa.chunked_array([pa.repeat(instant, table.num_rows)]))
         return pa.Table.from_arrays(columns, schema=self.schema)
+
+    def _check_types(self, table: pa.Table) -> None:
+        """Compare a page with the plan: Arrow would cast a difference away in silence.
+
+        Raises:
+            SourceChanged: a column has another type than was planned.
+        """
+        planned = self.extract.relation.columns
+        found = dict(zip((column.name for column in planned), table.schema.types, strict=False))
+        for column in planned:
+            if found.get(column.name) != column.arrow or table.num_columns != len(planned):
+                raise SourceChanged(
+                    f"{self.extract.relation.name}.{column.name} arrived as {found.get(column.name)}, planned was "
+                    f"{column.arrow}, in a page of {table.num_columns} columns. Was it altered meanwhile? Run again."
+                )
 
     def _stage_sidecars(self, tally: Tally) -> dict[str, list[str]]:
         """Put the hash files of the unique columns where the driver finds them: {column: [path, …]}."""

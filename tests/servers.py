@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,6 +41,13 @@ def debian_postgres(folder: Path) -> Iterator[str]:
     """Serve Debian's PostgreSQL 15 over TCP with a password; its URL."""
     with serving(folder, binaries=DEBIAN_POSTGRES, password="correct-horse", settings=TEST_SETTINGS) as server:
         yield server.url()
+
+
+def free_port() -> int:
+    """Find a TCP port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def create_database(url: str) -> str:
@@ -92,4 +99,3 @@ def emulated_gcs(bucket: str = "lake") -> Iterator[ObjectStore]:
         yield ObjectStore(f"http://127.0.0.1:{port}", bucket)
     finally:
         server.stop()
-        threading.Event().wait(0)

@@ -80,7 +80,11 @@ class Incremental(Export):
         after = planning.cursor
         nulls = self._count_nulls(planning, expression)
         horizon = planning.session.horizon(
-            planning.relation, expression, column, after=after, lag_seconds=self.cursor_lag
+            planning.relation,
+            self.cursor_column if self.cursor_fallback_column is None else expression,
+            column,
+            after=after,
+            lag_seconds=self.cursor_lag,
         )
         where = self._predicate(planning, column, expression, high=horizon.high)
         chunks = planning.session.chunks(

@@ -125,11 +125,11 @@ class GcsRoot:
                 blob = bucket.get_blob(self._key(path), **control())
                 if blob is None:
                     return None
+                generation = blob.generation  # kept: a download writes what the answer's headers say over it
                 try:
-                    content = blob.download_as_bytes(if_generation_match=blob.generation, **control())
+                    return blob.download_as_bytes(if_generation_match=generation, **control()), str(generation)
                 except (NotFound, PreconditionFailed):
                     continue  # replaced since `get_blob`
-                return content, str(blob.generation)
         raise DestinationUnreachable(f"{self.uri}/{path} is being rewritten all the time. Run again.")
 
     def put(self, path: str, content: bytes) -> None:

@@ -35,7 +35,12 @@ def connect(credentials_file: Path | None, endpoint: str | None, anonymous: bool
 
     options = {"api_endpoint": endpoint} if endpoint else None
     if credentials_file is not None:
-        return storage.Client.from_service_account_json(str(credentials_file), project=None, client_options=options)
+        try:
+            return storage.Client.from_service_account_json(str(credentials_file), project=None, client_options=options)
+        except (OSError, KeyError, ValueError) as error:
+            raise DestinationAuth(
+                f"{credentials_file} is not a service account's JSON key ({type(error).__name__}). Download the key again."
+            ) from error
     credentials = AnonymousCredentials() if anonymous else None
     return storage.Client(project=None, credentials=credentials, client_options=options)
 
@@ -62,8 +67,7 @@ def translated(place: Gcs, *, uri: str, action: str) -> Iterator[Any]:
             f"{where}: {place.endpoint or 'Google Cloud Storage'} did not answer ({type(error).__name__}). "
             f"Check `destination.endpoint` and the network; the run may be repeated."
         ) from error
-    except (auth.GoogleAuthError, ValueError) as error:
-        # A key file that is no key ends in ValueError (MalformedError is one).
+    except auth.GoogleAuthError as error:
         raise DestinationAuth(
             f"{where}: no usable credentials ({type(error).__name__}). Set `destination.credentials_file` to a service "
             f"account's JSON key, or sign in with `gcloud auth application-default login`."

@@ -29,8 +29,9 @@ SAMPLE_BYTES = 4 * 1024 * 1024
 class GroupSize:
     """When a row group is full, in Arrow bytes and rows; None: no such bound.
 
-    It closes at `target_bytes` once it has `min_rows`, at `max_bytes` or `max_rows` anyway; pages are not cut,
-    so it may exceed a bound by one page. `exact_rows` cuts pages and leaves only `max_bytes` beside it.
+    It closes at `target_bytes`; rows so narrow that `min_rows` fit below `max_bytes` go on to that many. It closes
+    at `max_bytes` or `max_rows` anyway. Pages are not cut, so it may exceed a bound by one page. `exact_rows` cuts
+    pages and leaves only `max_bytes` beside it.
     """
 
     target_bytes: int | None = None
@@ -45,7 +46,9 @@ class GroupSize:
             return True
         if self.max_rows is not None and rows >= self.max_rows:
             return True
-        return self.target_bytes is not None and size >= self.target_bytes and rows >= self.min_rows
+        if self.target_bytes is None or size < self.target_bytes:
+            return False
+        return rows >= self.min_rows or (self.max_bytes is not None and size * self.min_rows > self.max_bytes * rows)
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,7 @@ def _settled_horizon(
     where = [f"{spelled} > {sql.literal(after, column)}"] if after is not None else []
     # ORDER BY and not max(): uuid has no max() before PostgreSQL 18, and both take the last index entry.
     newest = sql.select(
-        [sql.canonical_sql(spelled, base)],
+        [f"{sql.canonical_sql(spelled, base)} AS _rivet_high"],  # not the column's own name: ORDER BY would take it
         relation=relation.sql,
         where=[*where, f"{spelled} IS NOT NULL"],
         order_by=[f"{spelled} DESC"],

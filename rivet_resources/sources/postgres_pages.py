@@ -46,16 +46,15 @@ PLAIN = {"adbc.postgresql.use_copy": "false", **COPY}
 def read(
     chunk: Chunk, columns: tuple[Column, ...], *, line: Line, snapshot: str | None, pace: Pace, wait: Wait
 ) -> Iterator[Page]:
-    """Read a chunk page by page; see `Source.pages`."""
-    reader = Reader(line=line, snapshot=snapshot, chunk=chunk, columns=columns, pace=pace)
+    """Read a chunk page by page; see `Source.pages`. Pages without rows are not shown, but their time is."""
+    reader = Reader(line=line, snapshot=snapshot, chunk=chunk, columns=columns, pace=pace, wait=wait)
+    longest = 0.0
     try:
-        pages = {"blocks": _blocks, "cursor": _cursor, "keyset": _keyset}[chunk.reader](reader)
-        for count, page in enumerate(pages):
-            if not page.table.num_rows and count:
-                wait(0)
-                continue
-            yield page
-            wait(page.table.num_rows)
+        for page in {"blocks": _blocks, "cursor": _cursor, "keyset": _keyset}[chunk.reader](reader):
+            longest = max(longest, page.statement_ms)
+            if page.table.num_rows:
+                yield replace(page, statement_ms=longest)
+                longest = 0.0
     finally:
         reader.close()
 
@@ -79,6 +78,8 @@ def _blocks(reader: Reader) -> Iterator[Page]:
         size = size.after(high - low, page)
         low = high
         yield page
+        if low < end:
+            reader.wait(page.table.num_rows)
 
 
 def _block_range(reader: Reader, low: int, high: int) -> str:
@@ -103,6 +104,7 @@ def _cursor(reader: Reader) -> Iterator[Page]:
         yield page
         if page.table.num_rows < size.now:
             return
+        reader.wait(page.table.num_rows)
         size = size.after(size.now, page)
 
 
@@ -127,6 +129,7 @@ def _keyset(reader: Reader) -> Iterator[Page]:
             return
         last = [page.table.column(c.name)[-1] for c in columns]
         after = sql.after_key(key, [sql.literal(_canonical(cell), c) for cell, c in zip(last, columns, strict=True)])
+        reader.wait(page.table.num_rows)
         size = size.after(size.now, page)
 
 
@@ -208,6 +211,7 @@ class Reader:
     chunk: Chunk
     columns: tuple[Column, ...]
     pace: Pace
+    wait: Wait
     _connection: Any = None
     _retries: int = 0
     _cells: Cells = field(init=False)

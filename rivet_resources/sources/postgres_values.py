@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivet_resources.errors import SourceError, ValueDoesNotFit
+from rivet_resources.sources.postgres_sql import quote
 from rivet_resources.types import JSON, Column, parse_word
 
 # Binary COPY gives infinite times as numbers beyond anything PostgreSQL can store otherwise; adding the distance
@@ -101,8 +102,13 @@ def flagged(columns: Sequence[Column]) -> list[Column]:
 
 
 def items(columns: Sequence[Column]) -> list[str]:
-    """Give the SELECT list: every column, then the hidden flags."""
-    return [column.select for column in columns] + [column.fact("flag") for column in flagged(columns)]
+    """Give the SELECT list: every column, then the hidden flags.
+
+    Expressions get an alias of ours: ORDER BY takes an output name before a column, and would sort `"n"::text`.
+    """
+    asked = [column.select for column in columns] + [column.fact("flag") for column in flagged(columns)]
+    plain = {quote(column.name) for column in columns}
+    return [item if item in plain else f"{item} AS _rivet_{i}" for i, item in enumerate(asked)]
 
 
 # --- finding what does not fit -------------------------------------------------------------------

@@ -58,5 +58,7 @@ def test_refusal_names_export_change_and_way_out():
         judge(RETYPED, "fail", export="orders", relation="public.orders")
 
     message = str(caught.value)
-    assert all(word in message for word in ("orders", "public.orders", "total int32 → int64", "on_schema_drift", "reset"))
+    assert all(
+        word in message for word in ("orders", "public.orders", "total int32 → int64", "on_schema_drift", "reset")
+    )
     assert caught.value.exit_code == 4

@@ -37,7 +37,9 @@ def test_equal_widths_hold_every_whole_number_once(low: int, high: int, size: in
         ("5", ("5",), "5", ["[5,5]"]),
     ],
 )
-def test_inner_bounds_make_ranges_without_overlap(low: str, inner: tuple[str, ...], high: str, expected: list[str]) -> None:
+def test_inner_bounds_make_ranges_without_overlap(
+    low: str, inner: tuple[str, ...], high: str, expected: list[str]
+) -> None:
     """A bound belongs to the range it ends; repeated bounds and bounds at an end add nothing."""
     assert expected == [str(piece) for piece in between_inner_bounds(low, inner, high)]
 
