@@ -35,7 +35,7 @@ from rivet_resources.errors import (
 )
 from rivet_resources.extract import Window
 
-AHEAD = 3  # windows being staged at once; each holds a connection and a snapshot at the source
+AHEAD = 4  # windows being staged at once; each holds a connection and a snapshot at the source
 # Errors that every other window would meet too: the rest is not tried.
 HOPELESS = (
     BucketMissing, ConfigError, DestinationAuth, DriftRefused, SourceAuth, SourcePermission, SourceUnreachable,

@@ -115,12 +115,9 @@ class Choice:
         if isinstance(value, tuple(self.blocks.values())):
             return value
         if not isinstance(value, Mapping):
-            raise refusals(
-                self.key,
-                [refusal("RIVET_CONFIG_WRONG_TYPE", f"is not a block; write keys below it, first `{self.key}:`")],
-            )
+            raise refusals(self.key, [refusal("RIVET_CONFIG_WRONG_TYPE", "is not a block; write keys below it")])
         word = self._word_of(value)
-        if word in self.blocks:
+        if isinstance(word, str) and word in self.blocks:
             return self.blocks[word].model_validate({**value, self.key: word})
         raise refusals(self.key, [self._refuse(word), *self._other_faults(value, word)])
 
@@ -129,18 +126,23 @@ class Choice:
         if word is None:
             message = f"is missing; write one of {', '.join(self.blocks)}"
             return refusal("RIVET_CONFIG_MISSING_KEY", message, loc=(key,))
-        if isinstance(word, str) and word in self.later:
+        if not isinstance(word, str):
+            message = f"is not a word; write one of {', '.join(self.blocks)}"
+            return refusal("RIVET_CONFIG_WRONG_TYPE", message, loc=(key,))
+        if word in self.later:
             return refusal("RIVET_CONFIG_NOT_IN_THIS_VERSION", f"'{word}' {self.later[word]}", loc=(key,))
         return refusal(self.unknown, not_one_of(word, self.blocks), loc=(key,))
 
     def _other_faults(self, value: Mapping[str, Any], word: object) -> list[InitErrorDetails]:
-        meant = nearest(word, self.blocks) if word is not None else None
+        """Validate as the block that was meant; where that is a guess, its own keys do not count."""
+        near = nearest(word, self.blocks) if word is not None else None
+        meant = near or self.default
         if meant is None:
             return []
         try:
             self.blocks[meant].model_validate({**value, self.key: meant})
         except ValidationError as error:
-            return details(error)
+            return [fault for fault in details(error) if near or fault["type"] not in ("extra_forbidden", "missing")]
         return []
 
 

@@ -18,6 +18,7 @@ from dagster.components import Component, ComponentLoadContext
 from rivet_assets.assets import build_export_asset
 from rivet_assets.config import ExportsAttributes, RivetConfig, config_from_attributes
 from rivet_assets.environment import params
+from rivet_assets.resources import RESOURCES
 from rivet_assets.specs import asset_spec, source_specs
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Exports(Component):
         """Give one asset per export and its source tables; nothing is opened."""
         exports = self.config.exports
         assets = [build_export_asset(each, config=self.config, spec=self.get_asset_spec(each)) for each in exports]
-        return dg.Definitions(assets=[*assets, *source_specs(exports, config=self.config)])
+        return dg.Definitions(assets=[*assets, *source_specs(exports, config=self.config)], resources=RESOURCES)
 
 
 def _file_of(context: ComponentLoadContext) -> Path:

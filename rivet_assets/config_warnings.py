@@ -33,7 +33,7 @@ def _secrets(document: Document, block: Any) -> Iterator[tuple[Loc, str]]:
             key = str(loc[-1])
             yield (
                 loc,
-                f"{key} stands in the file, where anyone who reads it sees it; use {key}_env with the name of a variable",
+                f"{key} stands in the file for every reader to see; use {key}_env with the name of a variable",
             )
 
 

@@ -3,7 +3,6 @@
 Belongs here: putting assets, resources, sensor and executor together. Not here: what an asset is (`assets.py`).
 Loading opens no connection and starts no JVM.
 
-Resources are one object each for the whole location: definitions that are merged must not bring their own.
 Executor: in this process, since a JVM and a Python start per step cost more than most exports; the price is that a
 crash of the interpreter takes the whole run (dagster.md, section 6).
 """
@@ -21,13 +20,10 @@ from rivet_assets.assets import build_export_asset
 from rivet_assets.automation import automation_sensor
 from rivet_assets.config import RivetConfig, load_config
 from rivet_assets.environment import config_files, params
+from rivet_assets.resources import RESOURCES
 from rivet_assets.specs import EXPORT, source_specs
-from rivet_resources.dagster_resource import Rivet
 from rivet_resources.errors import ConfigError
-from rivet_resources.io_manager import Lake
 
-RIVET = Rivet()
-LAKE = Lake(rivet=RIVET)
 DEMO = "demo"  # the packaged example; it makes room for a configuration of one's own
 COMPONENTS = "rivet_assets.defs"
 
@@ -89,7 +85,7 @@ def _located(parts: Sequence[dg.Definitions]) -> dg.Definitions:
         schedules=merged.schedules,
         sensors=[*(merged.sensors or ()), automation_sensor()],
         jobs=merged.jobs,
-        resources={"rivet": RIVET, "lake": LAKE, **(merged.resources or {})},
+        resources={**RESOURCES, **(merged.resources or {})},
         loggers=merged.loggers,
         executor=merged.executor or dg.in_process_executor,
         metadata=merged.metadata,
@@ -98,19 +94,13 @@ def _located(parts: Sequence[dg.Definitions]) -> dg.Definitions:
 
 
 def _each_once(assets: Iterable[Any]) -> Iterator[Any]:
-    """Let every asset pass, and of equal source tables the first.
+    """Let every asset pass; source tables may come more than once, they are the same.
 
     Raises:
         ConfigError: two exports have the same key.
     """
     origins: dict[dg.AssetKey, str] = {}
-    seen: set[dg.AssetKey] = set()
     for asset in assets:
-        if isinstance(asset, dg.AssetSpec):
-            if asset.key not in seen:
-                seen.add(asset.key)
-                yield asset
-            continue
         if isinstance(asset, dg.AssetsDefinition):
             for spec in asset.specs:
                 if EXPORT in spec.metadata:

@@ -197,7 +197,7 @@ def _progress(say: Say) -> Watch:
         elif news.what == "failed":
             say(f"{at} failed: {news.text}")
         elif news.what == "finished":
-            say(f"{at} committed" + (f" ({committed[news.export]} days)" if news.window else ""))
+            say(f"{at} committed" + (f" (days: {committed[news.export]})" if news.window else ""))
         elif news.what == "committed" and news.window:
             committed[news.export] += 1
             if committed[news.export] % 10 == 0:

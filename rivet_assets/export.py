@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, ValidationError
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from rivet_assets.choice import Choice, NameOr, details, refusals
@@ -27,6 +27,7 @@ from rivet_assets.export_values import (
     SpelledNull,
     TableName,
     Texts,
+    broken,
 )
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.local import Local
@@ -76,6 +77,13 @@ class Freshness(Settings):
 
     fail_after: Duration = Field(description="seconds, or a number with s, m, h or d, such as 26h")
     warn_after: Duration | None = Field(None, description="earlier, and only a warning")
+
+    @model_validator(mode="after")
+    def warn_before_fail(self) -> Self:
+        """Refuse a warning that would come after the failure."""
+        if self.warn_after is not None and self.warn_after >= self.fail_after:
+            raise broken("RIVET_CONFIG_FRESHNESS", "warn_after is not shorter than fail_after; shorten it")
+        return self
 
 
 def _fails_after(value: object) -> object:

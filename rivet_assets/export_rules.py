@@ -56,7 +56,7 @@ def params_have_a_query(block: Block) -> Iterator[InitErrorDetails]:
 
 def level_fits_codec(block: Block) -> Iterator[InitErrorDetails]:
     """Refuse a level its codec does not have (`contract.md`, 1.5)."""
-    level, codec = block.get("compression_level"), block.get("compression") or "zstd"
+    level, codec = block.get("compression_level"), str(block.get("compression") or "zstd")
     if level is None or block.get("format") == "csv":  # CSV: accepted and warned about
         return
     code, loc = "RIVET_CONFIG_COMPRESSION_LEVEL", ("compression_level",)
@@ -85,15 +85,11 @@ def stdout_is_one_stream(block: Block) -> Iterator[InitErrorDetails]:
     if inner(block, "destination", "type") != "stdout":
         return
     if block.get("max_file_size") is not None:
-        yield refusal(
-            "RIVET_CONFIG_STDOUT_SPLIT", "splits files, and stdout is one stream; remove it or choose another destination",
-            loc=("max_file_size",),
-        )  # fmt: skip
+        message = "splits files, and stdout is one stream; remove it, or choose another destination"
+        yield refusal("RIVET_CONFIG_STDOUT_SPLIT", message, loc=("max_file_size",))
     if block.get("mode") == "chunked":
-        yield refusal(
-            "RIVET_CONFIG_STDOUT_CHUNKED", "chunked writes several files, and stdout is one stream; use full, or another destination",
-            loc=("mode",),
-        )  # fmt: skip
+        message = "chunked writes several files, and stdout is one stream; use full, or another destination"
+        yield refusal("RIVET_CONFIG_STDOUT_CHUNKED", message, loc=("mode",))
     elif (_as_int(block.get("parallel")) or 1) > 1:
         yield refusal(
             "RIVET_CONFIG_STDOUT_CHUNKED",

@@ -71,7 +71,8 @@ def cron(text: str) -> str:
     if text not in CRON_WORDS and not (len(fields) == 5 and all(CRON_FIELD.fullmatch(field) for field in fields)):
         raise broken(
             "RIVET_CONFIG_SCHEDULE",
-            f"{text!r} is not a cron line; write minute hour day month weekday, such as '0 3 * * *', or {', '.join(CRON_WORDS)}",
+            f"{text!r} is not a cron line; write minute hour day month weekday, such as '0 3 * * *', "
+            f"or {', '.join(CRON_WORDS)}",
         )
     return text
 

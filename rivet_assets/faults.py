@@ -57,14 +57,13 @@ LIMITS: Mapping[str, str] = {
     "string_pattern_mismatch": "does not match {pattern}",
 }
 
-# Rules that live beside other blocks raise a plain ValueError; the block gives the code. The last key that is listed counts.
+# Rules beside other blocks raise a plain ValueError; the block gives the code. The last key that is listed counts.
 CODES_OF_BLOCKS: Mapping[str, str] = {
     "source": "RIVET_CONFIG_SOURCE",
     "sources": "RIVET_CONFIG_SOURCE",
     "destination": "RIVET_CONFIG_DESTINATION",
     "path": "RIVET_CONFIG_DESTINATION_PATH",
     "prefix": "RIVET_CONFIG_DESTINATION_PATH",
-    "endpoint": "RIVET_CONFIG_DESTINATION_ENDPOINT",
     "parquet": "RIVET_CONFIG_PARQUET",
     "max_file_size": "RIVET_CONFIG_SIZE",
     "cursor_lag": "RIVET_CONFIG_DURATION",
@@ -108,7 +107,7 @@ def _line(finding: Finding, block: Any, file: str) -> str:
 
 
 def _owner(loc: Loc, block: Any) -> tuple[str, Loc]:
-    """Name the block a location belongs to, and give the steps that lead there: exports.orders, sources.shop, tuning."""
+    """Name the block a location belongs to (exports.orders, sources.shop), and give the steps that lead there."""
     if len(loc) > 1 and loc[0] == "exports":
         name = at(block, (*loc[:2], "name"))
         return (f"exports.{name}" if isinstance(name, str) and name else f"exports[{loc[1]}]"), loc[:2]

@@ -53,15 +53,15 @@ LATER: Mapping[str, Mapping[str, str]] = {
 
 # Keys of one mode, and that mode. Any of them elsewhere is an error, never ignored (`contract.md`, 1.5).
 MODE_KEYS: Mapping[str, str] = {
-    **dict.fromkeys(("cursor_column", "incremental_cursor_mode", "cursor_fallback_column", "cursor_nulls", "cursor_lag"), "incremental"),
-    **dict.fromkeys(
-        ("chunk_column", "chunk_size", "chunk_size_memory_mb", "chunk_count", "chunk_by_days", "chunk_dense",
-         "chunk_by_key", "chunk_checkpoint", "chunk_max_attempts"), "chunked",
-    ),
-    **dict.fromkeys(
-        ("time_column", "days_window", "time_column_type", "granularity", "timezone", "start", "end", "include_open"), "time_window"
-    ),
-}  # fmt: skip
+    key: mode
+    for mode, keys in {
+        "incremental": "cursor_column incremental_cursor_mode cursor_fallback_column cursor_nulls cursor_lag",
+        "chunked": "chunk_column chunk_size chunk_size_memory_mb chunk_count chunk_by_days chunk_dense chunk_by_key "
+        "chunk_checkpoint chunk_max_attempts",
+        "time_window": "time_column days_window time_column_type granularity timezone start end include_open",
+    }.items()
+    for key in keys.split()
+}
 
 
 def unknown_key(loc: Loc, known: Sequence[str], block: Any) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from pydantic_core import InitErrorDetails
 
 from rivet_assets.choice import Choice, details, nearest, refusal, refusals
 from rivet_assets.export import AnySource, Export
-from rivet_assets.export_values import SOURCE_NAME
+from rivet_assets.export_values import SOURCE_NAME, broken
 from rivet_assets.modes.chunked import Chunked
 from rivet_assets.modes.full import Full
 from rivet_assets.modes.incremental import Incremental
@@ -61,6 +61,13 @@ class Slack(Settings):
     on: tuple[Literal["failure", "schema_change", "degraded"], ...] = Field(
         ("failure",), description="what is told: failure, schema_change, degraded"
     )
+
+    @model_validator(mode="after")
+    def one_url(self) -> Self:
+        """Refuse two webhooks."""
+        if self.webhook_url is not None and self.webhook_url_env is not None:
+            raise broken("RIVET_CONFIG_SLACK", "sets webhook_url and webhook_url_env; keep webhook_url_env")
+        return self
 
 
 class Notifications(Settings):
@@ -210,7 +217,7 @@ def _source_exists(block: Mapping[str, Any], source: Any, loc: tuple[str | int, 
     known = [str(name) for name in sources] if isinstance(sources, Mapping) else []
     if isinstance(source, str) and source not in known:
         close = nearest(source, known)
-        there = f"there are {', '.join(known)}." if known else "the file has no `sources:`; add it, or remove this key."
+        there = f"there are {', '.join(known)}." if known else "the file has no `sources:`; add it, or remove this key"
         message = f"'{source}' is not a source; {there}{f' Did you mean {close}?' if close else ''}"
         yield refusal("RIVET_CONFIG_SOURCE_UNKNOWN", message, loc=(*loc, "source"))
     if source is None and block.get("source") is None and not known:

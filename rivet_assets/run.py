@@ -58,6 +58,7 @@ def run_exports(
 
     Raises:
         ConfigError: an export is not known, or has no such partition; nothing ran.
+        KeyboardInterrupt: the user's; what was committed before stays so.
     """
     exports = _chosen(config, names, partitions)
     with _warm_spark(config, exports):
@@ -82,7 +83,7 @@ def _run_plan(config: RivetConfig, plan: Plan, watch: Watch) -> list[Outcome]:
     return _outcomes(config, plan, recorder, began)
 
 
-def _chosen(config: RivetConfig, names: Sequence[str], partitions: Sequence[str]) -> list[Export]:
+def _chosen(config: RivetConfig, names: Sequence[str], partitions: Sequence[str]) -> Sequence[Export]:
     wanted = {config.export(name).name for name in names}
     chosen = [export for export in config.exports if not names or export.name in wanted]
     if not partitions:
@@ -155,13 +156,10 @@ def _execute(config: RivetConfig, plan: Plan, recorder: _Recorder) -> None:
 
     base = definitions_of(config)
 
-    @dg.logger(description="What `rivet run` shows")
-    def rivet_logger(_: Any) -> logging.Logger:
-        logger = logging.Logger("rivet.run", logging.DEBUG)
-        logger.addHandler(recorder)
-        return logger
-
-    definitions = dg.Definitions.merge(base, dg.Definitions(loggers={"rivet": rivet_logger}))
+    logger = logging.Logger("rivet.run", logging.DEBUG)
+    logger.addHandler(recorder)
+    listening = dg.LoggerDefinition(lambda _: logger, description="What `rivet run` shows")
+    definitions = dg.Definitions.merge(base, dg.Definitions(loggers={"rivet": listening}))
     job = definitions.resolve_implicit_global_asset_job_def()
     whole = [_asset_key(config, export) for export, keys in plan if keys is None]
     with _instance() as instance:
@@ -174,6 +172,8 @@ def _execute(config: RivetConfig, plan: Plan, recorder: _Recorder) -> None:
                 tags={**tags, "rivet/started_by": "rivet run"},
                 raise_on_error=False,
             )
+            if recorder.interrupted:
+                raise KeyboardInterrupt
 
         if whole:
             go(whole, {})
@@ -246,6 +246,7 @@ class _Recorder(logging.Handler):
         super().__init__(logging.DEBUG)
         self.steps = {name: _Step() for name in exports.values()}
         self.run_failure = ""
+        self.interrupted = False  # Dagster turns a Ctrl-C into the failure of a step
         self._exports = exports
         self._watch = watch
 
@@ -298,11 +299,21 @@ class _Recorder(logging.Handler):
         metadata = failure.user_failure_data.metadata if failure.user_failure_data else {}
         words = failure.user_failure_data.description if failure.user_failure_data else None
         step.ended = True
+        self.interrupted = self.interrupted or _was_interrupted(failure.error)
         step.message = step.message or words or _cause(failure.error)
         step.code = str(getattr(metadata.get("rivet/code"), "value", "")) or step.code
         step.exit_code = int(getattr(metadata.get("rivet/exit_code"), "value", 1))
         step.traceback = failure.error.to_string() if failure.error else ""
         self._watch(News("failed", export, text=step.message))
+
+
+def _was_interrupted(error: Any) -> bool:
+    """Say whether a chain of errors begins with the user's Ctrl-C."""
+    while error is not None:
+        if error.cls_name in ("DagsterExecutionInterruptedError", "KeyboardInterrupt"):
+            return True
+        error = error.cause
+    return False
 
 
 def _cause(error: Any) -> str:

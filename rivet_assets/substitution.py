@@ -39,9 +39,9 @@ class Substitution:
     missing: list[MissingVariable] = field(default_factory=list)
 
     def value(self, value: Any, loc: Loc = ()) -> Any:
-        """Give a copy of a parsed value with the references in its texts replaced; keys stay as they are."""
+        """Give a copy of a parsed value with the references in its texts replaced; keys stay, as texts."""
         if isinstance(value, Mapping):
-            return {key: self.value(item, (*loc, str(key))) for key, item in value.items()}
+            return {str(key): self.value(item, (*loc, str(key))) for key, item in value.items()}
         if isinstance(value, list):
             return [self.value(item, (*loc, index)) for index, item in enumerate(value)]
         return self.text(value, loc) if isinstance(value, str) else value

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -39,7 +39,7 @@ class Document:
     duplicates: tuple[YamlFault, ...] = ()
 
     def line(self, loc: Loc) -> int:
-        """Find the line of a key or list item; of the nearest block around it where it is not written. 1 is the first."""
+        """Find the line of a key or list item, else of the nearest block around it; 1 is the first."""
         return _follow(self.root, loc)[0]
 
     def written(self, loc: Loc) -> str | None:
@@ -106,7 +106,7 @@ def shown(text: str) -> str:
 class _Loader(yaml.SafeLoader):
     """YAML 1.2's core schema, for values; merge keys kept."""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
     def construct_scalar(self, node: yaml.ScalarNode) -> Any:
         """Give text with its references visible again."""

@@ -89,6 +89,8 @@ def publish(staged: Staged, *, root: Root, state: Ledger, step: Step = pass_over
     step("metrics")
     state.record_commit(manifest)
     root.delete(sidecars(staged))
+    if staged.consistency == "resumed":  # the dead run's unfinished chunks were kept until now
+        root.sweep(keep=owned(manifest.export_name, state=state))
     return manifest
 
 

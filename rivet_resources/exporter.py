@@ -18,14 +18,15 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from rivet_resources.errors import RivetError
 from rivet_resources.executor import (
     ROWS_DDL,
     Attempt,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 INLINE_ATTEMPTS = 3  # as local[N,3] grants
 GROUPS_PER_SLOT = 100  # beyond it several chunks share a job
 
+Told = ChunkResult | RivetError  # what a task says of a chunk
 Progress = Callable[[int, int, int], None]  # chunks done, chunks in all, rows so far
 
 
@@ -156,103 +158,106 @@ def _is_whole(result: ChunkResult, root: Root) -> bool:
 
 
 def _in_threads(
-    slots: int, work: Sequence[list[int]], run: Callable[[list[int]], list[ChunkResult]], *, stop: Callable[[], None]
+    slots: int, work: Sequence[list[int]], run: Callable[[list[int]], list[Told]], *, stop: Callable[[], None]
 ) -> Iterator[ChunkResult]:
     """Run groups, `slots` at a time, and yield results as they come.
 
     At the first fault the rest is called off; what finished all the same is still yielded, then the fault is raised.
     """
-    if slots == 1:
-        for group in work:
-            yield from run(group)
-        return
     called_off = threading.Event()
+    faults: list[RivetError] = []
+
+    def call_off() -> None:
+        called_off.set()
+        stop()
 
     def guarded(group: list[int]) -> list[ChunkResult]:
         if called_off.is_set():
             return []
         try:
-            return run(group)
-        except BaseException:
-            called_off.set()  # here, since the pool gives this thread its next group before anybody looks
-            raise
+            told = run(group)
+        except RivetError as error:
+            told = [error]
+        if broken := [one for one in told if isinstance(one, RivetError)]:
+            faults.extend(broken)
+            call_off()  # by this thread, since the pool gives it its next group before anybody else looks
+        return [one for one in told if isinstance(one, ChunkResult)]
 
+    if slots == 1:  # no thread: an interrupt reaches the work itself
+        for group in work:
+            yield from guarded(group)
+    else:
+        yield from _pooled(slots, work, guarded, call_off=call_off)
+    if faults:
+        raise faults[0]
+
+
+def _pooled(
+    slots: int,
+    work: Sequence[list[int]],
+    run: Callable[[list[int]], list[ChunkResult]],
+    *,
+    call_off: Callable[[], None],
+) -> Iterator[ChunkResult]:
+    """Run groups in threads; when the caller leaves early, call off what runs before waiting for the threads."""
     with ThreadPoolExecutor(slots, thread_name_prefix="rivet-stage") as pool:
-        futures: list[Future[list[ChunkResult]]] = [pool.submit(guarded, group) for group in work]
-        fault: BaseException | None = None
+        futures: list[Future[list[ChunkResult]]] = [pool.submit(run, group) for group in work]
         try:
             for future in as_completed(futures):
-                error = future.exception()
-                if error is None:
-                    yield from future.result()
-                elif fault is None:
-                    fault = error
-                    stop()
+                yield from future.result()
         except BaseException:
-            called_off.set()
-            stop()
+            call_off()
             raise
-        if fault is not None:
-            raise fault
 
 
-def _run_inline(extract: Extract, group: list[int]) -> list[ChunkResult]:
+def _run_inline(extract: Extract, group: list[int]) -> list[Told]:
     """Run chunks in this process, with the attempts Spark would grant."""
     return [_attempts(extract, extract.chunks[position]) for position in group]
 
 
-def _attempts(extract: Extract, chunk: Chunk) -> ChunkResult:
+def _attempts(extract: Extract, chunk: Chunk) -> Told:
     for number in range(INLINE_ATTEMPTS - 1):
         with contextlib.suppress(Exception):  # raised only where another attempt may help
-            row = outcome(extract, chunk, Attempt(number, last=False))
-            break
-    else:
-        row = outcome(extract, chunk, Attempt(INLINE_ATTEMPTS - 1, last=True))
-    return _judged(row["done"], row["body"])
+            return _told(outcome(extract, chunk, Attempt(number, last=False)))
+    return _told(outcome(extract, chunk, Attempt(INLINE_ATTEMPTS - 1, last=True)))
 
 
-def _judged(done: bool, body: str) -> ChunkResult:
-    """Give the result a task told, or raise the fault it told."""
-    if not done:
-        raise rebuild(json.loads(body))
-    return result_of(body)
+def _told(row: Mapping[str, Any]) -> Told:
+    """Read a task's row: a result, or the fault it met."""
+    return result_of(row["body"]) if row["done"] else rebuild(json.loads(row["body"]))
 
 
 class _Jobs:
     """The Spark jobs of one stage: each runs a group of chunks in one task."""
 
     def __init__(self, runtime: SparkRuntime, extract: Extract) -> None:
-        self._session = runtime.task_session()
+        self._runtime = runtime
         self._extract = extract
         self._packed = pickle.dumps(extract)
         self._attempts = runtime.task_attempts
         self._tag = f"rivet-{uuid.uuid4().hex}"
 
-    def run(self, group: list[int]) -> list[ChunkResult]:
-        """Run chunks in one task.
+    def run(self, group: list[int]) -> list[Told]:
+        """Run chunks in one task, up to the first fault.
 
         Raises:
-            RivetError: the fault the task told.
             TaskFailed: all attempts of the task died.
         """
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         task = partial(run_descriptors, self._packed, tuple(group), self._attempts)
-        self._session.addTag(self._tag)
+        session = self._runtime.task_session()
         try:
-            rows = self._session.range(0, len(group), 1, 1).mapInArrow(task, ROWS_DDL).collect()
+            with self._runtime.tagged(self._tag):
+                rows = session.range(0, len(group), 1, 1).mapInArrow(task, ROWS_DDL).collect()
         except (PySparkException, Py4JError) as error:
             raise self._died(group, str(error)) from None
-        finally:
-            with contextlib.suppress(PySparkException, Py4JError):
-                self._session.removeTag(self._tag)
-        return [_judged(row["done"], row["body"]) for row in rows]
+        return [_told(row.asDict()) for row in rows]
 
     def cancel(self) -> None:
         """Call off what runs."""
-        with contextlib.suppress(Exception):  # the session may be what died
-            self._session.interruptTag(self._tag)
+        self._runtime.call_off(self._tag)
 
     def _died(self, group: list[int], told: str) -> TaskFailed:
         """Say that a task died, by kind only: Spark's text may hold a value of a row."""

@@ -76,7 +76,7 @@ class PartFiles:
             file, part = self._first
             self._first = None
             self._stage(file, replace(part, path=part_path(self._extract, self._chunk, number=0)))
-        return self._extract.format.writer(  # type: ignore[call-arg]
+        return self._extract.format.writer(
             self._local(), self._schema, key=self._chunk.key, limit_bytes=self._extract.max_file_bytes
         )
 

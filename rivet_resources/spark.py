@@ -10,15 +10,16 @@ session anyway (`dagster.md`, section 6): runtimes that start while one is up jo
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import re
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rivet_resources import jvm, jvm_archive, spark_sessions
 from rivet_resources.errors import SparkUnavailable
@@ -148,6 +149,31 @@ class SparkRuntime:
                 for key, value in TASK_CONF.items():
                     self._task_session.conf.set(key, value)
             return self._task_session
+
+    @contextlib.contextmanager
+    def tagged(self, tag: str) -> Iterator[None]:
+        """Mark the jobs that this thread submits meanwhile, for `call_off`.
+
+        Not `SparkSession.addTag` in a session of our own JVM: its tags are known to the thread that set them only.
+        """
+        session = self.session()
+        marks: Any = session if self.settings.remote else session.sparkContext
+        add, remove = ("addTag", "removeTag") if self.settings.remote else ("addJobTag", "removeJobTag")
+        getattr(marks, add)(tag)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(Exception):  # the session may be what died
+                getattr(marks, remove)(tag)
+
+    def call_off(self, tag: str) -> None:
+        """Cancel the running jobs of a tag, from any thread; their Python processes are killed within seconds."""
+        with contextlib.suppress(Exception):  # the session may be what died
+            session = self.session()
+            if self.settings.remote:
+                session.interruptTag(tag)
+            else:
+                session.sparkContext.cancelJobsWithTag(tag)
 
     def stop(self) -> None:
         """Let go of the session; it ends when we started it and nobody else in this process uses it."""

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from rivet_resources.destinations.protocol import Root
-from rivet_resources.errors import RivetError, SourceChanged, SourceLost
+from rivet_resources.errors import DestinationError, RivetError, SourceChanged, SourceLost
 from rivet_resources.extract import Chunk, ChunkResult, Extract, Part
 from rivet_resources.measures import Tally
 from rivet_resources.parts import PartFiles, enough_room
@@ -64,6 +64,20 @@ def run_chunk(extract: Extract, chunk: Chunk, *, attempt: int, scratch: Path) ->
             reread += 1
             log.warning("Export %s, chunk %d is read again from its start: %s", extract.export, chunk.index, error)
             time.sleep(pause + error.extra_seconds)
+
+
+def _make(folder: Path) -> None:
+    """Make a scratch folder.
+
+    Raises:
+        DestinationError: the place cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (PermissionError, NotADirectoryError, FileExistsError) as error:
+        raise DestinationError(
+            f"Scratch folder {folder} cannot be made: {error.strerror}. Point TMPDIR at a folder that can be written."
+        ) from error
 
 
 @dataclass
@@ -112,7 +126,7 @@ class _Reading:
             pace=self.extract.pace,
             wait=throttle.wait,
         )
-        with closing(pages) as open_pages:  # type: ignore[type-var]  # sources yield, so theirs are generators
+        with closing(pages) as open_pages:
             for page in open_pages:
                 yield Page(self._with_meta(page.table), page.special, page.statement_ms, page.retries)
                 gate.wait()
@@ -159,7 +173,7 @@ class _Reading:
         folder = self.scratch / f"{self.extract.run_id}-chunk{self.chunk.index}-{self.label}"
         try:
             with enough_room(self.scratch):
-                folder.mkdir(parents=True, exist_ok=True)
+                _make(folder)
                 yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)

@@ -203,7 +203,7 @@ class Chunked(Export):
             str(self.chunk_by_days), self.format_settings().codec,
             *(f"{c.name} {c.native} {c.arrow}" for c in planning.relation.columns),
         )  # fmt: skip
-        return xxhash.xxh3_64_hexdigest("".join(f"{len(part)}:{part}" for part in parts))
+        return xxhash.xxh3_64_hexdigest("".join(f"{len(part)}:{part}" for part in parts).encode())
 
 
 def is_whole(column: Column) -> bool:

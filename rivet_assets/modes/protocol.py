@@ -5,7 +5,7 @@ Belongs here: what a mode may ask while it plans, and the part of an Extract tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,6 +13,7 @@ from rivet_resources.errors import UnknownColumn
 from rivet_resources.extract import Chunk, Consistency, CursorMove, Extract, MetaColumns, Relation, Window
 from rivet_resources.settings import pace
 from rivet_resources.sources.protocol import Session, Source
+from rivet_resources.task import schema_of
 from rivet_resources.types import Column
 
 if TYPE_CHECKING:
@@ -55,12 +56,17 @@ def compose(
     fingerprint: str = "",
     notes: tuple[str, ...] = (),
 ) -> Extract:
-    """Join what a mode decided with what the export's block says for every mode alike."""
+    """Join what a mode decided with what the export's block says for every mode alike.
+
+    Raises:
+        UnknownColumn: a rule names a column that is not there.
+        UnsupportedColumn: the format cannot hold a column; the message names the override that helps.
+    """
     session = planning.session
     unique = tuple(export.quality.unique_columns) if export.quality else ()
     for name in unique:
         require_column(planning.relation, name, key="quality.unique_columns")
-    return Extract(
+    extract = Extract(
         export=export.name,
         mode=export.mode,
         window=window,
@@ -82,6 +88,8 @@ def compose(
         fingerprint=fingerprint,
         notes=tuple(note for note in (session.note, *notes) if note),
     )
+    warnings = extract.format.check_schema(schema_of(extract), export=export.name)
+    return replace(extract, notes=(*extract.notes, *warnings))
 
 
 def require_column(relation: Relation, name: str, *, key: str) -> Column:

@@ -40,8 +40,15 @@ class Format(Protocol):
             UnsupportedColumn: naming the column and the override that helps.
         """
 
-    def writer(self, path: Path, schema: pa.Schema, *, key: tuple[str, ...] = ()) -> PartWriter:
-        """Open a new local file; `key` are the columns rows arrive ordered by, for encodings."""
+    def writer(
+        self, path: Path, schema: pa.Schema, *, key: tuple[str, ...] = (), limit_bytes: int | None = None
+    ) -> PartWriter:
+        """Open a new local file.
+
+        Args:
+            key: the columns rows arrive ordered by, for encodings.
+            limit_bytes: the size at which the caller will close it; `bytes_written` must be true by then.
+        """
 
     def rows(self, path: Path, schema: pa.Schema) -> int:
         """Read a finished local file back and count its records.

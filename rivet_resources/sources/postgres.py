@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
-import pyarrow as pa
 from pydantic import Field, SecretStr, model_validator
 
-from rivet_resources.errors import ConfigError
+from rivet_resources import retry
+from rivet_resources.errors import ConfigError, SourceLost
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace, Settings, Tls, Tuning, secret
 from rivet_resources.sources import postgres_pages, postgres_session, postgres_sql
@@ -28,6 +28,8 @@ from rivet_resources.sources.protocol import Page, Session, Wait
 from rivet_resources.types import Column
 
 DEFAULT_PORT = 5432
+URLS = ("url", "url_env", "url_file")
+FIELDS = ("host", "port", "user", "database", "password", "password_env")
 
 # Pinned so that no server's or user's setting changes a cell (`types.md`, section 3; `engine.md`, section 2).
 PINNED: Mapping[str, str] = {
@@ -92,14 +94,18 @@ class Postgres(Settings):
         Raises:
             ValueError: the message lists the keys that were given and the choices.
         """
-        urls = [name for name in ("url", "url_env", "url_file") if getattr(self, name) is not None]
-        fields = [name for name in ("host", "port", "user", "database", "password", "password_env") if getattr(self, name) is not None]
+        urls = [name for name in URLS if getattr(self, name) is not None]
+        fields = [name for name in FIELDS if getattr(self, name) is not None]
         if len(urls) + bool(fields) > 1:
-            raise ValueError(f"sets {', '.join(urls + fields)}; keep exactly one of url, url_env, url_file, or the fields host, user, database")
+            raise ValueError(
+                f"sets {', '.join(urls + fields)}; keep exactly one of url, url_env, url_file, or the fields host, user, database"
+            )
         if not urls:
             missing = [name for name in ("host", "user", "database") if getattr(self, name) is None]
             if missing:
-                raise ValueError(f"lacks {', '.join(missing)}; set one of url, url_env, url_file, or host, user and database together")
+                raise ValueError(
+                    f"lacks {', '.join(missing)}; set one of url, url_env, url_file, or host, user and database together"
+                )
         if self.password is not None and self.password_env is not None:
             raise ValueError("sets both password and password_env; keep password_env")
         return self
@@ -117,7 +123,8 @@ class Postgres(Settings):
     @contextmanager
     def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> Iterator[Session]:
         """Connect for planning; see the protocol. The connection and its snapshot end with the block."""
-        session = postgres_session.open_session(self.line(application, pace), snapshot=snapshot)
+        line = self.line(application, pace)
+        session = retry.call(lambda: postgres_session.open_session(line, snapshot=snapshot), pace=pace, on=SourceLost)
         try:
             yield session
         finally:
@@ -160,7 +167,8 @@ class Postgres(Settings):
         """
         parameters = self._parameters()
         password = parameters.get("password", "")
-        parameters |= {"application_name": application[:63], **self._transport(parameters)}
+        pinned = {"application_name": application[:63], "client_encoding": "UTF8"}
+        parameters |= pinned | self._transport(parameters)
         parameters.setdefault("connect_timeout", "10")
         parameters.setdefault("keepalives_idle", "60")
         host = parameters.get("host") or parameters.get("hostaddr") or os.environ.get("PGHOST", "unix socket")
@@ -192,12 +200,14 @@ class Postgres(Settings):
         url = self._url()
         if url is None:
             password = secret(self.password, env=self.password_env, key="password")
-            fields = {"host": self.host, "port": self.port, "user": self.user, "dbname": self.database, "password": password}
+            fields = {
+                "host": self.host, "port": self.port, "user": self.user, "dbname": self.database, "password": password,
+            }  # fmt: skip
             return {name: str(value) for name, value in fields.items() if value is not None}
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict
 
-        _check_scheme(url, key=next(k for k in ("url", "url_env", "url_file") if getattr(self, k) is not None))
+        _check_scheme(url, key=next(k for k in URLS if getattr(self, k) is not None))
         try:
             found: dict[str, Any] = conninfo_to_dict(url)
         except ProgrammingError:  # its text shows the URL
@@ -222,7 +232,8 @@ class Postgres(Settings):
             return {}
         if not self.tls.mode.startswith("verify"):
             return {"sslmode": self.tls.mode}
-        return {"sslmode": self.tls.mode, "sslrootcert": str(self.tls.ca_file) if self.tls.ca_file else _system_authorities()}
+        authorities = str(self.tls.ca_file) if self.tls.ca_file else _system_authorities()
+        return {"sslmode": self.tls.mode, "sslrootcert": authorities}
 
 
 def _check_scheme(url: str, *, key: str) -> None:
@@ -255,15 +266,15 @@ def _is_loopback(host: str) -> bool:
 def _system_authorities() -> str:
     """Give the machine's own file of authorities, since the drivers bring an OpenSSL that looks elsewhere."""
     paths = ssl.get_default_verify_paths()
-    known = (paths.cafile, paths.openssl_cafile, "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
+    known = (
+        paths.cafile,
+        paths.openssl_cafile,
+        "/etc/ssl/certs/ca-certificates.crt",
+        "/etc/pki/tls/certs/ca-bundle.crt",
+    )
     return next((path for path in known if path and Path(path).is_file()), "system")
 
 
 def _escape(value: str) -> str:
     """Escape a value inside `options`, where blanks and backslashes need a backslash."""
     return re.sub(r"([\\ ])", r"\\\1", value)
-
-
-def schema_of(columns: tuple[Column, ...]) -> pa.Schema:
-    """Give the Arrow schema that pages of these columns have."""
-    return pa.schema([column.field for column in columns])

@@ -141,7 +141,9 @@ def _find(catalog: Catalog, name: str) -> _Table:
 def _columns_of(catalog: Catalog, table: _Table) -> list[Described]:
     rows = catalog.ask(COLUMNS, (table.oid,), doing=f"reading the columns of {table.label}")
     if not rows:
-        raise SourceError(f"Table {table.label} has no columns, so there is nothing to export. Fix `table` of the export.")
+        raise SourceError(
+            f"Table {table.label} has no columns, so there is nothing to export. Fix `table` of the export."
+        )
     hidden = [row[0] for row in rows if not row[5]]
     if hidden:
         raise SourcePermission(
@@ -175,7 +177,8 @@ def _leaves(catalog: Catalog, table: _Table) -> tuple[tuple[Leaf, ...], int | No
     if not is_by_blocks or not stored or catalog.server_version < 140000:
         return (), estimate, size
     leaves = tuple(
-        Leaf(sql=("ONLY " if row[4] else "") + f"{sql.quote(row[0])}.{sql.quote(row[1])}", blocks=int(row[5])) for row in stored
+        Leaf(sql=("ONLY " if row[4] else "") + f"{sql.quote(row[0])}.{sql.quote(row[1])}", blocks=int(row[5]))
+        for row in stored
     )
     return leaves, estimate, size
 
@@ -194,7 +197,9 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
     results = catalog.prepare(f"SELECT * FROM {derived}", doing="describing the query")
     twice = [name for name, count in Counter(name for name, _, _ in results).items() if count > 1]
     if twice:
-        raise ConfigError(f"The query returns {' and '.join(map(repr, twice))} more than once; give each column a name of its own with AS.")
+        raise ConfigError(
+            f"The query returns {' and '.join(map(repr, twice))} more than once; give each column a name of its own with AS."
+        )
     if not results:
         raise ConfigError("The query returns no columns; select at least one.")
     described = [Described(name=name, oid=oid, modifier=modifier) for name, oid, modifier in results]

@@ -102,7 +102,7 @@ def column_of(
     if strict and column.fidelity == "logical_string" and made.policy != "text":
         raise UnsupportedColumn(
             f"{relation}.{described.name} is {native}, which is only exported as text, and `on_unsupported: fail` refuses that. "
-            f'Choose: `columns: {{{described.name}: text}}`, or `on_unsupported: text`.'
+            f"Choose: `columns: {{{described.name}: text}}`, or `on_unsupported: text`."
         )
     return column
 
@@ -288,4 +288,6 @@ class _Making:
 
 
 # Types without a cast function to text: `::text` is their output function (checked in tests/engines).
-AS_TEXT_TYPES = frozenset({"numeric", "date", "time", "timetz", "timestamp", "timestamptz", "interval", "uuid", "json", "jsonb"})
+AS_TEXT_TYPES = frozenset(
+    {"numeric", "date", "time", "timetz", "timestamp", "timestamptz", "interval", "uuid", "json", "jsonb"}
+)

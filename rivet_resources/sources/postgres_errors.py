@@ -117,8 +117,12 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
         return SourceLost(f"While {doing}: {said}. The source may answer later; run again.", extra_seconds=extra)
     if state.startswith("28"):
         return SourceAuth(f"While {doing}: {said}. Check `user` and the password reference of the source.")
+    if state == "42P01":
+        return UnknownTable(f"While {doing}: {said}. Fix `table` or `query` of the export.")
     if state == "42501":
-        return SourcePermission(f"While {doing}: {said}. Let the owner run: GRANT SELECT ON <table> TO {user or '<user>'}.")
+        return SourcePermission(
+            f"While {doing}: {said}. Let the owner run: GRANT SELECT ON <table> TO {user or '<user>'}."
+        )
     return SourceError(f"While {doing}: {said}. Fix the query or the source, then run again.")
 
 

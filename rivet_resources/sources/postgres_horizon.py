@@ -83,7 +83,11 @@ class _Other:
 
     def __str__(self) -> str:
         who = f"pid {self.pid}" if self.pid else "a prepared transaction"
-        return f"{who} (open since {self.since:%Y-%m-%d %H:%M:%S} UTC)" if self.since else f"{who} (its start is not shown to this user)"
+        return (
+            f"{who} (open since {self.since:%Y-%m-%d %H:%M:%S} UTC)"
+            if self.since
+            else f"{who} (its start is not shown to this user)"
+        )
 
 
 def floor(session: PostgresSession) -> Floor:
@@ -212,7 +216,9 @@ def _settled_horizon(
         return Horizon(after, f"nothing new is read while {_names(left)} is open: older values may still be committed")
     session.restart()
     standby = session.floor is not None and session.floor.is_standby
-    return Horizon(high, "a standby does not show the primary's open transactions: a late commit can be missed" if standby else "")
+    return Horizon(
+        high, "a standby does not show the primary's open transactions: a late commit can be missed" if standby else ""
+    )
 
 
 class _beside:

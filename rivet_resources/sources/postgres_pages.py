@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivet_resources import retry
-from rivet_resources.errors import RivetError, SnapshotLost, SourceLost, ValueDoesNotFit
+from rivet_resources.errors import RivetError, SnapshotLost, SourceLost, StatementTimeout, ValueDoesNotFit
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace
 from rivet_resources.sources import postgres_errors as errors
@@ -164,7 +164,10 @@ class Size:
 
     def after(self, asked: int, page: Page) -> Size:
         """Adapt to a page that asked for `asked`: towards the target of bytes, down when it took too long."""
-        factor = min(self.target_bytes / max(page.table.nbytes, 1), self.longest_seconds / 2 * 1000 / max(page.statement_ms, 0.01))
+        factor = min(
+            self.target_bytes / max(page.table.nbytes, 1),
+            self.longest_seconds / 2 * 1000 / max(page.statement_ms, 0.01),
+        )
         if self.rows is not None:
             factor = min(factor, self.rows / max(page.table.num_rows, 1))
         if 0.8 < factor < 2 and self.rows is None:
@@ -214,6 +217,7 @@ class Reader:
     wait: Wait
     _connection: Any = None
     _retries: int = 0
+    _has_timed_out: bool = False
     _cells: Cells = field(init=False)
 
     def __post_init__(self) -> None:
@@ -221,7 +225,10 @@ class Reader:
         self.items = items(self.columns)
 
     def ask(self, statement: str, *, what: str, can_shrink: bool) -> Page | None:
-        """Read one page, again on a fresh connection when the fault may pass; None when it is far too large."""
+        """Read one page, again on a fresh connection when the fault may pass; None when a smaller one must do.
+
+        A timeout asks for a smaller page once in a chunk: the same statement would run into it again.
+        """
         self._retries = 0
         doing = f"reading {what} of {self.name}"
         try:
@@ -231,8 +238,12 @@ class Reader:
                 on=SourceLost,
                 on_retry=self._again,
             )
-        except _TooLarge:
+        except (_TooLarge, StatementTimeout) as error:
             self.close()
+            if isinstance(error, StatementTimeout):
+                if self._has_timed_out or not can_shrink:
+                    raise
+                self._has_timed_out = True
             return None
         return self._page(batches, seconds)
 
@@ -290,7 +301,9 @@ class Reader:
             return found
         if self._is_alive():
             return found
-        return SourceLost(f"While {doing}: the line to PostgreSQL at {self.line.where} broke after {seconds:.1f} s. Run again.")
+        return SourceLost(
+            f"While {doing}: the line to PostgreSQL at {self.line.where} broke after {seconds:.1f} s. Run again."
+        )
 
     def _is_alive(self) -> bool:
         """Say whether this very connection still answers: then the fault was the statement's own."""
@@ -384,7 +397,9 @@ def check_cells(table: pa.Table, max_value_mb: int, *, relation: str) -> None:
     if not max_value_mb:
         return
     for name, column in zip(table.column_names, table.columns, strict=True):
-        if column.nbytes <= max_value_mb * MIB or not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
+        if column.nbytes <= max_value_mb * MIB or not (
+            pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+        ):
             continue
         largest = pc.max(pc.binary_length(column)).as_py() or 0
         if largest > max_value_mb * MIB:
@@ -392,5 +407,3 @@ def check_cells(table: pa.Table, max_value_mb: int, *, relation: str) -> None:
                 f"`{relation}.{name}` holds a cell of {largest // MIB} MB; `tuning.max_value_mb` allows {max_value_mb}. "
                 f"Raise it, or leave the column out."
             )
-
-

@@ -162,7 +162,9 @@ class PostgresSession:
             error = errors.error_from_result(result)
             self._connection.execute("ROLLBACK TO rivet")
             raise fault(error, doing=doing, user=self.user, secrets=self.line.secrets) from None
-        return [(bytes(result.fname(i) or b"").decode(), result.ftype(i), result.fmod(i)) for i in range(result.nfields)]
+        return [
+            (bytes(result.fname(i) or b"").decode(), result.ftype(i), result.fmod(i)) for i in range(result.nfields)
+        ]
 
     def close(self) -> None:
         """End the snapshot and the connection; safe to call twice."""
@@ -170,7 +172,9 @@ class PostgresSession:
 
     # --- describing ------------------------------------------------------------------------------
 
-    def describe(self, *, table: str | None, query: str | None, params: Mapping[str, str], rules: TypeRules) -> Relation:
+    def describe(
+        self, *, table: str | None, query: str | None, params: Mapping[str, str], rules: TypeRules
+    ) -> Relation:
         """Look a table or query up in the catalog; see the protocol."""
         if table is not None:
             return postgres_catalog.describe_table(self, table, rules)
@@ -200,7 +204,8 @@ class PostgresSession:
         is_null = sql.select(["1"], relation=relation.sql, where=[where, f"{spelled} IS NULL"])
         nulls = "false" if column is not None and column.fact("not_null") else f"EXISTS ({is_null})"
         rows = self.ask(
-            sql.select([low, high], relation=relation.sql, where=[where]), doing=f"reading the bounds of {relation.name}"
+            sql.select([low, high], relation=relation.sql, where=[where]),
+            doing=f"reading the bounds of {relation.name}",
         )
         has_nulls = self.ask(f"SELECT {nulls}", doing=f"looking for NULLs in {relation.name}")[0][0]
         for bound in rows[0]:
@@ -217,9 +222,13 @@ class PostgresSession:
         if column is not None:
             return sql.quote(expression), column.fact("base")
         if not expression.startswith("("):
-            raise UnknownColumn(expression, relation=relation.name, known=[c.name for c in relation.columns], key="cursor_column")
+            raise UnknownColumn(
+                expression, relation=relation.name, known=[c.name for c in relation.columns], key="cursor_column"
+            )
         described = self.prepare(f"SELECT {expression} FROM {relation.sql}", doing=f"describing {expression}")
-        rows = self.ask("SELECT typname FROM pg_type WHERE oid = %s::int8::oid", (described[0][1],), doing="reading a type")
+        rows = self.ask(
+            "SELECT typname FROM pg_type WHERE oid = %s::int8::oid", (described[0][1],), doing="reading a type"
+        )
         return expression, str(rows[0][0])
 
     # --- statistics ------------------------------------------------------------------------------
@@ -277,7 +286,10 @@ class PostgresSession:
         rendered = sql.canonical_sql(name, column.fact("base"))
         while len(bounds) < pieces - 1 and step:
             inner = sql.select([f"{rendered} AS b", name], relation=relation.sql, where=[where], order_by=[name])
-            rows = self.ask(f"SELECT b FROM ({inner} OFFSET {step - 1} LIMIT 2) AS walk", doing=f"walking the key of {relation.name}")
+            rows = self.ask(
+                f"SELECT b FROM ({inner} OFFSET {step - 1} LIMIT 2) AS walk",
+                doing=f"walking the key of {relation.name}",
+            )
             if len(rows) < 2:  # the last piece is open above
                 break
             bounds.append(str(rows[0][0]))
@@ -321,7 +333,14 @@ class PostgresSession:
             for low, high in zip([None, *literals], [*literals, None], strict=True)
         ]
         return tuple(
-            Chunk(index=i, reader="keyset", relation=relation.sql, where=part, key=relation.key, identity=identity(relation, part))
+            Chunk(
+                index=i,
+                reader="keyset",
+                relation=relation.sql,
+                where=part,
+                key=relation.key,
+                identity=identity(relation, part),
+            )
             for i, part in enumerate(ranges)
         )
 

@@ -47,7 +47,9 @@ def split_name(table: str) -> tuple[str | None, str]:
             break
         position += 1
     if position != len(table) or len(names) not in (1, 2) or table.endswith("."):
-        raise ConfigError(f'Table {table!r} is not a name; write name or schema.name, or "Quoted"."Name" for names with dots or blanks.')
+        raise ConfigError(
+            f'Table {table!r} is not a name; write name or schema.name, or "Quoted"."Name" for names with dots or blanks.'
+        )
     return (names[0], names[1]) if len(names) == 2 else (None, names[0])
 
 
@@ -162,7 +164,9 @@ def render_parameters(query: str, params: Mapping[str, str]) -> str:
 def _parameter(name: str, params: Mapping[str, str]) -> str:
     if name not in params:
         known = ", ".join(sorted(params)) or "none"
-        raise ConfigError(f"The query uses :{name}, which has no value; known parameters: {known}. Add `params: {{{name}: …}}`.")
+        raise ConfigError(
+            f"The query uses :{name}, which has no value; known parameters: {known}. Add `params: {{{name}: …}}`."
+        )
     if "\0" in params[name]:
         raise ConfigError(f"Parameter {name} of the query holds a NUL, which PostgreSQL text cannot; remove it.")
     return "'" + params[name].replace("'", "''") + "'"
@@ -223,7 +227,14 @@ def conjunction(predicates: Sequence[str]) -> str:
     return " AND ".join(f"({predicate})" for predicate in predicates if predicate)
 
 
-def select(items: Sequence[str], *, relation: str, where: Sequence[str] = (), order_by: Sequence[str] = (), limit: int | None = None) -> str:
+def select(
+    items: Sequence[str],
+    *,
+    relation: str,
+    where: Sequence[str] = (),
+    order_by: Sequence[str] = (),
+    limit: int | None = None,
+) -> str:
     """Write one SELECT."""
     predicate = conjunction(where)
     return (

@@ -65,7 +65,9 @@ class Cells:
         """
         special: Special = {}
         typed = [
-            pa.RecordBatch.from_arrays([self._cell(batch, i, special) for i in range(len(self.columns))], schema=self.schema)
+            pa.RecordBatch.from_arrays(
+                [self._cell(batch, i, special) for i in range(len(self.columns))], schema=self.schema
+            )
             for batch in batches
         ]
         return pa.Table.from_batches(typed, self.schema), special
@@ -92,7 +94,9 @@ class Cells:
                 f"The table was altered while it was read; run again."
             )
         if not column.nullable and array.null_count:
-            raise ValueDoesNotFit(f"{_where(column)} is NOT NULL in the catalog and holds NULL. Check the table, then run again.")
+            raise ValueDoesNotFit(
+                f"{_where(column)} is NOT NULL in the catalog and holds NULL. Check the table, then run again."
+            )
         return array
 
 
@@ -176,6 +180,9 @@ def does_not_fit(column: Column, counts: Mapping[str, int], *, chunk: int) -> Va
     )
 
 
+WORDS = {"time": "time", "decimal_text": "decimal"}  # where portable typing made the column text
+
+
 def _where(column: Column) -> str:
     relation = column.fact("relation")
     return f"`{relation}.{column.name}`" if relation else f"`{column.name}`"
@@ -188,9 +195,13 @@ def _word(column: Column) -> str:
     arrow = column.arrow
     if pa.types.is_list(arrow):
         return "list"
-    if column.fact("read") == "time":
-        return "time"
-    for is_it, word in ((pa.types.is_decimal, "decimal"), (pa.types.is_date, "date"), (pa.types.is_timestamp, "timestamp")):
+    if column.fact("read") in WORDS:
+        return WORDS[column.fact("read")]
+    for is_it, word in (
+        (pa.types.is_decimal, "decimal"),
+        (pa.types.is_date, "date"),
+        (pa.types.is_timestamp, "timestamp"),
+    ):
         if is_it(arrow):
             return word
     return column.fact("base") or str(arrow)
@@ -327,7 +338,7 @@ def _conversion(source: str, stem: str, target: pa.DataType) -> tuple[Cast | Non
     if stem == "decimal":
         return (lambda a: a.cast(pa.string()).cast(target)), "digits"
     if stem == "date":
-        return (lambda a: a.cast(target)), "unparsable" if source == "text" else "not_midnight"
+        return ((lambda a: a.cast(target)), "unparsable") if source == "text" else (_to_date, "not_midnight")
     if stem.startswith("timestamp"):
         return (lambda a: a.cast(target)), "unparsable" if source == "text" else "out_of_range"
     if stem == "json":
@@ -343,6 +354,14 @@ def _to_bool(array: pa.Array) -> pa.Array:
     if len(array) and pc.any(pc.or_(pc.less(numbers, 0), pc.greater(numbers, 1))).as_py():
         raise ValueError
     return pc.equal(numbers, 1)
+
+
+def _to_date(array: pa.Array) -> pa.Array:
+    """Turn midnights into dates; Arrow alone would cut the time off."""
+    dates = array.cast(pa.date32())
+    if pc.any(pc.not_equal(dates.cast(array.type), array)).as_py():
+        raise ValueError
+    return dates
 
 
 def _to_integer(array: pa.Array, source: str, target: pa.DataType) -> pa.Array:

@@ -5,7 +5,7 @@ Structural, so an engine is one file and one line in the union of `rivet_assets/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -127,7 +127,7 @@ class Source(Protocol):
             SourceUnreachable, SourceAuth, SourceError, ConfigError
         """
 
-    def pages(self, chunk: Chunk, columns: tuple[Column, ...], *, snapshot: str | None, application: str, pace: Pace, wait: Wait) -> Iterator[Page]:
+    def pages(self, chunk: Chunk, columns: tuple[Column, ...], *, snapshot: str | None, application: str, pace: Pace, wait: Wait) -> Generator[Page, None, None]:
         """Read a chunk page by page, on a connection of its own; failed pages are asked again here, by error class.
 
         A page is complete before it is yielded. `wait` is called between statements, never inside one.

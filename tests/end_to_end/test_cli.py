@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import pytest
 import yaml
 
 from rivet_assets.cli import SHELLS, commands
-from rivet_assets.config import config_json_schema
+from rivet_assets.config import config_from_attributes, config_json_schema, load_text
 
 ROOT = Path(__file__).parents[2]
 TABLES = """
@@ -268,6 +269,19 @@ def test_every_yaml_key_is_in_the_readme() -> None:
     readme = (ROOT / "README.md").read_text()
 
     assert [] == sorted(key for key in keys_of(config_json_schema()) if f"`{key}`" not in readme)
+
+
+def test_yaml_examples_of_the_readme_load() -> None:
+    """What stands in the README as rivet.yaml, and as a component, is accepted as it is."""
+    examples = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    plain, component = examples
+
+    loaded = load_text(plain, file=Path("rivet.yaml"))
+    attributes = config_from_attributes(yaml.safe_load(component)["attributes"], file=Path("defs.yaml"))
+
+    assert [("incremental", "orders"), ("time_window", "orders")] == [
+        (export.mode, export.name) for export in (*loaded.exports, *attributes.exports)
+    ]
 
 
 def keys_of(schema: object) -> set[str]:

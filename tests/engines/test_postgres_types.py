@@ -148,7 +148,6 @@ TYPES = (
 )
 
 
-
 @pytest.fixture(params=["embedded", "real"])
 def database(request: pytest.FixtureRequest) -> str:
     """An empty database on either server, with the types of the table."""
@@ -176,11 +175,12 @@ def test_every_literal_of_the_contract_arrives_as_its_cell(database: str, reader
 
     with session(database) as planning:
         relation = planning.describe(table="every", query=None, params={}, rules=rules(typing="native"))
-        table = whole(
-            relation, pages(database, relation, chunk_for(reader, relation), snapshot=planning.snapshot)
-        )
+        table = whole(relation, pages(database, relation, chunk_for(reader, relation), snapshot=planning.snapshot))
 
-    seen = [(ddl, text, table.column(f"c{i}").type, plain(table.column(f"c{i}")[0])) for i, (ddl, text, *_) in enumerate(cases)]
+    seen = [
+        (ddl, text, table.column(f"c{i}").type, plain(table.column(f"c{i}")[0]))
+        for i, (ddl, text, *_) in enumerate(cases)
+    ]
     assert cases == seen
 
 
@@ -190,7 +190,9 @@ def test_float_nan_is_kept(fresh_database: str) -> None:
 
     with session(fresh_database) as planning:
         relation = planning.describe(table="t", query=None, params={}, rules=rules())
-        row = next(pages(fresh_database, relation, chunk_for("blocks", relation), snapshot=planning.snapshot)).table.to_pylist()[0]
+        row = next(
+            pages(fresh_database, relation, chunk_for("blocks", relation), snapshot=planning.snapshot)
+        ).table.to_pylist()[0]
 
     assert ["nan", "nan"] == [str(row["f"]), str(row["g"])]
 
@@ -199,12 +201,18 @@ def test_float_nan_is_kept(fresh_database: str) -> None:
 PORTABLE = [
     ("uuid", "'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
     ("time", "'12:34:56.5'", "12:34:56.500000"),
-    ("numeric(60,4)", "10000000000000000000000000000000000000000.0001", "10000000000000000000000000000000000000000.0001"),
+    (
+        "numeric(60,4)",
+        "10000000000000000000000000000000000000000.0001",
+        "10000000000000000000000000000000000000000.0001",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("ddl", "literal", "expected"), PORTABLE)
-def test_portable_files_hold_text_where_readers_would_refuse(fresh_database: str, ddl: str, literal: str, expected: str) -> None:
+def test_portable_files_hold_text_where_readers_would_refuse(
+    fresh_database: str, ddl: str, literal: str, expected: str
+) -> None:
     """uuid, time and decimals over 38 digits are text by default, and keep their native type in the metadata."""
     run(fresh_database, f"CREATE TABLE t (v {ddl})", f"INSERT INTO t VALUES ({literal})")
 
@@ -320,12 +328,18 @@ def test_override_decides_the_type(
     fresh_database: str, ddl: str, word: Any, literal: str, arrow: pa.DataType, expected: Any
 ) -> None:
     """`columns:` gives the type it names, exactly."""
-    run(fresh_database, f"CREATE TABLE t (id int PRIMARY KEY, v {ddl})", f"INSERT INTO t VALUES (1, {literal}), (2, NULL)")
+    run(
+        fresh_database,
+        f"CREATE TABLE t (id int PRIMARY KEY, v {ddl})",
+        f"INSERT INTO t VALUES (1, {literal}), (2, NULL)",
+    )
 
     with session(fresh_database) as planning:
         made = rules(columns={"v": word}, typing="native")
         relation = planning.describe(table="t", query=None, params={}, rules=made)
-        table = whole(relation, pages(fresh_database, relation, chunk_for("blocks", relation), snapshot=planning.snapshot))
+        table = whole(
+            relation, pages(fresh_database, relation, chunk_for("blocks", relation), snapshot=planning.snapshot)
+        )
 
     assert (arrow, [expected, None]) == (table.column("v").type, [plain(cell) for cell in table.column("v")])
 
@@ -348,15 +362,23 @@ MISFITS = [
 
 
 @pytest.mark.parametrize(("ddl", "word", "literal", "kind"), MISFITS)
-def test_override_that_a_cell_refuses_fails_or_counts(fresh_database: str, ddl: str, word: str, literal: str, kind: str) -> None:
+def test_override_that_a_cell_refuses_fails_or_counts(
+    fresh_database: str, ddl: str, word: str, literal: str, kind: str
+) -> None:
     """A cell the override cannot hold fails by default and is counted under `null`."""
-    run(fresh_database, f"CREATE TABLE t (id int PRIMARY KEY, v {ddl})", f"INSERT INTO t VALUES (1, {literal}), (2, NULL)")
+    run(
+        fresh_database,
+        f"CREATE TABLE t (id int PRIMARY KEY, v {ddl})",
+        f"INSERT INTO t VALUES (1, {literal}), (2, NULL)",
+    )
 
     def read(policy: str) -> Any:
         with session(fresh_database) as planning:
             made = rules(columns={"v": word}, on_special_value=policy)
             relation = planning.describe(table="t", query=None, params={}, rules=made)
-            return next(pages(fresh_database, relation, chunk_for("blocks", relation), snapshot=planning.snapshot)).special
+            return next(
+                pages(fresh_database, relation, chunk_for("blocks", relation), snapshot=planning.snapshot)
+            ).special
 
     with pytest.raises(ValueDoesNotFit, match=word.split("(")[0]):
         read("fail")
@@ -397,7 +419,9 @@ def test_odd_names_are_read(fresh_database: str) -> None:
 
     with session(fresh_database) as planning:
         relation = planning.describe(table=table, query=None, params={}, rules=rules())
-        got = whole(relation, pages(fresh_database, relation, chunk_for("blocks", relation), snapshot=planning.snapshot))
+        got = whole(
+            relation, pages(fresh_database, relation, chunk_for("blocks", relation), snapshot=planning.snapshot)
+        )
 
     assert [{"select": 1, "a.b": 2, "Üm": "3", "per%s": "x"}] == got.to_pylist()
 
@@ -418,14 +442,25 @@ def test_server_settings_change_no_cell(fresh_database: str, zone: str) -> None:
     name = fresh_database.split("/")[3].split("?")[0]
     run(
         fresh_database,
-        *(f"ALTER DATABASE {name} SET {s}" for s in (f"TimeZone='{zone}'", "DateStyle='German'", "IntervalStyle='postgres'")),
+        *(
+            f"ALTER DATABASE {name} SET {s}"
+            for s in (f"TimeZone='{zone}'", "DateStyle='German'", "IntervalStyle='postgres'")
+        ),
         "CREATE TABLE t (id int PRIMARY KEY, a timestamptz, b timetz, c interval, d timestamptz[])",
         "INSERT INTO t VALUES (1, '2020-01-01 00:00:00+00', '10:00+02', '1 day', '{2020-01-01 00:00:00+00}')",
     )
 
     with session(fresh_database) as planning:
         relation = planning.describe(table="t", query=None, params={}, rules=rules(on_special_value="text"))
-        rows = whole(relation, pages(fresh_database, relation, chunk_for("cursor", relation), snapshot=planning.snapshot)).to_pylist()
+        rows = whole(
+            relation, pages(fresh_database, relation, chunk_for("cursor", relation), snapshot=planning.snapshot)
+        ).to_pylist()
 
-    expected = {"id": 1, "a": "2020-01-01 00:00:00+00", "b": "10:00:00+02", "c": "P1D", "d": '{"2020-01-01 00:00:00+00"}'}
+    expected = {
+        "id": 1,
+        "a": "2020-01-01 00:00:00+00",
+        "b": "10:00:00+02",
+        "c": "P1D",
+        "d": '{"2020-01-01 00:00:00+00"}',
+    }
     assert [expected] == rows

@@ -15,7 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from rivet_resources.errors import DiskFull, PartCorrupt, SnapshotLost, SourceChanged, SourceLost, ValueDoesNotFit
+from rivet_resources.errors import (
+    DestinationError,
+    DiskFull,
+    PartCorrupt,
+    SnapshotLost,
+    SourceChanged,
+    SourceLost,
+    ValueDoesNotFit,
+)
 from rivet_resources.extract import ChunkResult, Extract, MetaColumns, Window
 from rivet_resources.formats.csv import Csv
 from rivet_resources.formats.parquet import Parquet
@@ -337,3 +345,11 @@ def test_page_of_another_type_than_planned_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(SourceChanged, match=r"main\.orders\.customer arrived as int32, planned was int64"):
         run(extract, tmp_path)
+
+
+def test_scratch_that_cannot_be_made_is_said_so(tmp_path: Path) -> None:
+    """The message names the folder and the variable that moves it."""
+    (tmp_path / "scratch").write_text("a file where a folder should be")
+
+    with pytest.raises(DestinationError, match=r"scratch.*cannot be made.*TMPDIR"):
+        run(extract_of(orders(), tmp_path), tmp_path)
