@@ -18,7 +18,7 @@ from rivet_assets.attempt import Attempt, Site, attempt
 from rivet_assets.backfill import Refused, staged_ahead, summary
 from rivet_assets.checks import refusal
 from rivet_assets.config import RivetConfig
-from rivet_assets.events import evaluation, result
+from rivet_assets.events import evaluations, result
 from rivet_assets.export import Export
 from rivet_assets.metadata import data_version, describe
 from rivet_assets.partitions import windows_of
@@ -104,7 +104,7 @@ def _windows(export: Export, config: RivetConfig, spec: dg.AssetSpec) -> dg.Asse
                     tried += 1
                     try:
                         with ready.attempt() as made:
-                            yield from _commit(site, spec, made)
+                            yield from _commit(site, spec, made, context.instance)
                     except RivetError as error:
                         refused.append(Refused(ready.window.key, error))
                         context.log.error(f"{export.name} {ready.window.key}: {error}")
@@ -116,28 +116,28 @@ def _windows(export: Export, config: RivetConfig, spec: dg.AssetSpec) -> dg.Asse
     return windows
 
 
-def _commit(site: Site, spec: dg.AssetSpec, made: Attempt) -> Iterator[Any]:
-    """Publish one staged window and tell Dagster; the verdicts are stored first, each with its partition.
+def _commit(site: Site, spec: dg.AssetSpec, made: Attempt, instance: dg.DagsterInstance) -> Iterator[Any]:
+    """Publish one staged window and tell Dagster, its verdicts last, since they are tied to its materialization.
 
     Raises:
         GateRefused: nothing was published.
         RivetError: whatever publishing raises.
     """
-    for verdict in made.verdicts:
-        if _is_told(site.export, verdict.check):
-            yield evaluation(spec.key, verdict, made.window.key)
+    told = [verdict for verdict in made.verdicts if _is_told(site.export, verdict.check)]
     if made.is_refused:
+        yield from evaluations(spec.key, told, made.window.key, instance=instance)
         raise GateRefused(refusal(site.export.name, made.window.key, made.verdicts))
     if made.is_skipped:
         site.tell(f"{site.export.name} {made.window.key}: no rows, and skip_empty is set; nothing was written.")
-        return
-    _, published = _offer(site, made).publish()
-    yield dg.AssetMaterialization(
-        spec.key,
-        partition=made.window.key,
-        metadata={**describe(site, made), **published},
-        tags={DATA_VERSION_TAG: data_version(made.staged).value},
-    )
+    else:
+        _, published = _offer(site, made).publish()
+        yield dg.AssetMaterialization(
+            spec.key,
+            partition=made.window.key,
+            metadata={**describe(site, made), **published},
+            tags={DATA_VERSION_TAG: data_version(made.staged).value},
+        )
+    yield from evaluations(spec.key, told, made.window.key, instance=instance)
 
 
 def _site(export: Export, config: RivetConfig, context: dg.AssetExecutionContext) -> Site:

@@ -101,7 +101,8 @@ class Choice:
         return described
 
     def _word_of(self, value: Any) -> Any:
-        return value.get(self.key, self.default) if isinstance(value, Mapping) else getattr(value, self.key, None)
+        word = value.get(self.key) if isinstance(value, Mapping) else getattr(value, self.key, None)
+        return self.default if word is None else word
 
     def _wrap(self, value: Any, _inner: core_schema.ValidatorFunctionWrapHandler) -> Any:
         return self.validate(value)

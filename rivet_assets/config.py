@@ -15,10 +15,10 @@ from pydantic import ValidationError
 
 from rivet_assets.config_warnings import warnings_of
 from rivet_assets.export_values import refuse_semicolon
-from rivet_assets.faults import Finding, config_error, findings, key_path, lines
+from rivet_assets.faults import Finding, config_error, findings, key_path, lines, owner_of
 from rivet_assets.root import AnyExport, RivetConfig
 from rivet_assets.schema import ExportsAttributes, config_json_schema
-from rivet_assets.substitution import Substitution
+from rivet_assets.substitution import MissingVariable, Substitution
 from rivet_assets.yaml_lines import Document, YamlFault, read_documents, read_yaml
 from rivet_resources.errors import ConfigError
 
@@ -118,10 +118,7 @@ class _Reading:
         block = self.substitution.value(self.written)
         found = [Finding(d.loc, d.code, d.message, d.line) for d in self.document.duplicates]
         found += self._query_files(block)
-        found += [
-            Finding(m.loc, m.code, f"{_key(m.loc)}{m.message}", self.document.line(m.loc))
-            for m in self.substitution.missing
-        ]
+        found += [self._unanswered(missing, block) for missing in self.substitution.missing]
         try:
             config = RivetConfig.model_validate({} if block is None else block)
         except ValidationError as error:
@@ -130,6 +127,10 @@ class _Reading:
         if found:
             raise config_error(found, block, file=_display(self.file))
         return self._completed(config, block)
+
+    def _unanswered(self, missing: MissingVariable, block: Any) -> Finding:
+        key = key_path(missing.loc[len(owner_of(missing.loc, block)[1]) :])
+        return Finding(missing.loc, missing.code, f"{key}: {missing.message}", self.document.line(missing.loc))
 
     def _query_files(self, block: Any) -> Iterator[Finding]:
         """Read every query file, and substitute in it."""
@@ -160,11 +161,6 @@ class _Reading:
             lines={export.name: self.document.line(("exports", index)) for index, export in enumerate(exports)},
             warnings=tuple(lines(warned, block, file=_display(self.file))),
         )
-
-
-def _key(loc: tuple[str | int, ...]) -> str:
-    steps = loc[2:] if loc and loc[0] in ("exports", "sources") else loc[1:] if loc and loc[0] == "source" else loc
-    return f"{key_path(steps)}: " if steps else ""
 
 
 def _query_text(name: str, folder: Path) -> str:

@@ -84,7 +84,7 @@ def findings(error: ValidationError, block: Any, document: Document) -> list[Fin
         sentence = _without_resolved(sentence, block, document)
         place = _existing(loc, block)
         written = None if fault["type"] == "extra_forbidden" else _shown(place, block, document)
-        message = _about(place, sentence, written, owned=len(_owner(loc, block)[1]))
+        message = _about(place, sentence, written, owned=len(owner_of(loc, block)[1]))
         found.append(Finding(loc, code, message, document.line(loc)))
     return found
 
@@ -102,11 +102,11 @@ def config_error(found: Iterable[Finding], block: Any, *, file: str) -> ConfigEr
 
 
 def _line(finding: Finding, block: Any, file: str) -> str:
-    owner, _ = _owner(finding.loc, block)
+    owner, _ = owner_of(finding.loc, block)
     return f"{file}:{finding.line}: {owner + ': ' if owner else ''}{finding.message}"
 
 
-def _owner(loc: Loc, block: Any) -> tuple[str, Loc]:
+def owner_of(loc: Loc, block: Any) -> tuple[str, Loc]:
     """Name the block a location belongs to (exports.orders, sources.shop), and give the steps that lead there."""
     if len(loc) > 1 and loc[0] == "exports":
         name = at(block, (*loc[:2], "name"))
@@ -208,6 +208,8 @@ def _missing(fault: Any, loc: Loc, block: Any) -> tuple[str, str]:
 
 def _word(fault: Any, loc: Loc, block: Any) -> tuple[str, str]:
     allowed = re.findall(r"'([^']*)'", str(fault["ctx"]["expected"]))
+    if not isinstance(fault["input"], str | int | float):
+        return "RIVET_CONFIG_WRONG_TYPE", f"is not a word; write one of {', '.join(allowed)}"
     return "RIVET_CONFIG_NOT_ALLOWED", not_one_of(fault["input"], allowed)
 
 

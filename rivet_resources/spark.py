@@ -54,8 +54,17 @@ class _Started:
         return self.settings.remote is not None or self.session.sparkContext._jsc is not None
 
 
+@dataclass(frozen=True)
+class _Early:
+    """A JVM that comes up while its owner still plans."""
+
+    jvm: jvm.Jvm
+    owner: SparkRuntime
+
+
 _lock = threading.RLock()
 _started: _Started | None = None
+_early: _Early | None = None
 
 
 class SparkRuntime:
@@ -64,7 +73,6 @@ class SparkRuntime:
     def __init__(self, settings: Spark, *, archive: tuple[str, ...] | None = None) -> None:
         self.settings = settings
         self._archive = archive  # None: whatever archive exists; given: the flags of a recording
-        self._early: jvm.Jvm | None = None
         self._task_session: SparkSession | None = None
 
     @property
@@ -105,12 +113,18 @@ class SparkRuntime:
             return _started.jvm.process if _started and _started.jvm else None
 
     def begin(self) -> None:
-        """Start the JVM and return at once, so that it comes up while the caller plans; `session` waits for it."""
-        with _lock:
-            if not (
-                self.inline or self._early or _started or _someone_elses() or spark_sessions.needs_submit(self.settings)
-            ):
-                self._early = spark_sessions.start_jvm(self.settings, self._archive)
+        """Start the JVM and return at once, so that it comes up while the caller plans; `session` waits for it.
+
+        Does nothing where a session is up, or somebody in this process is starting one.
+        """
+        global _early
+        if self.inline or not _lock.acquire(blocking=False):
+            return
+        try:
+            if not (_early or _started or _someone_elses() or spark_sessions.needs_submit(self.settings)):
+                _early = _Early(spark_sessions.start_jvm(self.settings, self._archive), self)
+        finally:
+            _lock.release()
 
     def session(self) -> SparkSession:
         """Give the session, starting it at the first call; the same one for all runtimes of this process.
@@ -180,9 +194,8 @@ class SparkRuntime:
         global _started
         with _lock:
             self._task_session = None
-            early, self._early = self._early, None
-            if early is not None:
-                early.end()
+            if _early is not None and _early.owner is self and (unused := self._take_early()):
+                unused.end()
             if _started is None or self not in _started.users:
                 return
             _started.users.discard(self)
@@ -193,10 +206,9 @@ class SparkRuntime:
     def _start(self) -> _Started:
         if self.settings.remote:
             return _Started(spark_sessions.connect(self.settings), self.settings, None)
-        early, self._early = self._early, None
         if spark_sessions.needs_submit(self.settings):
             return _Started(spark_sessions.submit(self.settings), self.settings, None)
-        started = early or spark_sessions.start_jvm(self.settings, self._archive)
+        started = self._take_early() or spark_sessions.start_jvm(self.settings, self._archive)
         try:
             session = spark_sessions.classic(self.settings, started)
         except BaseException:
@@ -204,6 +216,15 @@ class SparkRuntime:
             raise
         atexit.register(_end_at_exit)
         return _Started(session, self.settings, started)
+
+    def _take_early(self) -> jvm.Jvm | None:
+        """Take over the JVM that `begin` started, if its settings are ours; else end it."""
+        global _early
+        early, _early = _early, None
+        if early is None or (early.owner.settings == self.settings and early.owner._archive == self._archive):
+            return early.jvm if early else None
+        early.jvm.end()
+        return None
 
 
 def _local_cores(master: str) -> int | None:

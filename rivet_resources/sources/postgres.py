@@ -98,13 +98,15 @@ class Postgres(Settings):
         fields = [name for name in FIELDS if getattr(self, name) is not None]
         if len(urls) + bool(fields) > 1:
             raise ValueError(
-                f"sets {', '.join(urls + fields)}; keep exactly one of url, url_env, url_file, or the fields host, user, database"
+                f"sets {', '.join(urls + fields)}; keep exactly one of url, url_env, url_file, "
+                "or the fields host, user, database"
             )
         if not urls:
             missing = [name for name in ("host", "user", "database") if getattr(self, name) is None]
             if missing:
                 raise ValueError(
-                    f"lacks {', '.join(missing)}; set one of url, url_env, url_file, or host, user and database together"
+                    f"lacks {', '.join(missing)}; set one of url, url_env, url_file, "
+                    "or host, user and database together"
                 )
         if self.password is not None and self.password_env is not None:
             raise ValueError("sets both password and password_env; keep password_env")
@@ -225,9 +227,10 @@ class Postgres(Settings):
         """
         if self.tls is None:
             if not _is_this_machine(parameters):
+                host = parameters.get("host") or parameters.get("hostaddr") or parameters.get("service", "?")
                 raise ConfigError(
-                    f"Source at {parameters.get('host') or parameters.get('service', '?')} is not this machine and has no "
-                    f"`tls:` block. Add `tls: {{mode: verify-full}}`, or `tls: {{mode: disable}}` to go unprotected on purpose."
+                    f"Source at {host} is not this machine and has no `tls:` block. "
+                    "Add `tls: {mode: verify-full}`, or `tls: {mode: disable}` to go unprotected on purpose."
                 )
             return {}
         if not self.tls.mode.startswith("verify"):

@@ -60,7 +60,8 @@ SELECT i.indisprimary, i.indisunique AND i.indimmediate,
        array_agg(a.attname ORDER BY k.n) FILTER (WHERE k.n <= i.indnkeyatts)::text[],
        bool_and(coalesce(a.attnotnull, false)) FILTER (WHERE k.n <= i.indnkeyatts)
 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam,
-     unnest(i.indkey) WITH ORDINALITY AS k (attnum, n) LEFT JOIN pg_attribute a ON a.attrelid = %s AND a.attnum = k.attnum
+     unnest(i.indkey) WITH ORDINALITY AS k (attnum, n)
+     LEFT JOIN pg_attribute a ON a.attrelid = %s AND a.attnum = k.attnum
 WHERE i.indrelid = %s AND i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree'
 GROUP BY i.indexrelid, i.indisprimary, i.indisunique, i.indimmediate
 ORDER BY i.indisprimary DESC, 2 DESC, count(*), i.indexrelid"""
@@ -133,7 +134,8 @@ def _find(catalog: Catalog, name: str) -> _Table:
     table = _Table(*found[0])
     if not table.is_readable:
         raise SourcePermission(
-            f"User {catalog.user} may not read {table.label}. Let its owner run: GRANT SELECT ON {table.sql} TO {sql.quote(catalog.user)}."
+            f"User {catalog.user} may not read {table.label}. "
+            f"Let its owner run: GRANT SELECT ON {table.sql} TO {sql.quote(catalog.user)}."
         )
     return table
 
@@ -147,8 +149,8 @@ def _columns_of(catalog: Catalog, table: _Table) -> list[Described]:
     hidden = [row[0] for row in rows if not row[5]]
     if hidden:
         raise SourcePermission(
-            f"User {catalog.user} may not read {', '.join(hidden)} of {table.label}. Let its owner run: "
-            f"GRANT SELECT ({', '.join(map(sql.quote, hidden))}) ON {table.sql} TO {sql.quote(catalog.user)}, or use a query."
+            f"User {catalog.user} may not read {', '.join(hidden)} of {table.label}. Use a query without, or let its owner "
+            f"run: GRANT SELECT ({', '.join(map(sql.quote, hidden))}) ON {table.sql} TO {sql.quote(catalog.user)}."
         )
     return [Described(name=row[0], oid=row[1], modifier=row[2], not_null=row[3], comment=row[4]) for row in rows]
 
@@ -198,7 +200,8 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
     twice = [name for name, count in Counter(name for name, _, _ in results).items() if count > 1]
     if twice:
         raise ConfigError(
-            f"The query returns {' and '.join(map(repr, twice))} more than once; give each column a name of its own with AS."
+            f"The query returns {' and '.join(map(repr, twice))} more than once; "
+            "give each column a name of its own with AS."
         )
     if not results:
         raise ConfigError("The query returns no columns; select at least one.")
@@ -210,8 +213,8 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
 # --- types ---------------------------------------------------------------------------------------
 
 TYPES = """
-SELECT t.oid::int8, t.typname, t.typtype::text, t.typelem::int8, t.typbasetype::int8, t.typtypmod, format_type(t.oid, NULL),
-       coalesce(e.typarray = t.oid, false)
+SELECT t.oid::int8, t.typname, t.typtype::text, t.typelem::int8, t.typbasetype::int8, t.typtypmod,
+       format_type(t.oid, NULL), coalesce(e.typarray = t.oid, false)
 FROM pg_type t LEFT JOIN pg_type e ON e.oid = t.typelem WHERE t.oid = ANY (%s::oid[])"""
 
 
@@ -276,8 +279,8 @@ def _check_case(names: Sequence[str], relation: str) -> None:
     same = [name for name in names if lower[name.lower()] > 1]
     if same:
         raise SourceError(
-            f"{relation} has columns {' and '.join(map(repr, same))}, which differ only in case; Spark and many readers cannot "
-            f"tell them apart. Export a query that renames one with AS."
+            f"{relation} has columns {' and '.join(map(repr, same))}, which differ only in case; Spark and many readers "
+            f"cannot tell them apart. Export a query that renames one with AS."
         )
 
 

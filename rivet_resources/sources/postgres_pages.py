@@ -9,7 +9,7 @@ The throttle sleeps between statements, because the server's timeout counts our 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -193,7 +193,7 @@ def _width(arrow: pa.DataType) -> int:
     if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
         return 256
     try:
-        return max(1, arrow.bit_width // 8)
+        return max(1, int(arrow.bit_width) // 8)
     except ValueError:
         return 64
 

@@ -130,7 +130,12 @@ def test_prepared_transaction_holds_the_horizon(fresh_real_database: str) -> Non
 
 def test_user_who_sees_no_transactions_waits_for_them(fresh_real_database: str) -> None:
     """Without pg_read_all_stats starts are hidden: open transactions are waited for, and the note says why."""
-    run(fresh_real_database, STAMPED.format("timestamptz"), "DROP ROLE IF EXISTS blind", "CREATE ROLE blind LOGIN PASSWORD 'b'")
+    run(
+        fresh_real_database,
+        STAMPED.format("timestamptz"),
+        "DROP ROLE IF EXISTS blind",
+        "CREATE ROLE blind LOGIN PASSWORD 'b'",
+    )
     run(fresh_real_database, "GRANT SELECT ON t TO blind", INSERT)
     known = psycopg.conninfo.conninfo_to_dict(fresh_real_database)
     blind = f"postgresql://blind:b@{known['host']}:{known['port']}/{known['dbname']}"

@@ -88,6 +88,20 @@ def test_bad_day_of_a_range_is_red_and_the_others_are_green(shop, ask):
     assert checks["special_values"]["blocking"] is False
 
 
+def test_day_that_was_green_turns_red_when_a_rerun_is_refused(shop, ask):
+    """The colour of a day's check is that of its last attempt, while its data stays what was published."""
+    shop.run("postgres/days", days=("2026-01-02", "2026-01-03"))
+    good = shop.manifests("days")
+    shop.sql("DELETE FROM orders WHERE at = '2026-01-02 05:00Z'")
+
+    shop.run("postgres/days", days=("2026-01-02", "2026-01-02"))
+
+    checks = {each["name"]: each for each in asset(ask, "postgres/days")["assetChecksOrError"]["checks"]}
+    colours = spans(checks["row_count_min"]["partitionStatuses"])
+    assert {"FAILED": [("2026-01-02",) * 2], "SUCCEEDED": [("2026-01-03",) * 2]} == colours
+    assert good == shop.manifests("days")
+
+
 def test_gate_that_fails_is_red_while_the_published_data_stays(shop, ask):
     """After a good run and a refused one, the check is red and the asset's last materialization is the good one."""
     shop.run("postgres/orders")

@@ -1,0 +1,55 @@
+"""Two runs of one window at once: one winner, one clear error, every row once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.lab import Lab
+
+FULL = "{name: events, table: events, mode: chunked, chunk_column: id, chunk_size: 500, tuning: {throttle_ms: 60, batch_size: 250}}"
+
+
+@pytest.fixture
+def lab(tmp_path: Path, fresh_database: str, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """A database with 5000 events, read slowly."""
+    monkeypatch.setenv("LAB_URL", fresh_database)
+    monkeypatch.chdir(tmp_path)
+    laboratory = Lab(tmp_path, fresh_database)
+    laboratory.sql("CREATE TABLE events AS SELECT n AS id FROM generate_series(1, 5000) n", "ALTER TABLE events ADD PRIMARY KEY (id)", "ANALYZE events")
+    return laboratory
+
+
+def start(lab: Lab, **environment: str) -> subprocess.Popen[str]:
+    """Start `rivet run` in a process of its own."""
+    command = [sys.executable, "-m", "rivet_assets.cli", "run", "-c", str(lab.folder / "rivet.yaml")]
+    return subprocess.Popen(
+        command,
+        cwd=Path(__file__).parents[2],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("stores", ["one state store", "two state stores"])
+def test_two_runs_of_one_window_end_with_one_winner(lab: Lab, stores: str) -> None:
+    """With one store the lease decides, with two the swap of the manifest: the loser says so and leaves nothing."""
+    lab.config(FULL)
+    second = {} if stores == "one state store" else {"RIVET_STATE_URL": f"sqlite:///{lab.folder}/other.db"}
+    runs = [start(lab), start(lab, **second)]
+
+    told = [run.communicate(timeout=120)[1] for run in runs]
+    codes = sorted(run.returncode for run in runs)
+
+    assert [0, 2] == codes, told
+    assert list(range(1, 5001)) == lab.ids("events")
+    assert 1 == len(lab.manifests("events"))
+    named = {part.path for manifest in lab.manifests("events").values() for part in manifest.parts}
+    found = {str(path.relative_to(lab.folder / "lake/events")) for path in (lab.folder / "lake/events").rglob("*.parquet")}
+    assert named == found
