@@ -11,35 +11,17 @@ closed window).
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from rivet_assets.export import Export
+from rivet_assets.export_values import Duration
 from rivet_assets.modes.protocol import Planning, compose, require_column
 from rivet_resources.errors import SourceError
 from rivet_resources.extract import CursorMove, Extract, Window
 from rivet_resources.types import Column
-
-DURATION_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def parse_duration(text: object) -> object:
-    """Turn `90`, `90s`, `10m`, `2h` or `1d` into seconds.
-
-    Raises:
-        ValueError: not a whole number with an optional unit.
-    """
-    word = str(text).strip()
-    digits = word.rstrip("smhd")
-    unit = word[len(digits) :]
-    if isinstance(text, bool) or not digits.isdigit() or unit not in DURATION_UNITS:
-        raise ValueError("is not a duration; write seconds, or a number with s, m, h or d, such as 10m")
-    return int(digits) * DURATION_UNITS[unit]
-
-
-Duration = Annotated[int, BeforeValidator(parse_duration, json_schema_input_type=str | int)]
 
 
 class Incremental(Export):

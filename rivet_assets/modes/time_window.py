@@ -29,7 +29,7 @@ class TimeWindow(Export):
     """
 
     mode: Literal["time_window"]
-    time_column: str
+    time_column: str = Field(description="decides which window a row belongs to; a timestamp, a date or unix seconds")
     time_column_type: Literal["timestamp", "unix"] = Field(
         "timestamp", description="unix: whole seconds since 1970 in an integer column"
     )

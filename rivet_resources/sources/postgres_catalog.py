@@ -149,7 +149,8 @@ def _columns_of(catalog: Catalog, table: _Table) -> list[Described]:
     hidden = [row[0] for row in rows if not row[5]]
     if hidden:
         raise SourcePermission(
-            f"User {catalog.user} may not read {', '.join(hidden)} of {table.label}. Use a query without, or let its owner "
+            f"User {catalog.user} may not read {', '.join(hidden)} of {table.label}. Use a query without, or let "
+            f"its owner "
             f"run: GRANT SELECT ({', '.join(map(sql.quote, hidden))}) ON {table.sql} TO {sql.quote(catalog.user)}."
         )
     return [Described(name=row[0], oid=row[1], modifier=row[2], not_null=row[3], comment=row[4]) for row in rows]
@@ -279,7 +280,8 @@ def _check_case(names: Sequence[str], relation: str) -> None:
     same = [name for name in names if lower[name.lower()] > 1]
     if same:
         raise SourceError(
-            f"{relation} has columns {' and '.join(map(repr, same))}, which differ only in case; Spark and many readers "
+            f"{relation} has columns {' and '.join(map(repr, same))}, which differ only in case; Spark and many "
+            f"readers "
             f"cannot tell them apart. Export a query that renames one with AS."
         )
 

@@ -83,7 +83,8 @@ def column_of(
     rule = rule_of(described.name, rules, relation)
     if entry.kind == "p":
         raise UnsupportedColumn(
-            f"{relation}.{described.name} is {native}, which has no value that can be stored. Leave it out, or cast it in a query."
+            f"{relation}.{described.name} is {native}, which has no value that can be stored. Leave it out, or "
+            f"cast it in a query."
         )
     made = _Making(
         described=described,
@@ -101,7 +102,8 @@ def column_of(
     strict = (rule.on_unsupported or rules.on_unsupported) == "fail"
     if strict and column.fidelity == "logical_string" and made.policy != "text":
         raise UnsupportedColumn(
-            f"{relation}.{described.name} is {native}, which is only exported as text, and `on_unsupported: fail` refuses that. "
+            f"{relation}.{described.name} is {native}, which is only exported as text, and `on_unsupported: fail` "
+            f"refuses that. "
             f"Choose: `columns: {{{described.name}: text}}`, or `on_unsupported: text`."
         )
     return column
@@ -266,7 +268,8 @@ class _Making:
         """Read naive times as instants of the zone the user names."""
         if not rule.timezone:
             raise ConfigError(
-                f"columns.{self.described.name}: {self.native} has no zone, so `{stem}` needs `timezone:`, such as Europe/Berlin."
+                f"columns.{self.described.name}: {self.native} has no zone, so `{stem}` needs `timezone:`, such "
+                f"as Europe/Berlin."
             )
         zone = rule.timezone.replace("'", "''")
         return self.converted(stem, pattern=f"({{}} AT TIME ZONE '{zone}')", family="timestamptz")

@@ -135,7 +135,8 @@ def connect_fault(error: BaseException, *, where: str, first: bool, secrets: Seq
     said = clean(error, secrets=secrets)
     if state.startswith("28"):
         return SourceAuth(
-            f"PostgreSQL at {where} refused the login: {said}. Check `user`, the password reference and `tls` of the source."
+            f"PostgreSQL at {where} refused the login: {said}. Check `user`, the password reference and `tls` of "
+            f"the source."
         )
     if state[:2] in ("08", "") and first and "does not exist" not in said:
         return SourceUnreachable(

@@ -155,7 +155,8 @@ def _cap(session: PostgresSession, lag: timedelta) -> tuple[datetime | None, str
     assert known is not None, "a session lists open transactions when it begins"
     if known.is_standby:
         lag = max(lag, STANDBY_LAG)
-        note = f"a standby does not show the primary's open transactions; stayed {lag.total_seconds():g} s behind (cursor_lag)"
+        behind = f"stayed {lag.total_seconds():g} s behind (cursor_lag)"
+        note = f"a standby does not show the primary's open transactions; {behind}"
         return known.asked_at - lag, note
     if lag and known.cap is None:
         return known.asked_at - lag, f"stayed cursor_lag behind; {HIDDEN}"
@@ -264,6 +265,7 @@ def check_finite(text: Any, *, relation: str, expression: str) -> None:
     """
     if text in ("infinity", "-infinity", "Infinity", "-Infinity", "NaN"):
         raise SourceError(
-            f"{expression} of {relation} holds {text}, which cannot be a cursor or key: nothing would ever come after it. "
+            f"{expression} of {relation} holds {text}, which cannot be a cursor or key: nothing would ever come "
+            f"after it. "
             f"Clean the source, or choose another column."
         )

@@ -1,46 +1,38 @@
 """Pages of PostgreSQL: one statement, read whole through ADBC before a row of it is used.
 
-Belongs here: the three readers (blocks, cursor, keyset), the size of pages, their retry. Not here: cells
-(postgres_values.py), SQL text (postgres_sql.py), planning (postgres_session.py).
+Belongs here: the three ways to page (blocks, cursor, keyset) and the size of pages. Not here: the connection and
+its faults (postgres_reader.py), cells (postgres_values.py), SQL text (postgres_sql.py).
 
 The throttle sleeps between statements, because the server's timeout counts our pauses too (`engine.md`, trap 6).
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivet_resources import retry
-from rivet_resources.errors import RivetError, SnapshotLost, SourceLost, StatementTimeout, ValueDoesNotFit
+from rivet_resources.errors import SourceLost
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace
-from rivet_resources.sources import postgres_errors as errors
 from rivet_resources.sources import postgres_sql as sql
-from rivet_resources.sources.postgres_session import pin
-from rivet_resources.sources.postgres_values import Cells, items
+from rivet_resources.sources.postgres_reader import MIB, Reader
 from rivet_resources.sources.protocol import Page, Wait
 from rivet_resources.types import Column
 
 if TYPE_CHECKING:
     from rivet_resources.sources.postgres import Line
 
-MIB = 1024 * 1024
 # `engine.md`, section 2: 8-32 MiB of Arrow, a tenth of the timeout, and no statement of a quarter second.
 SMALL_BYTES, TARGET_BYTES, LARGE_BYTES = 8 * MIB, 16 * MIB, 32 * MIB
-ABORT_BYTES = 96 * MIB  # a page this far off its target is asked again, smaller
 LONGEST_SECONDS = 0.25
 # A page starts small, since nobody knows how much is in TOAST; it grows eightfold at most.
 FIRST_BLOCKS, MOST_BLOCKS, FIRST_ROWS, GROWTH = 8, 65_536, 500, 8
 MOST_ROWS_PER_BLOCK = 291  # of a heap page of 8 KB
-HINT_BYTES = 8 * MIB  # ADBC's own batches; bounds its buffers
-COPY = {"adbc.postgresql.batch_size_hint_bytes": str(HINT_BYTES)}
-PLAIN = {"adbc.postgresql.use_copy": "false", **COPY}
 
 
 def read(
@@ -196,214 +188,3 @@ def _width(arrow: pa.DataType) -> int:
         return max(1, int(arrow.bit_width) // 8)
     except ValueError:
         return 64
-
-
-# --- one connection ------------------------------------------------------------------------------
-
-
-class _TooLarge(Exception):
-    """A page passed ABORT_BYTES; its connection is in mid-statement."""
-
-
-@dataclass
-class Reader:
-    """One ADBC connection in one transaction, opened when first needed. Not shared between threads."""
-
-    line: Line
-    snapshot: str | None
-    chunk: Chunk
-    columns: tuple[Column, ...]
-    pace: Pace
-    wait: Wait
-    _connection: Any = None
-    _retries: int = 0
-    _has_timed_out: bool = False
-    _cells: Cells = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._cells = Cells(self.columns, chunk=self.chunk.index, strict=frozenset(self.chunk.key))
-        self.items = items(self.columns)
-
-    def ask(self, statement: str, *, what: str, can_shrink: bool) -> Page | None:
-        """Read one page, again on a fresh connection when the fault may pass; None when a smaller one must do.
-
-        A timeout asks for a smaller page once in a chunk: the same statement would run into it again.
-        """
-        self._retries = 0
-        doing = f"reading {what} of {self.name}"
-        try:
-            batches, seconds = retry.call(
-                lambda: self._whole(statement, COPY, doing=doing, limit=ABORT_BYTES if can_shrink else None),
-                pace=self.pace,
-                on=SourceLost,
-                on_retry=self._again,
-            )
-        except (_TooLarge, StatementTimeout) as error:
-            self.close()
-            if isinstance(error, StatementTimeout):
-                if self._has_timed_out or not can_shrink:
-                    raise
-                self._has_timed_out = True
-            return None
-        return self._page(batches, seconds)
-
-    def fetch(self, statement: str) -> Page:
-        """Read one page of the open cursor; a fault ends the cursor, so nothing is asked again."""
-        batches, seconds = self._whole(statement, PLAIN, doing=f"reading the cursor of {self.name}", limit=None)
-        return self._page(batches, seconds)
-
-    def run(self, statement: str, *, doing: str) -> None:
-        """Run a statement that returns no rows."""
-        self._whole(statement, PLAIN, doing=f"{doing} of {self.name}", limit=None)
-
-    def close(self) -> None:
-        """Close the connection, cancelling what runs on it; safe to call twice."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            try:
-                connection.close()
-            except Exception:  # a broken line cannot be closed in good order, and nobody needs it any more
-                return
-
-    @property
-    def name(self) -> str:
-        return next((c.fact("relation") for c in self.columns if c.fact("relation")), self.chunk.relation)
-
-    def _again(self, error: RivetError) -> None:
-        self._retries += 1
-        self.close()
-
-    def _page(self, batches: list[pa.RecordBatch], seconds: float) -> Page:
-        table, special = self._cells.decode(batches)
-        check_cells(table, self.pace.max_value_mb, relation=self.name)
-        return Page(table=table, special=special, statement_ms=seconds * 1000, retries=self._retries)
-
-    def _whole(
-        self, statement: str, options: Mapping[str, str], *, doing: str, limit: int | None
-    ) -> tuple[list[pa.RecordBatch], float]:
-        """Run one statement and read all of its batches; gives them and its seconds."""
-        if self._connection is None:
-            self._open()
-        started = time.perf_counter()
-        try:
-            batches = _statement(self._connection, statement, options, limit)
-        except (_TooLarge, RivetError):
-            raise
-        except Exception as error:
-            raise self._fault(error, doing, time.perf_counter() - started) from None
-        return batches, time.perf_counter() - started
-
-    def _fault(self, error: Exception, doing: str, seconds: float) -> RivetError:
-        """Classify; where neither SQLSTATE nor text tells, ask whether the server still answers us."""
-        found = errors.fault(error, doing=doing, user=self.line.user, secrets=self.line.secrets)
-        found = errors.changed(found, error, relation=self.name)
-        if errors.sqlstate_of(error) or isinstance(found, SourceLost):
-            return found
-        if self._is_alive():
-            return found
-        return SourceLost(
-            f"While {doing}: the line to PostgreSQL at {self.line.where} broke after {seconds:.1f} s. Run again."
-        )
-
-    def _is_alive(self) -> bool:
-        """Say whether this very connection still answers: then the fault was the statement's own."""
-        try:
-            _statement(self._connection, "ROLLBACK", PLAIN, None)
-            return True
-        except Exception:
-            return False
-
-    def _open(self) -> None:
-        """Connect, begin, pin and import the snapshot.
-
-        Raises:
-            SnapshotLost: its exporter is gone; going on would mix two instants.
-            SourceLost, SourceAuth, SourceError
-        """
-        self._connection = _connect(self.line)
-        level = "REPEATABLE READ" if self.snapshot or self.chunk.reader == "cursor" else "READ COMMITTED"
-        try:
-            _statement(self._connection, f"BEGIN ISOLATION LEVEL {level} READ ONLY", PLAIN, None)
-            if self.snapshot:
-                self._import()
-            _statement(self._connection, pin(self.line.settings), PLAIN, None)
-        except RivetError:
-            self.close()
-            raise
-        except Exception as error:
-            self.close()
-            raise errors.fault(error, doing=f"beginning to read {self.name}", secrets=self.line.secrets) from None
-
-    def _import(self) -> None:
-        try:
-            _statement(self._connection, f"SET TRANSACTION SNAPSHOT '{self.snapshot}'", PLAIN, None)
-        except Exception as error:
-            if errors.sqlstate_of(error) in ("22023", "42704", "55000"):
-                raise SnapshotLost(
-                    f"The shared snapshot ended before {self.name} was read to its end; going on would mix two instants. "
-                    f"Nothing is published; run again."
-                ) from None
-            raise
-
-
-def _connect(line: Line) -> Any:
-    from adbc_driver_postgresql import dbapi
-
-    try:
-        try:
-            return dbapi.connect(line.conninfo(), autocommit=True)
-        except Exception as error:
-            if "startup parameter" not in str(error):
-                raise
-            return dbapi.connect(line.conninfo(options=False), autocommit=True)
-    except Exception as error:
-        raise errors.connect_fault(error, where=line.where, first=False, secrets=line.secrets) from None
-
-
-def _statement(connection: Any, statement: str, options: Mapping[str, str], limit: int | None) -> list[pa.RecordBatch]:
-    """Run one statement and read its answer whole."""
-    cursor = connection.cursor()
-    try:
-        cursor.adbc_statement.set_options(**options)
-        cursor.execute(statement)
-        reader = cursor.fetch_record_batch()
-        batches, size = [], 0
-        for batch in reader:
-            batches.append(batch)
-            size += batch.nbytes
-            if limit is not None and size > limit:
-                cursor.adbc_cancel()
-                raise _TooLarge
-        return batches
-    finally:
-        cursor.close()
-
-
-# --- the largest cell ----------------------------------------------------------------------------
-
-
-class ValueTooLarge(ValueDoesNotFit):
-    """One cell is larger than `max_value_mb`."""
-
-    code = "RIVET_VALUE_TOO_LARGE"
-
-
-def check_cells(table: pa.Table, max_value_mb: int, *, relation: str) -> None:
-    """Refuse a cell above the limit; columns smaller than it as a whole are not looked at.
-
-    Raises:
-        ValueTooLarge
-    """
-    if not max_value_mb:
-        return
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if column.nbytes <= max_value_mb * MIB or not (
-            pa.types.is_string(column.type) or pa.types.is_binary(column.type)
-        ):
-            continue
-        largest = pc.max(pc.binary_length(column)).as_py() or 0
-        if largest > max_value_mb * MIB:
-            raise ValueTooLarge(
-                f"`{relation}.{name}` holds a cell of {largest // MIB} MB; `tuning.max_value_mb` allows {max_value_mb}. "
-                f"Raise it, or leave the column out."
-            )

@@ -6,15 +6,15 @@ here: the horizon of incremental reads (postgres_horizon.py), pages (postgres_pa
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rivet_resources.errors import SourceError, UnknownColumn
-from rivet_resources.extract import Chunk, Consistency, Leaf, Relation
+from rivet_resources.extract import Chunk, Consistency, Relation
 from rivet_resources.sources import postgres_catalog, postgres_horizon
 from rivet_resources.sources import postgres_sql as sql
+from rivet_resources.sources.postgres_chunks import block_chunks, identity
 from rivet_resources.sources.postgres_errors import clean, connect_fault, fault
 from rivet_resources.sources.protocol import Bounds, Horizon, TypeRules
 from rivet_resources.types import Column
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 Rows = list[tuple[Any, ...]]
 Connect = Callable[["Line"], "psycopg.Connection[Any]"]
 Export = Callable[["PostgresSession"], str]
-
-# 256 MB of heap, the upper end of a chunk (`engine.md`, section 5).
-LARGEST_CHUNK_BLOCKS = 32_768
-MOST_CHUNKS = 10_000
 
 
 def connect(line: Line) -> psycopg.Connection[Any]:
@@ -202,7 +198,7 @@ class PostgresSession:
         low, high = (sql.canonical_sql(f"{end}({spelled})", base) for end in ("min", "max"))
         column = relation.column(expression)
         is_null = sql.select(["1"], relation=relation.sql, where=[where, f"{spelled} IS NULL"])
-        nulls = "false" if column is not None and column.fact("not_null") else f"EXISTS ({is_null})"
+        nulls = "false" if column is not None and not column.nullable else f"EXISTS ({is_null})"
         rows = self.ask(
             sql.select([low, high], relation=relation.sql, where=[where]),
             doing=f"reading the bounds of {relation.name}",
@@ -244,7 +240,8 @@ class PostgresSession:
         sql_type = column.fact("type")
         bound = sql.canonical_sql("b", column.fact("base"))
         rows = self.ask(
-            f"SELECT {bound} FROM pg_stats s, unnest(s.histogram_bounds::text::{sql_type}[]) WITH ORDINALITY AS h (b, n) "
+            f"SELECT {bound} FROM pg_stats s, unnest(s.histogram_bounds::text::{sql_type}[]) WITH ORDINALITY AS h "
+            f"(b, n) "
             "WHERE schemaname = %s AND tablename = %s AND attname = %s "
             "AND s.inherited = (SELECT bool_or(inherited) FROM pg_stats WHERE schemaname = s.schemaname "
             "AND tablename = s.tablename AND attname = s.attname) ORDER BY n",
@@ -343,32 +340,3 @@ class PostgresSession:
             )
             for i, part in enumerate(ranges)
         )
-
-
-def identity(relation: Relation, where: str) -> str:
-    """Name a key-range chunk across runs."""
-    return hashlib.sha256(f"{len(relation.sql)}:{relation.sql}{where}".encode()).hexdigest()[:16]
-
-
-def block_chunks(leaves: Sequence[Leaf], *, where: str, pieces: int) -> tuple[Chunk, ...]:
-    """Cut leaves into ranges of blocks of about equal size, at least one range for each leaf that has blocks.
-
-    About `pieces` chunks, more where a chunk would pass 256 MB and `pieces` asks for several.
-    """
-    total = sum(leaf.blocks for leaf in leaves)
-    size = max(1, -(-total // max(pieces, 1)))
-    if pieces > 1:
-        size = max(min(size, LARGEST_CHUNK_BLOCKS), -(-total // MOST_CHUNKS))
-    ranges = [
-        (leaf, low, min(low + even, leaf.blocks))
-        for leaf in leaves
-        if leaf.blocks
-        for even in [-(-leaf.blocks // max(1, round(leaf.blocks / size)))]
-        for low in range(0, leaf.blocks, even)
-    ]
-    if not ranges:
-        ranges = [(leaves[0], 0, 0)]
-    return tuple(
-        Chunk(index=i, reader="blocks", relation=leaf.sql, where=where, blocks=(low, high))
-        for i, (leaf, low, high) in enumerate(ranges)
-    )

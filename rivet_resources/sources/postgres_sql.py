@@ -48,7 +48,8 @@ def split_name(table: str) -> tuple[str | None, str]:
         position += 1
     if position != len(table) or len(names) not in (1, 2) or table.endswith("."):
         raise ConfigError(
-            f'Table {table!r} is not a name; write name or schema.name, or "Quoted"."Name" for names with dots or blanks.'
+            f"Table {table!r} is not a name; write name or schema.name, "
+            'or "Quoted"."Name" for names with dots or blanks.'
         )
     return (names[0], names[1]) if len(names) == 2 else (None, names[0])
 
@@ -94,7 +95,8 @@ def literal(text: str, column: Column) -> str:
     if not fits:
         raise SourceError(
             f"A bound of column {column.name} is not a value of its type {column.native}. "
-            f"Only finite values in canonical form can be bounds; reset the cursor of the export, or choose another column."
+            f"Only finite values in canonical form can be bounds; reset the cursor of the export, or choose "
+            f"another column."
         )
     return f"'{text.replace(chr(39), chr(39) * 2)}'::{sql_type}"
 
@@ -112,7 +114,8 @@ def canonical_sql(expression: str, base: str) -> str:
         zone = "Z" if base == "timestamptz" else ""
         shape = f'YYYY-MM-DD"T"HH24:MI:SS.US"{zone}"'
         era = f"CASE WHEN extract(year FROM {expression}) < 0 THEN ' BC' ELSE '' END"
-        return f"CASE WHEN isfinite({expression}) THEN to_char({expression}, '{shape}') || {era} ELSE {expression}::text END"
+        finite = f"to_char({expression}, '{shape}') || {era}"
+        return f"CASE WHEN isfinite({expression}) THEN {finite} ELSE {expression}::text END"
     if base in ("bpchar", "bool", "inet", "cidr", "macaddr", "macaddr8"):
         return f"CASE WHEN {expression} IS NOT NULL THEN concat({expression}) END"
     return f"({expression})::text"

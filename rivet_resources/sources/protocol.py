@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 import pyarrow as pa
+from pydantic import Field
 
 from rivet_resources.extract import Chunk, Consistency, Relation
 from rivet_resources.settings import Pace, Settings, Tuning
@@ -21,11 +22,11 @@ from rivet_resources.types import Column, SpecialValue
 class ColumnRule(Settings):
     """One entry of `columns:`, the user's word on a column's type and on values that do not fit."""
 
-    type: str | None = None
-    on_special_value: SpecialValue | None = None
-    on_unsupported: Literal["text", "fail"] | None = None
-    timezone: str | None = None
-    encoding: str | None = None
+    type: str | None = Field(None, description="a word of the type contract, such as decimal(18,4), text, timestamp_tz")
+    on_special_value: SpecialValue | None = Field(None, description="what becomes of a value its type cannot hold")
+    on_unsupported: Literal["text", "fail"] | None = Field(None, description="for a type that has only a text form")
+    timezone: str | None = Field(None, description="zone of naive times that become instants; IANA name")
+    encoding: str | None = Field(None, description="charset of bytes that become text")
 
 
 @dataclass(frozen=True)

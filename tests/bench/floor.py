@@ -18,5 +18,5 @@ with adbc_driver_postgresql.dbapi.connect(os.environ["BENCH_URL"]) as connection
     with pq.ParquetWriter(target, schema, compression="zstd", compression_level=1) as writer:
         for batch in reader:
             writer.write_table(
-                pa.table([column.cast(field.type) for column, field in zip(batch.columns, schema)], schema)
+                pa.table([column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)], schema)
             )

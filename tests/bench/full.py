@@ -115,8 +115,8 @@ def _contest(name: str, rows: int, folder: Path, env: dict[str, str], *, only: s
             continue
         floor = floor or figures
         same = "–" if figures is floor else _same(name, out, contender)
-        lines.append((contender, rows, figures.cpu, figures.cpu / floor.cpu, figures.wall, figures.python_mb, figures.jvm_mb,
-                      figures.longest_statement, same))  # fmt: skip
+        peaks = (figures.python_mb, figures.jvm_mb, figures.longest_statement)
+        lines.append((contender, rows, figures.cpu, figures.cpu / floor.cpu, figures.wall, *peaks, same))
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Spark JDBC at its best flags: C2 kept (rows enter the JVM), SerialGC, the class archive, direct start, fetch 10,000."""
+"""Spark JDBC at its best flags: C2 kept as rows enter the JVM, SerialGC, class archive, direct start, fetch 10,000."""
 
 import os
 import sys

@@ -24,7 +24,8 @@ MEMORY_SECONDS = 0.25
 STATEMENT_SECONDS = 0.02
 LONGEST = """
     SELECT max(extract(epoch FROM clock_timestamp() - query_start)) FROM pg_stat_activity
-    WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+    WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()
+      AND backend_type = 'client backend'
 """
 
 

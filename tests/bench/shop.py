@@ -25,17 +25,18 @@ NARROW = """
         created_at timestamptz NOT NULL, shipped_on date, uid uuid, payload jsonb, note text)
 """
 FILL_NARROW = """
-    INSERT INTO narrow SELECT i, (i * 7919) % 100003, (ARRAY['new','paid','shipped','returned'])[1 + i % 4],
-        ((i * 31) % 10000000) / 100.0, CASE WHEN i % 11 = 0 THEN NULL ELSE (i % 9973) / 7.0 END,
+    INSERT INTO narrow SELECT i, (i * 7919) %% 100003, (ARRAY['new','paid','shipped','returned'])[1 + i %% 4],
+        ((i * 31) %% 10000000) / 100.0, CASE WHEN i %% 11 = 0 THEN NULL ELSE (i %% 9973) / 7.0 END,
         timestamptz '2025-01-01 00:00:00+00' + i * interval '6.3 seconds',
-        CASE WHEN i % 3 = 0 THEN NULL ELSE date '2025-01-01' + (i / 13715)::int END, md5(i::text)::uuid,
-        jsonb_build_object('source', 'web', 'items', i % 9, 'ref', i),
-        CASE i % 5 WHEN 0 THEN NULL WHEN 1 THEN '' ELSE 'note ' || (i * 104729) % 1000003 END
+        CASE WHEN i %% 3 = 0 THEN NULL ELSE date '2025-01-01' + (i / 13715)::int END, md5(i::text)::uuid,
+        jsonb_build_object('source', 'web', 'items', i %% 9, 'ref', i),
+        CASE i %% 5 WHEN 0 THEN NULL WHEN 1 THEN '' ELSE 'note ' || (i * 104729) %% 1000003 END
     FROM generate_series(%s::bigint, %s::bigint) AS i
 """
 WIDE = "CREATE TABLE wide (id bigint PRIMARY KEY, title text, body text STORAGE EXTERNAL)"
 FILL_WIDE = """
-    INSERT INTO wide SELECT i, 'document ' || i, (SELECT string_agg(md5((i * 512 + j)::text), '') FROM generate_series(1, 512) AS j)
+    INSERT INTO wide SELECT i, 'document ' || i,
+        (SELECT string_agg(md5((i * 512 + j)::text), '') FROM generate_series(1, 512) AS j)
     FROM generate_series(%s::bigint, %s::bigint) AS i
 """
 # What every contender selects; text for what has no common form in Parquet.

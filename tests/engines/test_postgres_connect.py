@@ -64,7 +64,7 @@ def test_other_machines_need_a_word_on_tls(block: dict[str, Any], is_allowed: bo
     if is_allowed:
         assert "sslmode" not in source.line("rivet:x", PACE).parameters
     else:
-        with pytest.raises(ConfigError, match="tls: {mode: verify-full}"):
+        with pytest.raises(ConfigError, match=r"tls: \{mode: verify-full\}"):
             source.line("rivet:x", PACE)
 
 
@@ -161,7 +161,8 @@ def test_missing_database_is_permanent(postgres_url: str) -> None:
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        ('ERROR:  invalid input syntax for type integer: "4711"\n\nQuery was: SELECT 1. SQLSTATE: 22P02', 'invalid input syntax for type integer: …'),
+        ('ERROR:  invalid input syntax for type integer: "4711"\n\nQuery was: SELECT 1. SQLSTATE: 22P02',
+         'invalid input syntax for type integer: …'),
         ("FATAL:  password authentication failed\x1b[31m for user", "password authentication failed [31m for user"),
         ("connection to postgresql://u:p@h/d password=geheim failed", "connection to postgresql://… password=… failed"),
         ("ERROR:  x\nDETAIL:  Key (id)=(5)", "x"),

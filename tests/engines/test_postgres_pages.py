@@ -26,7 +26,7 @@ from rivet_resources.extract import Chunk, Relation
 from rivet_resources.settings import Tuning, pace
 from rivet_resources.sources import postgres_errors
 from rivet_resources.sources.postgres import Postgres
-from rivet_resources.sources.postgres_pages import ValueTooLarge
+from rivet_resources.sources.postgres_reader import ValueTooLarge
 from rivet_resources.sources.postgres_session import PostgresSession
 from tests.engines.postgres_reads import EAGER, READERS, chunk_for, pages, rules, run, session, whole
 
@@ -179,7 +179,8 @@ def test_pooler_that_refuses_startup_options_is_pinned_inside_the_transaction(
     """Where `options` are refused, the same settings hold inside the transaction, and cells are the same."""
     run(
         fresh_real_database,
-        f"ALTER DATABASE {psycopg.conninfo.conninfo_to_dict(fresh_real_database)['dbname']} SET IntervalStyle = 'postgres'",
+        f"ALTER DATABASE {psycopg.conninfo.conninfo_to_dict(fresh_real_database)['dbname']} SET IntervalStyle = "
+        f"'postgres'",
         "CREATE TABLE t (id int PRIMARY KEY, i interval)",
         "INSERT INTO t VALUES (1, '1 day')",
     )
@@ -199,7 +200,8 @@ def test_pooler_that_refuses_startup_options_is_pinned_inside_the_transaction(
 
 READING = """
 SELECT pid FROM pg_stat_activity
-WHERE application_name = 'rivet:test' AND state = 'active' AND query ~ 'pg_sleep|FETCH' AND datname = current_database()"""
+WHERE application_name = 'rivet:test' AND state = 'active' AND query ~ 'pg_sleep|FETCH'
+  AND datname = current_database()"""
 
 
 def end_reader_once(url: str, ended: list[int]) -> None:
@@ -535,7 +537,10 @@ def test_missing_grant_is_named(fresh_real_database: str) -> None:
     weak = f"postgresql://weak:weak@{known['host']}:{known['port']}/{known['dbname']}"
 
     try:
-        with session(weak) as planning, pytest.raises(SourcePermission, match='GRANT SELECT ON "public"."t" TO "weak"'):
+        with (
+            session(weak) as planning,
+            pytest.raises(SourcePermission, match=r'GRANT SELECT ON "public"\."t" TO "weak"'),
+        ):
             describe(planning)
     finally:
         run(fresh_real_database, "DROP ROLE weak")

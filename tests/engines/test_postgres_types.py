@@ -223,6 +223,8 @@ def test_portable_files_hold_text_where_readers_would_refuse(
     assert (pa.string(), [{"v": expected}]) == (page.table.schema.field("v").type, page.table.to_pylist())
 
 
+SHAPE = "arrays that are multi-dimensional or do not start at 1, which list"
+BEYOND = "times after 294247-01-10, which timestamp"
 # DDL type, literal, kind, what the message says is held and cannot be stored, text under `text`.
 SPECIAL = [
     ("numeric(12,2)", "'NaN'", "nan", "NaN, which decimal", "NaN"),
@@ -230,15 +232,20 @@ SPECIAL = [
     ("date", "'infinity'", "infinity", "Infinity, which date", "infinity"),
     ("date", "'-infinity'", "minus_infinity", "-Infinity, which date", "-infinity"),
     ("timestamp", "'infinity'", "infinity", "Infinity, which timestamp", "infinity"),
-    ("timestamp", "'294276-01-01'", "beyond_range", "times after 294247-01-10, which timestamp", "294276-01-01 00:00:00"),
+    ("timestamp", "'294276-01-01'", "beyond_range", BEYOND, "294276-01-01 00:00:00"),
     ("timestamptz", "'-infinity'", "minus_infinity", "-Infinity, which timestamp", "-infinity"),
     ("time", "'24:00:00'", "time_24", "24:00:00, which time", "24:00:00"),
-    ("int[]", "'{{1,2},{3,4}}'", "array_shape", "arrays that are multi-dimensional or do not start at 1, which list", "{{1,2},{3,4}}"),
-    ("int[]", "'[0:1]={7,8}'", "array_shape", "arrays that are multi-dimensional or do not start at 1, which list", "[0:1]={7,8}"),
+    ("int[]", "'{{1,2},{3,4}}'", "array_shape", SHAPE, "{{1,2},{3,4}}"),
+    ("int[]", "'[0:1]={7,8}'", "array_shape", SHAPE, "[0:1]={7,8}"),
     ("date[]", "'{infinity}'", "infinity", "Infinity, which list", "{infinity}"),
     ("numeric(6,2)[]", "'{NaN}'", "nan", "NaN, which list", "{NaN}"),
 ]  # fmt: skip
-NATIVE = {"timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone", "time": "time without time zone", "int[]": "integer[]"}  # fmt: skip
+NATIVE = {
+    "timestamp": "timestamp without time zone",
+    "timestamptz": "timestamp with time zone",
+    "time": "time without time zone",
+    "int[]": "integer[]",
+}
 
 
 def read_special(url: str, ddl: str, literal: str, reader: str, typing: str, policy: str) -> tuple[pa.Table, Any]:

@@ -34,10 +34,7 @@ SEEN = {
 }  # fmt: skip
 
 # Keys of other packages' blocks that still need a sentence; `type` and `mode` explain themselves.
-UNDESCRIBED = {
-    "ColumnRule.encoding", "ColumnRule.on_special_value", "ColumnRule.on_unsupported", "ColumnRule.timezone",
-    "ColumnRule.type", "Postgres.database", "Postgres.tuning", "Postgres.user", "S3.region", "TimeWindow.time_column",
-}  # fmt: skip
+UNDESCRIBED = {"Postgres.database", "Postgres.tuning", "Postgres.user", "S3.region"}
 
 
 def faults(block: Any) -> list[str]:

@@ -1,0 +1,204 @@
+"""What a run tells Dagster, in which order, and what it leaves at the destination."""
+
+import dagster as dg
+import pytest
+
+BAD_SOURCE = """
+source: {{type: postgres, url_env: SHOP_URL, tuning: {{throttle_ms: 0, max_retries: 0, retry_backoff_ms: 10}}}}
+spark: inline
+exports:
+  - name: gone
+    table: nowhere
+    format: parquet
+    destination: {{type: local, path: {lake}}}
+  - name: gone_days
+    table: nowhere
+    mode: time_window
+    time_column: at
+    start: 2026-01-01
+    end: 2026-01-11
+    format: parquet
+    destination: {{type: local, path: {lake}}}
+"""
+
+
+def told(run: dg.ExecuteInProcessResult) -> list[tuple[str, str]]:
+    """List what a run told of its assets: (kind of event, check or partition)."""
+    found = []
+    for event in run.all_events:
+        if event.event_type_value == "ASSET_MATERIALIZATION":
+            found.append(("materialization", event.partition or ""))
+        elif event.event_type_value == "ASSET_CHECK_EVALUATION":
+            data = event.asset_check_evaluation_data
+            name = f"{data.check_name} {data.partition}" if data.partition else data.check_name
+            found.append(("passed" if data.passed else "failed", name))
+        elif event.event_type_value == "STEP_FAILURE":
+            found.append(("failure", event.step_failure_data.user_failure_data.metadata["rivet/code"].value))
+    return found
+
+
+def failure(run: dg.ExecuteInProcessResult) -> dg.DagsterEvent:
+    """Find the failure of the run's one step."""
+    return next(e for e in run.all_events if e.event_type_value == "STEP_FAILURE").step_failure_data.user_failure_data
+
+
+def test_results_follow_the_materialization_when_the_gate_passes(shop):
+    """Check results come last, so that they are tied to the rows they judged."""
+    run = shop.run("postgres/orders")
+
+    assert told(run) == [
+        ("materialization", ""),
+        ("passed", "row_count_min"),
+        ("passed", "null_ratio_max__name"),
+        ("passed", "unique__id"),
+        ("passed", "special_values"),
+        ("passed", "drift"),
+    ]
+
+
+def test_results_come_before_the_failure_when_the_gate_refuses(shop):
+    """A refused window has verdicts and a failure, but neither a materialization nor a manifest."""
+    shop.sql("UPDATE orders SET name = NULL")
+
+    run = shop.run("postgres/orders")
+
+    assert told(run) == [
+        ("passed", "row_count_min"),
+        ("failed", "null_ratio_max__name"),
+        ("passed", "unique__id"),
+        ("passed", "special_values"),
+        ("passed", "drift"),
+        ("failure", "RIVET_QUALITY_REFUSED"),
+    ]
+    assert {} == shop.manifests("orders")
+    assert [] == [path for path in (shop.folder / "lake").rglob("*.parquet")]
+
+
+def test_materialization_holds_figures_that_can_be_plotted(shop):
+    """Numbers are numbers under names that stay; schema, lineage and parts are Dagster's own kinds."""
+    (event,) = shop.run("postgres/orders").asset_materializations_for_node("postgres__orders")
+
+    facts = {key: value.value for key, value in event.metadata.items()}
+    numbers = ["rows", "bytes", "parts", "seconds_plan", "seconds_read", "seconds_publish", "rows_per_second"]
+    numbers += ["longest_statement_ms", "cpu_seconds", "peak_mb", "retries", "special_values"]
+    assert all(isinstance(facts[f"rivet/{name}"], int | float) for name in numbers)
+    assert (240, 240) == (facts["rivet/rows"], facts["dagster/row_count"])
+    assert ["id", "at", "name", "total"] == [column.name for column in facts["dagster/column_schema"].columns]
+    assert "who bought" == facts["dagster/column_schema"].columns[2].description
+    (origin,) = facts["dagster/column_lineage"].deps_by_column["total"]
+    assert (dg.AssetKey(["postgres", "public", "orders"]), "total") == (origin.asset_key, origin.column_name)
+    assert (shop.folder / "lake/orders/_rivet/all.json") == __import__("pathlib").Path(facts["rivet/manifest"])
+    assert 1 == len(facts["rivet/parts_table"])
+
+
+def test_equal_rows_have_an_equal_data_version(shop):
+    """A full export of an unchanged table wakes nothing downstream; one of a changed table does."""
+    versions = []
+    for change in ("SELECT 1", "SELECT 1", "UPDATE orders SET total = 0 WHERE id = 7"):
+        shop.sql(change)
+        (event,) = shop.run("postgres/orders").asset_materializations_for_node("postgres__orders")
+        versions.append(event.tags["dagster/data_version"])
+
+    assert versions[0] == versions[1] != versions[2]
+
+
+def test_each_good_day_of_a_range_is_committed_and_the_bad_one_named(shop):
+    """One refused window fails itself only, and the step says which."""
+    shop.sql("DELETE FROM orders WHERE at = '2026-01-03 05:00Z'")
+
+    run = shop.run("postgres/days", days=("2026-01-02", "2026-01-05"))
+
+    days = ["2026-01-02", "2026-01-04", "2026-01-05"]
+    assert [("materialization", day) for day in days] == [each for each in told(run) if each[0] == "materialization"]
+    assert ("failed", "row_count_min 2026-01-03") in told(run)
+    assert days == sorted(shop.manifests("days"))
+    assert "1 of 4 windows were not published: 2026-01-03" in failure(run).description
+    assert 3 == failure(run).metadata["rivet/exit_code"].value
+
+
+def test_day_that_is_run_again_replaces_itself_and_counts_late_rows(shop):
+    """The window's manifest is the new one, and the difference in rows is told."""
+    shop.run("postgres/days", days=("2026-01-02", "2026-01-02"))
+    shop.sql("INSERT INTO orders VALUES (1000, '2026-01-02 12:34Z', 'late', 1)")
+
+    run = shop.run("postgres/days", days=("2026-01-02", "2026-01-02"))
+
+    (event,) = run.asset_materializations_for_node("postgres__days")
+    assert (25, 1) == (event.metadata["rivet/rows"].value, event.metadata["rivet/late_rows"].value)
+    assert [25] == [manifest.row_count for manifest in shop.manifests("days").values()]
+    assert 1 == len(list((shop.folder / "lake/days").rglob("*.parquet")))
+
+
+@pytest.mark.parametrize(("key", "days"), [("gone", None), ("gone_days", ("2026-01-01", "2026-01-05"))])
+def test_error_of_the_source_is_told_once_with_its_code(shop, key, days):
+    """A missing table fails for good; of many windows the rest is not tried."""
+    shop.configure(BAD_SOURCE)
+
+    run = shop.run(f"postgres/{key}", days=days)
+
+    text = failure(run).description
+    assert [("failure", "RIVET_SOURCE_UNKNOWN_TABLE")] == told(run)
+    assert "nowhere" in text
+    assert days is None or "4 windows after it were not tried" in text
+
+
+def test_busy_window_fails_at_once_and_names_its_holder(shop):
+    """A second run of a window that is being worked on does not wait and does not touch it."""
+    from rivet_resources.state.store import default_url, open_state
+
+    with open_state(default_url(shop.folder)).lease("orders", "all", "orders_first_run"):
+        run = shop.run("postgres/orders")
+
+    assert [("failure", "RIVET_WINDOW_BUSY")] == told(run)
+    assert "orders_first_run" in failure(run).description
+
+
+def test_skipped_run_writes_nothing_and_succeeds(shop):
+    """Zero rows with `skip_empty`: no manifest, no materialization, and the run is recorded as skipped."""
+    from rivet_resources.state.store import default_url, open_state
+
+    text = shop.config.read_text().replace("quality: {row_count_min: 24}", "skip_empty: true")
+    shop.config.write_text(text)
+    shop.sql("DELETE FROM orders")
+
+    run = shop.run("postgres/days", days=("2026-01-02", "2026-01-03"))
+
+    assert run.success
+    assert [] == [each for each in told(run) if each[0] == "materialization"]
+    assert {} == shop.manifests("days")
+    assert ["skipped"] * 2 == [record.status for record in open_state(default_url(shop.folder)).runs("days")]
+
+
+def test_changed_column_is_a_warning_or_a_refusal_before_reading(shop):
+    """`warn` tells and goes on; `fail` stops with exit code 4 and keeps what is published."""
+    shop.run("postgres/orders")
+    shop.sql("ALTER TABLE orders ADD COLUMN nick text")
+
+    warned = shop.run("postgres/orders")
+    shop.sql("ALTER TABLE orders DROP COLUMN nick")
+    shop.config.write_text(shop.config.read_text().replace("name: orders\n", "name: orders\n    on_schema_drift: fail\n", 1))
+    standing = shop.manifests("orders")
+    refused = shop.run("postgres/orders")
+
+    assert ("failed", "drift") in told(warned)
+    assert warned.success
+    assert [("failure", "RIVET_DRIFT_REFUSED")] == told(refused)
+    assert 4 == failure(refused).metadata["rivet/exit_code"].value
+    assert standing == shop.manifests("orders")
+
+
+def test_every_run_is_recorded_with_its_end(shop):
+    """Success, refusal and error each leave a row with what was measured."""
+    from rivet_resources.state.store import default_url, open_state
+
+    shop.run("postgres/orders")
+    shop.sql("UPDATE orders SET name = NULL")
+    shop.run("postgres/orders")
+    shop.sql("DROP TABLE orders")
+    shop.run("postgres/orders")
+
+    records = open_state(default_url(shop.folder)).runs("orders")[::-1]
+    assert [("success", True, 240), ("failed", False, 240), ("failed", None, 0)] == [
+        (record.status, record.quality_passed, record.total_rows) for record in records
+    ]
+    assert [None, "RIVET_QUALITY_REFUSED", "RIVET_SOURCE_UNKNOWN_TABLE"] == [record.error_code for record in records]
