@@ -20,8 +20,8 @@ from rivet_resources.errors import ConfigError, RivetError
 
 if TYPE_CHECKING:
     from rivet_assets.config import RivetConfig
+    from rivet_assets.recorder import News, Watch
     from rivet_assets.report import Outcome
-    from rivet_assets.run import News, Watch
 
 SHELLS = ("bash", "zsh", "fish")
 CONFIG = click.option(

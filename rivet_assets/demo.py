@@ -24,8 +24,8 @@ from rivet_resources.embedded import Server, ServerFailed, serving
 
 if TYPE_CHECKING:
     from rivet_assets.config import RivetConfig
+    from rivet_assets.recorder import News, Watch
     from rivet_assets.report import Outcome
-    from rivet_assets.run import News, Watch
     from rivet_resources.manifest import Manifest
 
 Say = Callable[[str], None]

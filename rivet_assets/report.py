@@ -17,8 +17,8 @@ WORST_FIRST = (3, 4, 1, 2)
 class Outcome:
     """What became of one export in one `rivet run`; counts are of the windows it committed.
 
-    `windows` are the committed ones, `refused` those that were not. `message` is one clear sentence or two,
-    '' on success; `traceback` is for people who asked for it.
+    `windows` are the committed ones of a partitioned export, `refused` those that were not. `message` is one clear
+    sentence or two, '' on success; `traceback` is for people who asked for it.
     """
 
     export: str
@@ -87,7 +87,7 @@ def block(outcome: Outcome) -> str:
         "bytes": human_bytes(outcome.bytes),
         "duration": f"{outcome.seconds:.1f} s",
         "peak RSS": f"{outcome.peak_mb:.0f} MB" if outcome.peak_mb else "",
-        "window": window_words(outcome.windows) if outcome.windows != ("all",) else "",
+        "window": window_words(outcome.windows),
         "refused": window_words(outcome.refused),
         "retries": str(outcome.retries) if outcome.retries else "",
         "quality": outcome.quality,

@@ -12,12 +12,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rivet_assets.recorder import Recorder, Step, Watch
 from rivet_assets.report import Outcome
 from rivet_resources.errors import ConfigError, RivetError
 from rivet_resources.spark import SparkRuntime
@@ -31,19 +31,6 @@ if TYPE_CHECKING:
     from rivet_resources.state.store import State
 
 RANGE = "..."  # between the two ends of a range of partitions, both included
-
-
-@dataclass(frozen=True)
-class News:
-    """Something that just happened in a run, for a progress line. `text` is '' unless `what` is note or failed."""
-
-    what: str  # started, committed, failed, finished, note
-    export: str
-    window: str = ""
-    text: str = ""
-
-
-Watch = Callable[[News], None]
 Plan = Sequence[tuple["Export", list[str] | None]]  # windows to run; None for an export without partitions
 
 
@@ -62,22 +49,22 @@ def run_exports(
     """
     exports = _chosen(config, names, partitions)
     with _warm_spark(config, exports):
-        return _run_plan(config, [(export, _keys(export, partitions)) for export in exports], watch)
+        return _run_plan(config, [(export, _keys(export, partitions or None)) for export in exports], watch)
 
 
 def run_windows(config: RivetConfig, windows: Mapping[str, Sequence[str]], *, watch: Watch) -> list[Outcome]:
-    """Run all exports, those of `windows` for just these keys; one Outcome each.
+    """Run all exports, those of `windows` for just these keys (none: skipped); one Outcome each.
 
     Raises:
         ConfigError: an export has no such partition; nothing ran.
     """
     with _warm_spark(config, config.exports):
-        plan = [(export, _keys(export, windows.get(export.name, ()))) for export in config.exports]
+        plan = [(export, _keys(export, windows.get(export.name))) for export in config.exports]
         return _run_plan(config, plan, watch)
 
 
 def _run_plan(config: RivetConfig, plan: Plan, watch: Watch) -> list[Outcome]:
-    recorder = _Recorder({_node(config, export): export.name for export, _ in plan}, watch)
+    recorder = Recorder({_node(config, export): export.name for export, _ in plan}, watch)
     began = datetime.now(UTC)
     _execute(config, plan, recorder)
     return _outcomes(config, plan, recorder, began)
@@ -99,14 +86,14 @@ def _chosen(config: RivetConfig, names: Sequence[str], partitions: Sequence[str]
     return windowed
 
 
-def _keys(export: Export, partitions: Sequence[str]) -> list[str] | None:
+def _keys(export: Export, partitions: Sequence[str] | None) -> list[str] | None:
     """List the windows to run; None for an export without partitions."""
     from rivet_assets.partitions import due_keys, partitions_of, window_of
 
     definition = partitions_of(export)
     if definition is None:
         return None
-    if not partitions:
+    if partitions is None:
         return due_keys(export)
     known = {key: place for place, key in enumerate(definition.get_partition_keys())}
     wanted: set[str] = set()
@@ -148,7 +135,7 @@ def _warm_spark(config: RivetConfig, exports: Sequence[Export]) -> Iterator[None
         runtime.stop()
 
 
-def _execute(config: RivetConfig, plan: Plan, recorder: _Recorder) -> None:
+def _execute(config: RivetConfig, plan: Plan, recorder: Recorder) -> None:
     """Start the Dagster runs one after another; nothing a run does raises here."""
     import dagster as dg
 
@@ -224,111 +211,7 @@ def _node(config: RivetConfig, export: Export) -> str:
     return str(_asset_key(config, export).to_python_identifier())
 
 
-@dataclass
-class _Step:
-    """What the event stream told about one export."""
-
-    ended: bool = False
-    passed: int = 0
-    failed: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    windows: list[str] = field(default_factory=list)
-    message: str = ""
-    code: str = ""
-    exit_code: int = 1
-    traceback: str = ""
-
-
-class _Recorder(logging.Handler):
-    """Dagster's event stream of our runs, as it happens: kept per export, and told to whoever watches."""
-
-    def __init__(self, exports: dict[str, str], watch: Watch) -> None:
-        super().__init__(logging.DEBUG)
-        self.steps = {name: _Step() for name in exports.values()}
-        self.run_failure = ""
-        self.interrupted = False  # Dagster turns a Ctrl-C into the failure of a step
-        self._exports = exports
-        self._watch = watch
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Take one event, or one line of a step's log; watching must not be able to end a run."""
-        try:
-            self._take(record)
-        except Exception:
-            self.handleError(record)
-
-    def _take(self, record: logging.LogRecord) -> None:
-        meta: dict[str, Any] = getattr(record, "dagster_meta", {})
-        event = meta.get("dagster_event")
-        export = self._exports.get(str((event.step_key if event else None) or meta.get("step_key")))
-        if event is not None and export is None and event.event_type_value == "PIPELINE_FAILURE":
-            self.run_failure = self.run_failure or _first_words(event)
-        if export is None:
-            return
-        if event is None:
-            self._watch(News("note", export, text=str(meta.get("orig_message") or record.getMessage())))
-            return
-        taken = getattr(self, f"_on_{event.event_type_value.lower()}", None)
-        if taken is not None:
-            taken(event, export, self.steps[export])
-
-    def _on_step_start(self, event: dg.DagsterEvent, export: str, step: _Step) -> None:
-        self._watch(News("started", export))
-
-    def _on_asset_materialization(self, event: dg.DagsterEvent, export: str, step: _Step) -> None:
-        window = event.partition or ""
-        step.windows.append(window)
-        self._watch(News("committed", export, window))
-
-    def _on_asset_check_evaluation(self, event: dg.DagsterEvent, export: str, step: _Step) -> None:
-        check = event.asset_check_evaluation_data
-        name = f"{check.check_name} {check.partition}" if getattr(check, "partition", None) else check.check_name
-        if check.passed:
-            step.passed += 1
-        elif check.severity.value == "ERROR":
-            step.failed.append(name)
-        else:
-            step.warnings.append(f"{name}: {check.description}" if check.description else name)
-
-    def _on_step_success(self, event: dg.DagsterEvent, export: str, step: _Step) -> None:
-        step.ended = True
-        self._watch(News("finished", export, window=step.windows[-1] if step.windows else ""))
-
-    def _on_step_failure(self, event: dg.DagsterEvent, export: str, step: _Step) -> None:
-        failure = event.step_failure_data
-        metadata = failure.user_failure_data.metadata if failure.user_failure_data else {}
-        words = failure.user_failure_data.description if failure.user_failure_data else None
-        step.ended = True
-        self.interrupted = self.interrupted or _was_interrupted(failure.error)
-        step.message = step.message or words or _cause(failure.error)
-        step.code = str(getattr(metadata.get("rivet/code"), "value", "")) or step.code
-        step.exit_code = int(getattr(metadata.get("rivet/exit_code"), "value", 1))
-        step.traceback = failure.error.to_string() if failure.error else ""
-        self._watch(News("failed", export, text=step.message))
-
-
-def _was_interrupted(error: Any) -> bool:
-    """Say whether a chain of errors begins with the user's Ctrl-C."""
-    while error is not None:
-        if error.cls_name in ("DagsterExecutionInterruptedError", "KeyboardInterrupt"):
-            return True
-        error = error.cause
-    return False
-
-
-def _cause(error: Any) -> str:
-    """Find the first error of a chain of them, in one line."""
-    while error is not None and error.cause is not None:
-        error = error.cause
-    return str(error.message).strip().splitlines()[0] if error is not None else "failed without an error"
-
-
-def _first_words(event: dg.DagsterEvent) -> str:
-    failure = event.job_failure_data
-    return _cause(failure.error) if failure and failure.error else str(event.message or "")
-
-
-def _outcomes(config: RivetConfig, plan: Plan, recorder: _Recorder, began: datetime) -> list[Outcome]:
+def _outcomes(config: RivetConfig, plan: Plan, recorder: Recorder, began: datetime) -> list[Outcome]:
     """Join what Dagster told with what the state store recorded of these very runs."""
     with_state = _records(config, [export.name for export, _ in plan], began)
     outcomes = []
@@ -343,7 +226,7 @@ def _outcome(
     export: Export,
     keys: list[str] | None,
     *,
-    step: _Step,
+    step: Step,
     records: list[RunRecord],
     run_failure: str,
 ) -> Outcome:
@@ -356,7 +239,7 @@ def _outcome(
         source=config.source_of(export)[0],
         mode=export.mode,
         status="failed" if failed else "skipped" if skipped else "success",
-        windows=tuple(dict.fromkeys(record.window for record in committed)),
+        windows=tuple(dict.fromkeys(record.window for record in committed)) if keys is not None else (),
         refused=tuple(key for key in keys or [] if key not in done) if failed else (),
         rows=sum(record.total_rows for record in committed),
         files=sum(record.files_produced for record in committed),

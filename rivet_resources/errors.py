@@ -103,9 +103,7 @@ class UnknownColumn(SourceError):
     code = "RIVET_SOURCE_UNKNOWN_COLUMN"
 
     def __init__(self, column: str, *, relation: str, known: Sequence[str], key: str) -> None:
-        super().__init__(
-            f"{relation} has no column {column!r}; it has {', '.join(known)}. Fix `{key}` of the export."
-        )
+        super().__init__(f"{relation} has no column {column!r}; it has {', '.join(known)}. Fix `{key}` of the export.")
 
 
 class UnsupportedColumn(SourceError):

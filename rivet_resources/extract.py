@@ -47,7 +47,7 @@ class Window:
 
     @property
     def file_name(self) -> str:
-        """Name its manifest: the key, with all but letters, digits and `=.+-` percent-encoded, so that no two keys meet."""
+        """Name its manifest: the key, all but letters, digits and `=.+-` percent-encoded, so that no two keys meet."""
         return re.sub(r"[^A-Za-z0-9=.+-]", lambda m: "".join(f"%{b:02X}" for b in m[0].encode()), self.key) + ".json"
 
 

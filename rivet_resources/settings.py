@@ -48,7 +48,7 @@ class Tls(Settings):
 
     mode: Literal["disable", "require", "verify-ca", "verify-full"] = Field(
         "verify-full",
-        description="require encrypts without checking; verify-ca checks the certificate, verify-full the host name too",
+        description="require encrypts unchecked; verify-ca checks the certificate, verify-full the host name too",
     )
     ca_file: Path | None = Field(None, description="PEM file with the certificate authority")
 
@@ -147,6 +147,7 @@ def secret(literal: SecretStr | None, *, env: str | None, file: Path | None = No
             return Path(file).read_text().strip()
         except OSError as error:
             raise ConfigError(
-                f"File {file} (from `{key}_file`) cannot be read: {error.strerror}. Write the value into it, or use `{key}_env`."
+                f"File {file} (from `{key}_file`) cannot be read: {error.strerror}. "
+                f"Write the value into it, or use `{key}_env`."
             ) from error
     return None

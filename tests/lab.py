@@ -43,7 +43,7 @@ class Lab:
                 connection.execute(statement)
 
     def config(self, *blocks: str) -> RivetConfig:
-        """Write a rivet.yaml of these export blocks, each completed with a local destination and a format, and load it."""
+        """Write a rivet.yaml of these blocks, each completed with a local destination and a format, and load it."""
         exports = []
         for block in blocks:
             export = {"format": "parquet", "destination": {"type": "local", "path": str(self.folder / "lake")}}

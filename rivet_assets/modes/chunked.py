@@ -87,7 +87,12 @@ class Chunked(Export):
             notes = (f"chunked by {column.name}, the key of {planning.relation.name}", *notes)
         fingerprint = self._fingerprint(planning, column, cutting) if self.chunk_checkpoint else ""
         return compose(
-            self, planning, window=Window("all"), chunks=chunks, fingerprint=fingerprint, notes=(f"cut by {cutting}", *notes)
+            self,
+            planning,
+            window=Window("all"),
+            chunks=chunks,
+            fingerprint=fingerprint,
+            notes=(f"cut by {cutting}", *notes),
         )
 
     def _key(self, planning: Planning) -> Column:
@@ -116,7 +121,9 @@ class Chunked(Export):
             return "range"
         return "statistics" if planning.relation.is_table or not whole else "range"
 
-    def _ranges(self, planning: Planning, column: Column, cutting: Cutting) -> tuple[tuple[Range, ...], tuple[str, ...]]:
+    def _ranges(
+        self, planning: Planning, column: Column, cutting: Cutting
+    ) -> tuple[tuple[Range, ...], tuple[str, ...]]:
         """Cut the column's values into disjoint ranges that hold every row."""
         quoted = planning.source.quote(column.name)
         bounds = planning.session.bounds(planning.relation, column.name)
@@ -151,10 +158,15 @@ class Chunked(Export):
                 f"50000000 are allowed. Set a larger `chunk_size`, a `chunk_count`, or use `mode: full`."
             )
         estimate = planning.relation.rows_estimate
-        if self.chunk_count is None and estimate is not None and ranges >= 64 and ranges >= 4 * max(1, -(-estimate // size)):
+        if (
+            self.chunk_count is None
+            and estimate is not None
+            and ranges >= 64
+            and ranges >= 4 * max(1, -(-estimate // size))
+        ):
             raise SourceError(
-                f"{planning.relation.name}.{column.name} is sparse: about {estimate} rows would be cut into {ranges} chunks "
-                f"of width {size}. Set `chunk_dense: true` or `chunk_by_key: {column.name}`, or a larger `chunk_size`."
+                f"{planning.relation.name}.{column.name} is sparse: about {estimate} rows would make {ranges} "
+                f"chunks of width {size}. Set `chunk_dense: true`, `chunk_by_key: {column.name}`, or a larger `chunk_size`."
             )
         return equal_width(low, high, size=size)
 

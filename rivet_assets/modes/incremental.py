@@ -98,13 +98,13 @@ class Incremental(Export):
         nulls = planning.session.count(planning.relation, where=f"{expression} IS NULL")
         if nulls and self.cursor_nulls == "fail":
             raise SourceError(
-                f"{planning.relation.name}.{self.cursor_column} is NULL in {nulls} rows, and `cursor_nulls: fail` refuses "
-                f"them. Fill the column, name a `cursor_fallback_column`, or set `cursor_nulls: first_run`."
+                f"{planning.relation.name}.{self.cursor_column} is NULL in {nulls} rows, and `cursor_nulls: fail` "
+                f"refuses them. Fill the column, name a `cursor_fallback_column`, or set `cursor_nulls: first_run`."
             )
         return nulls
 
     def _predicate(self, planning: Planning, column: Column, expression: str, *, high: str | None) -> str:
-        """Render (committed cursor, horizon]; the first run has no lower bound and takes rows without a cursor."""
+        """Render (committed cursor, horizon]; the first run is open below and takes rows without a cursor."""
         literal, after = planning.source.literal, planning.cursor
         if high is None or high == after:  # nothing closed is new
             return f"{expression} IS NULL" if after is None else "1 = 0"
@@ -120,7 +120,7 @@ class Incremental(Export):
 
 
 def window_after(cursor: str | None) -> Window:
-    """Name the window by where it starts; a cursor that reads `start` is quoted, since that word means the beginning."""
+    """Name the window by where it starts; a cursor that reads `start` is quoted: the word means the beginning."""
     if cursor is None:
         return Window("after=start")
     return Window('after="start"' if cursor == "start" else f"after={cursor}")

@@ -44,8 +44,6 @@ class Mode(Protocol):
         """Describe what to read for one window; no row moved."""
 
 
-
-
 def compose(
     export: Export,
     planning: Planning,

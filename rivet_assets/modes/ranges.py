@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -30,9 +31,7 @@ def equal_width(low: int, high: int, *, size: int) -> tuple[Range, ...]:
 
     Python's integers have no edge, so bounds at the end of 64 bits are exact.
     """
-    return tuple(
-        Range(str(start), str(min(start + size - 1, high))) for start in range(low, high + 1, size)
-    )
+    return tuple(Range(str(start), str(min(start + size - 1, high))) for start in range(low, high + 1, size))
 
 
 def between_inner_bounds(low: str, inner: tuple[str, ...], high: str) -> tuple[Range, ...]:
@@ -40,9 +39,7 @@ def between_inner_bounds(low: str, inner: tuple[str, ...], high: str) -> tuple[R
     edges = [low, *(bound for bound in dict.fromkeys(inner) if bound not in (low, high)), high]
     if len(edges) == 2:
         return (Range(low, high),)
-    return tuple(
-        Range(start, end, low_inclusive=index == 0) for index, (start, end) in enumerate(zip(edges, edges[1:], strict=False))
-    )
+    return tuple(Range(start, end, low_inclusive=index == 0) for index, (start, end) in enumerate(pairwise(edges)))
 
 
 def by_days(low: str, high: str, *, days: int, column: Column) -> tuple[Range, ...]:
@@ -60,7 +57,7 @@ def by_days(low: str, high: str, *, days: int, column: Column) -> tuple[Range, .
     edges = [first + timedelta(days=n) for n in range(0, (last - first).days + days + 1, days)]
     return tuple(
         Range(_midnight(start, column), _midnight(end, column), high_inclusive=False)
-        for start, end in zip(edges, edges[1:], strict=False)
+        for start, end in pairwise(edges)
         if start <= last
     )
 

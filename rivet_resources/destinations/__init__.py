@@ -1,1 +1,4 @@
-"""One file per place where parts go: its YAML block, staging, publishing, the fenced swap. `protocol.py` is what they share."""
+"""One file per place where parts go: its YAML block, staging, publishing, the fenced swap.
+
+`protocol.py` is what they share.
+"""

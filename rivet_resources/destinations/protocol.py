@@ -15,8 +15,13 @@ from rivet_resources.extract import Part
 class Root(Protocol):
     """One export's folder at its destination."""
 
-    uri: str  # for people and readers: /data/orders, s3://lake/raw/orders
-    keeps_manifests: bool  # False for stdout: a stream has no commit point
+    @property
+    def uri(self) -> str:
+        """Address it for people and readers: /data/orders, s3://lake/raw/orders."""
+
+    @property
+    def keeps_manifests(self) -> bool:
+        """Say whether it has a commit point; a stream such as stdout has none."""
 
     def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
         """Bring a finished local file to the destination, invisible there; called in executors.
@@ -74,7 +79,12 @@ class Root(Protocol):
 class Destination(Protocol):
     """The YAML block of a destination; frozen, plain, picklable."""
 
-    type: str
+    @property
+    def type(self) -> str:
+        """Name the kind of place, as in YAML."""
 
     def root(self, export: str) -> Root:
-        """Address one export's folder: `<path or prefix>/<export>`, or the path itself where it has `{export}` or `{table}`."""
+        """Address one export's folder: `<path or prefix>/<export>`.
+
+        A path with `{export}` or `{table}` is that folder itself.
+        """

@@ -11,7 +11,9 @@ import pyarrow as pa
 class PartWriter(Protocol):
     """Writes one file. `close` makes it whole; a writer that is not closed leaves a file nobody may use."""
 
-    bytes_written: int  # so far, as far as the encoder has flushed; enough to decide on a split
+    @property
+    def bytes_written(self) -> int:
+        """Count the bytes so far, as far as the encoder has flushed; enough to decide on a split."""
 
     def write(self, table: pa.Table) -> None:
         """Append rows; the table has the schema the writer was opened with."""
@@ -23,7 +25,9 @@ class PartWriter(Protocol):
 class Format(Protocol):
     """The YAML of a format as a frozen value."""
 
-    type: str
+    @property
+    def type(self) -> str:
+        """Name the format, as in YAML."""
 
     @property
     def extension(self) -> str:

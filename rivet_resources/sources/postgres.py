@@ -10,9 +10,9 @@ import ipaddress
 import os
 import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -50,11 +50,11 @@ PINNED: Mapping[str, str] = {
 class Line:
     """All that one connection needs. Holds secrets: never logged, never pickled, lives as long as its reader."""
 
-    parameters: Mapping[str, str]  # libpq's, without `options`
+    parameters: Mapping[str, str] = field(repr=False)  # libpq's, without `options`
     settings: Mapping[str, str]  # server settings of the session
     where: str  # host:port, for messages
     user: str
-    secrets: tuple[str, ...]
+    secrets: tuple[str, ...] = field(repr=False)
 
     def conninfo(self, *, options: bool = True) -> str:
         """Write the libpq connection string; without `options` for a pooler that refuses them."""
@@ -74,18 +74,20 @@ class Postgres(Settings):
     """Where a PostgreSQL database is and how hard it may be driven."""
 
     type: Literal["postgres"] = "postgres"
-    url: SecretStr | None = Field(None, description="postgresql://user:password@host:5432/database; better: url_env")
-    url_env: str | None = Field(None, description="environment variable that holds the URL")
-    url_file: Path | None = Field(None, description="file that holds the URL")
-    host: str | None = Field(None, description="host name, address, or folder of a unix socket")
-    port: int | None = Field(None, ge=1, le=65535, description="default: 5432")
+    url: SecretStr | None = Field(default=None, description="postgresql://user:password@host:5432/db; better: url_env")
+    url_env: str | None = Field(default=None, description="environment variable that holds the URL")
+    url_file: Path | None = Field(default=None, description="file that holds the URL")
+    host: str | None = Field(default=None, description="host name, address, or folder of a unix socket")
+    port: int | None = Field(default=None, ge=1, le=65535, description="default: 5432")
     user: str | None = None
     database: str | None = None
-    password: SecretStr | None = Field(None, description="better: password_env")
-    password_env: str | None = Field(None, description="environment variable that holds the password")
-    environment: Literal["local", "replica", "production"] = Field("production", description="local: profile fast")
+    password: SecretStr | None = Field(default=None, description="better: password_env")
+    password_env: str | None = Field(default=None, description="environment variable that holds the password")
+    environment: Literal["local", "replica", "production"] = Field(
+        default="production", description="local: profile fast"
+    )
     tuning: Tuning | None = None
-    tls: Tls | None = Field(None, description="required unless the host is this machine; mode: disable opts out")
+    tls: Tls | None = Field(default=None, description="needed unless the host is this machine; mode: disable opts out")
 
     @model_validator(mode="after")
     def _one_way_to_connect(self) -> Postgres:
@@ -141,7 +143,7 @@ class Postgres(Settings):
         application: str,
         pace: Pace,
         wait: Wait,
-    ) -> Iterator[Page]:
+    ) -> Generator[Page, None, None]:
         """Read a chunk page by page, on a connection of its own; see the protocol."""
         line = self.line(application, pace)
         return postgres_pages.read(chunk, columns, line=line, snapshot=snapshot, pace=pace, wait=wait)

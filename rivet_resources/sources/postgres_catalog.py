@@ -234,7 +234,7 @@ def _typed(
         _check_rule(key, names, relation)
     types = _types(catalog, {column.oid for column in described})
     scale = _money_scale(catalog) if any(_base(types, c.oid).name == "money" for c in described) else 0
-    labels = [f"{type_name_of(catalog, c.oid, c.modifier)}" for c in described]
+    labels = _labels(catalog, described)
     encoding = catalog.ask("SELECT current_setting('server_encoding')", doing="reading the encoding")[0][0]
     return tuple(
         column_of(
@@ -250,9 +250,16 @@ def _typed(
     )
 
 
-def type_name_of(catalog: Catalog, oid: int, modifier: int) -> str:
-    """Spell a type as the catalog does: numeric(12,2)."""
-    return str(catalog.ask("SELECT format_type(%s::int8::oid, %s)", (oid, modifier), doing="reading a type")[0][0])
+def _labels(catalog: Catalog, described: Sequence[Described]) -> list[str]:
+    """Spell each column's type as the catalog does: numeric(12,2)."""
+    rows = catalog.ask(
+        "SELECT format_type(oid::oid, modifier) FROM unnest(%s::int8[], %s::int4[]) WITH ORDINALITY AS d (oid, "
+        "modifier, n) "
+        "ORDER BY n",
+        ([column.oid for column in described], [column.modifier for column in described]),
+        doing="reading the types",
+    )
+    return [str(row[0]) for row in rows]
 
 
 def _types(catalog: Catalog, oids: set[int]) -> dict[int, TypeEntry]:

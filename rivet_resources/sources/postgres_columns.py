@@ -271,8 +271,8 @@ class _Making:
                 f"columns.{self.described.name}: {self.native} has no zone, so `{stem}` needs `timezone:`, such "
                 f"as Europe/Berlin."
             )
-        zone = rule.timezone.replace("'", "''")
-        return self.converted(stem, pattern=f"({{}} AT TIME ZONE '{zone}')", family="timestamptz")
+        pattern = f"({{}} AT TIME ZONE {sql.quote_text(rule.timezone)})"
+        return self.converted(stem, pattern=pattern, family="timestamptz")
 
     def converted(self, word: str, *, pattern: str, family: str = "") -> Column:
         """Put together a column that the decoder converts; portable files get the text of types others refuse."""

@@ -53,6 +53,7 @@ TEXTS = (
     ("permission denied", "42501"),
     ("certificate verify failed", "28000"),
     ("does not support ssl", "28000"),
+    ("does not match host name", "28000"),
     ("closed the connection unexpectedly", "08006"),
     ("no connection to the server", "08006"),
     ("connection not open", "08006"),

@@ -186,7 +186,7 @@ def _cap_sql(cap: datetime, base: str, zone: str) -> str:
     instant = f"'{cap.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}+00'::timestamptz"
     if base == "timestamptz":
         return instant
-    naive = f"least({instant} AT TIME ZONE 'UTC', {instant} AT TIME ZONE '{zone}')"
+    naive = f"least({instant} AT TIME ZONE 'UTC', {instant} AT TIME ZONE {sql.quote_text(zone)})"
     return naive if base == "timestamp" else f"({naive})::date"  # a date may still grow until its day is over
 
 

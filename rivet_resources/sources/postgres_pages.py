@@ -8,7 +8,7 @@ The throttle sleeps between statements, because the server's timeout counts our 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ MOST_ROWS_PER_BLOCK = 291  # of a heap page of 8 KB
 
 def read(
     chunk: Chunk, columns: tuple[Column, ...], *, line: Line, snapshot: str | None, pace: Pace, wait: Wait
-) -> Iterator[Page]:
+) -> Generator[Page, None, None]:
     """Read a chunk page by page; see `Source.pages`. Pages without rows are not shown, but their time is."""
     reader = Reader(line=line, snapshot=snapshot, chunk=chunk, columns=columns, pace=pace, wait=wait)
     longest = 0.0

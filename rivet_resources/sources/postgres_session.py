@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from rivet_resources.errors import SourceError, UnknownColumn
+from rivet_resources.errors import SourceAuth, SourceError, SourceLost, SourceUnreachable, UnknownColumn
 from rivet_resources.extract import Chunk, Consistency, Relation
 from rivet_resources.sources import postgres_catalog, postgres_horizon
 from rivet_resources.sources import postgres_sql as sql
@@ -110,6 +110,8 @@ class PostgresSession:
         try:
             self.snapshot = self._export(self)
             self.consistency = "snapshot"
+        except (SourceLost, SourceUnreachable, SourceAuth):  # of the second connection: nothing about snapshots
+            raise
         except Exception as error:  # any refusal leads to the same fallback, which the note reports
             said = clean(error, secrets=self.line.secrets)
             self.snapshot, self.consistency = None, "per_query"

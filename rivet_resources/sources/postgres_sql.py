@@ -32,6 +32,11 @@ def quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def quote_text(text: str) -> str:
+    """Quote one text as SQL does with standard_conforming_strings on, which every session pins."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def split_name(table: str) -> tuple[str | None, str]:
     """Split `name` or `schema.name`, each plain or SQL-quoted, into exact names; None where no schema is written.
 
@@ -98,7 +103,7 @@ def literal(text: str, column: Column) -> str:
             f"Only finite values in canonical form can be bounds; reset the cursor of the export, or choose "
             f"another column."
         )
-    return f"'{text.replace(chr(39), chr(39) * 2)}'::{sql_type}"
+    return f"{quote_text(text)}::{sql_type}"
 
 
 def _is_uuid(text: str) -> bool:
@@ -172,7 +177,7 @@ def _parameter(name: str, params: Mapping[str, str]) -> str:
         )
     if "\0" in params[name]:
         raise ConfigError(f"Parameter {name} of the query holds a NUL, which PostgreSQL text cannot; remove it.")
-    return "'" + params[name].replace("'", "''") + "'"
+    return quote_text(params[name])
 
 
 def _token_end(query: str, match: re.Match[str]) -> int:

@@ -62,18 +62,30 @@ class Horizon:
 class Session(Protocol):
     """One driver-side connection that plans a window, and holds its snapshot until the last page is read."""
 
-    consistency: Consistency
-    snapshot: str | None
-    note: str  # why consistency is less than `snapshot`; '' otherwise
+    @property
+    def consistency(self) -> Consistency:
+        """Say of how many instants the rows will be."""
 
-    def describe(self, *, table: str | None, query: str | None, params: Mapping[str, str], rules: TypeRules) -> Relation:
+    @property
+    def snapshot(self) -> str | None:
+        """Name the instant that tasks can import; None when the server cannot give one."""
+
+    @property
+    def note(self) -> str:
+        """Say why consistency is less than `snapshot`; '' otherwise."""
+
+    def describe(
+        self, *, table: str | None, query: str | None, params: Mapping[str, str], rules: TypeRules
+    ) -> Relation:
         """Look a table or query up in the catalog; no row is read.
 
         Raises:
             UnknownTable, UnknownColumn, UnsupportedColumn, SourcePermission, SourceError
         """
 
-    def chunks(self, relation: Relation, *, where: str = "", order_by: tuple[str, ...] = (), pieces: int = 1) -> tuple[Chunk, ...]:
+    def chunks(
+        self, relation: Relation, *, where: str = "", order_by: tuple[str, ...] = (), pieces: int = 1
+    ) -> tuple[Chunk, ...]:
         """Cut the rows of `relation` that satisfy `where` in the way that is kindest to this engine.
 
         Under a snapshot, and where no usable index serves `order_by`'s first column or `where` is empty,
@@ -86,11 +98,13 @@ class Session(Protocol):
     def count(self, relation: Relation, *, where: str = "") -> int:
         """Count rows, under the snapshot."""
 
-    def horizon(self, relation: Relation, expression: str, column: Column, *, after: str | None, lag_seconds: float = 0.0) -> Horizon:
+    def horizon(
+        self, relation: Relation, expression: str, column: Column, *, after: str | None, lag_seconds: float = 0.0
+    ) -> Horizon:
         """Find MAX(expression) that no open transaction can still get below; freeze it before any row is read."""
 
     def quantiles(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
-        """Give at most `pieces - 1` inner bounds, ascending canonical texts, from statistics or a sample; () if unknown."""
+        """Give at most `pieces - 1` inner bounds, ascending, from statistics or a sample; () if unknown."""
 
     def keyset_bounds(self, relation: Relation, key: tuple[str, ...], pieces: int) -> tuple[str, ...]:
         """Give inner bounds of exactly equal pieces of a one-column key by an index walk; () for composite keys."""
@@ -118,8 +132,13 @@ Wait = Callable[[int], None]  # told the rows of the page just read, sleeps the 
 class Source(Protocol):
     """The YAML block of a source, and what it can do. Frozen; secrets are resolved at connect."""
 
-    type: str
-    tuning: Tuning | None
+    @property
+    def type(self) -> str:
+        """Name the engine, as in YAML."""
+
+    @property
+    def tuning(self) -> Tuning | None:
+        """Give the source's own tuning block."""
 
     def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
         """Connect for planning; with `snapshot`, hold one exported instant if the server can give it.
@@ -128,7 +147,16 @@ class Source(Protocol):
             SourceUnreachable, SourceAuth, SourceError, ConfigError
         """
 
-    def pages(self, chunk: Chunk, columns: tuple[Column, ...], *, snapshot: str | None, application: str, pace: Pace, wait: Wait) -> Generator[Page, None, None]:
+    def pages(
+        self,
+        chunk: Chunk,
+        columns: tuple[Column, ...],
+        *,
+        snapshot: str | None,
+        application: str,
+        pace: Pace,
+        wait: Wait,
+    ) -> Generator[Page, None, None]:
         """Read a chunk page by page, on a connection of its own; failed pages are asked again here, by error class.
 
         A page is complete before it is yielded. `wait` is called between statements, never inside one.

@@ -57,7 +57,7 @@ def main() -> None:
     args = _arguments()
     folder = Path(args.folder)
     with shop.server(folder / "server") as url:
-        env = _environment(url, folder)
+        env = environment(url, folder)
         for name, rows in (("narrow", args.rows), ("wide", args.wide)):
             if rows:
                 print(f"filling {name} with {rows} rows", file=sys.stderr)
@@ -75,7 +75,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _environment(url: str, folder: Path) -> dict[str, str]:
+def environment(url: str, folder: Path) -> dict[str, str]:
     """Give what every contender runs under; the archive is there before the first is measured."""
     os.environ["RIVET_JVM_ARCHIVE"] = str(folder / "archive")
     java = jvm.find_java()

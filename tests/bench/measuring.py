@@ -39,6 +39,7 @@ class Figures:
     jvm_mb: float | None = None
     longest_statement: float = 0.0
     output: str = ""
+    shares: str = ""  # CPU by role: driver + tasks + JVM
 
 
 @dataclass
@@ -131,14 +132,20 @@ def measure(command: Sequence[str], *, url: str, env: Mapping[str, str], cwd: Pa
         raise RuntimeError(f"{' '.join(command)} ended with {child.returncode}:\n{output[-3000:]}")
     processes = list(tree.seen.values())
     tasks = [one for one in processes if one.is_task] or [one for one in processes if one.name != "java"]
+    shares = (
+        sum(one.cpu for one in processes if one.name != "java" and not one.is_task),
+        sum(one.cpu for one in processes if one.is_task),
+        sum(one.cpu for one in processes if one.name == "java"),
+    )
     jvms = [one.rss_mb for one in processes if one.name == "java"]
     return Figures(
         wall,
-        sum(one.cpu for one in processes),
+        sum(shares),
         max(one.pss_mb for one in tasks),
         max(jvms, default=None),
         longest[0],
         output,
+        " + ".join(f"{share:.1f}" for share in shares),
     )
 
 

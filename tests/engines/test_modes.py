@@ -112,7 +112,9 @@ def test_skip_empty_leaves_no_trace(lab: Lab, block: str) -> None:
 def test_incremental_takes_only_what_is_new(lab: Lab) -> None:
     """The second window holds the new rows and no other."""
     lab.export(INCREMENTAL)
-    lab.sql("INSERT INTO orders SELECT 1000 + n, timestamptz '2026-03-01' + n * interval '1 s' FROM generate_series(0, 4) n")
+    lab.sql(
+        "INSERT INTO orders SELECT 1000 + n, timestamptz '2026-03-01' + n * interval '1 s' FROM generate_series(0,4) n"
+    )
 
     lab.export(INCREMENTAL)
 
@@ -257,7 +259,9 @@ DAILY = "{name: orders, table: orders, mode: time_window, time_column: at, start
 
 
 @pytest.mark.parametrize(
-    ("column", "extra"), [("at", ""), ("day", ""), ("epoch", ", time_column_type: unix")], ids=["instant", "date", "unix"]
+    ("column", "extra"),
+    [("at", ""), ("day", ""), ("epoch", ", time_column_type: unix")],
+    ids=["instant", "date", "unix"],
 )
 def test_ten_days_hold_every_row_once(lab: Lab, column: str, extra: str) -> None:
     """The union of the daily windows is the table, by whatever kind of time column."""
@@ -313,7 +317,8 @@ def test_failed_gate_publishes_nothing(lab: Lab, form: str, rule: str) -> None:
     """A rule that fails leaves the published rows and the cursor where they were."""
     lab.export(INCREMENTAL.replace("}", f", format: {form}}}"))
     cursor = lab.state.cursor("orders").value
-    lab.sql("INSERT INTO orders (id, at, note) SELECT n, '2026-03-01', CASE WHEN n > 1010 THEN 'x' END FROM generate_series(1000, 1020) n")
+    note = "CASE WHEN n > 1010 THEN 'x' END"
+    lab.sql(f"INSERT INTO orders (id, at, note) SELECT n, '2026-03-01', {note} FROM generate_series(1000, 1020) n")
 
     outcome = lab.export(INCREMENTAL.replace("}", f", format: {form}, quality: {{{rule}}}}}"))
 
@@ -326,7 +331,7 @@ def test_failed_gate_publishes_nothing(lab: Lab, form: str, rule: str) -> None:
 def test_gate_judges_the_whole_window_across_chunks(lab: Lab) -> None:
     """A value that repeats in another chunk is found; each chunk alone is unique."""
     lab.sql("UPDATE orders SET note = 'n' || (id % 120)")
-    block = "{name: orders, table: orders, mode: chunked, chunk_column: id, chunk_size: 100, quality: {unique_columns: [note]}}"
+    block = WHOLE_TABLE["chunk_size"].replace("}", ", quality: {unique_columns: [note]}}")
 
     outcome = lab.export(block)
 

@@ -2,8 +2,8 @@
 
     python -m tests.faults.dying CONFIG PLACE [PARTITION …]
 
-Places: `page` after a page was read (the second, where there are two); `part` after the second part was staged; and each step of
-`publish`, just before its effect. Dying is `os._exit`: no cleanup, no `finally`, no `atexit`.
+Places: `page` after a page was read (the second, where there are two); `part` after the second part was staged;
+and each step of `publish`, just before its effect. Dying is `os._exit`: no cleanup, no `finally`, no `atexit`.
 """
 
 from __future__ import annotations

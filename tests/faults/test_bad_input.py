@@ -165,7 +165,8 @@ def test_connections_cut_in_mid_run_are_opened_again(lab: Lab, monkeypatch: pyte
                 killed.append(1)
                 lab.sql(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                    "WHERE application_name LIKE 'rivet:%' AND state = 'idle in transaction' AND query NOT LIKE '%export%'"
+                    "WHERE application_name LIKE 'rivet:%' AND state = 'idle in transaction' "
+                    "AND query NOT LIKE '%export%'"
                 )
 
     monkeypatch.setattr(Postgres, "pages", pages)
@@ -182,7 +183,7 @@ def test_connections_cut_in_mid_run_are_opened_again(lab: Lab, monkeypatch: pyte
 
 @pytest.mark.parametrize("place", ["file", "proc"])
 def test_destination_that_cannot_be_written_is_named(lab: Lab, place: str) -> None:
-    """A path below a file, or on a read-only tree, fails with its name; nothing is published, the cursor stays."""
+    """A path below a file, or on a read-only tree, fails with its name, and the cursor stays."""
     (lab.folder / "file").write_text("not a folder")
     path = lab.folder / "file/lake" if place == "file" else Path("/proc/rivet")
 
@@ -208,7 +209,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_full_disk_is_named_and_leaves_nothing(lab: Lab, small_disk: Path) -> None:
     """Without space the run ends with the disk's name and exit code 2; with space the next run succeeds."""
     lab.sql("CREATE TABLE wide AS SELECT n AS id, repeat(md5(n::text), 50) AS note FROM generate_series(1, 9000) n")
-    block = "{name: wide, query: 'SELECT id, md5(id::text) || md5((id*7)::text) || note AS note FROM wide', compression: none}"
+    query = "SELECT id, md5(id::text) || md5((id*7)::text) || note AS note FROM wide"
+    block = f"{{name: wide, query: '{query}', compression: none}}"
 
     outcome = lab.export(block.replace("}", f", destination: {{type: local, path: {small_disk}}}}}"))
 

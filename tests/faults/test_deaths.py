@@ -28,7 +28,8 @@ MODES: dict[str, tuple[str, tuple[str, ...]]] = {
     "incremental": (f"{{name: events, table: events, mode: incremental, cursor_column: at, {TUNED}}}", ()),
     "chunked": (f"{{name: events, table: events, mode: chunked, chunk_column: id, chunk_size: 40, {TUNED}}}", ()),
     "resumed": (
-        f"{{name: events, table: events, mode: chunked, chunk_column: id, chunk_size: 40, chunk_checkpoint: true, {TUNED}}}",
+        "{name: events, table: events, mode: chunked, chunk_column: id, chunk_size: 40, chunk_checkpoint: true, "
+        f"{TUNED}}}",
         (),
     ),
     "time_window": (

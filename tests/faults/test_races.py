@@ -11,7 +11,10 @@ import pytest
 
 from tests.lab import Lab
 
-FULL = "{name: events, table: events, mode: chunked, chunk_column: id, chunk_size: 500, tuning: {throttle_ms: 60, batch_size: 250}}"
+FULL = """
+{name: events, table: events, mode: chunked, chunk_column: id, chunk_size: 500,
+ tuning: {throttle_ms: 60, batch_size: 250}}
+"""
 
 
 @pytest.fixture
@@ -20,7 +23,11 @@ def lab(tmp_path: Path, fresh_database: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("LAB_URL", fresh_database)
     monkeypatch.chdir(tmp_path)
     laboratory = Lab(tmp_path, fresh_database)
-    laboratory.sql("CREATE TABLE events AS SELECT n AS id FROM generate_series(1, 5000) n", "ALTER TABLE events ADD PRIMARY KEY (id)", "ANALYZE events")
+    laboratory.sql(
+        "CREATE TABLE events AS SELECT n AS id FROM generate_series(1, 5000) n",
+        "ALTER TABLE events ADD PRIMARY KEY (id)",
+        "ANALYZE events",
+    )
     return laboratory
 
 
@@ -51,5 +58,6 @@ def test_two_runs_of_one_window_end_with_one_winner(lab: Lab, stores: str) -> No
     assert list(range(1, 5001)) == lab.ids("events")
     assert 1 == len(lab.manifests("events"))
     named = {part.path for manifest in lab.manifests("events").values() for part in manifest.parts}
-    found = {str(path.relative_to(lab.folder / "lake/events")) for path in (lab.folder / "lake/events").rglob("*.parquet")}
+    folder = lab.folder / "lake/events"
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*.parquet")}
     assert named == found
