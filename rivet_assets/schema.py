@@ -97,7 +97,8 @@ def _is_strict(schema: dict[str, Any]) -> bool:
 
 def _wrap(schema: dict[str, Any]) -> None:
     """Make a strict scalar `a reference, or else this`: an error is still told with the scalar's own words."""
-    notes = {key: schema.pop(key) for key in ("title", "description", "default") if key in schema}
+    notes: dict[str, Any] = {key: schema.pop(key) for key in ("title", "description", "default") if key in schema}
     strict = dict(schema)
     schema.clear()
-    schema |= {**notes, "if": REFERENCE, "then": {}, "else": strict}
+    schema.update(notes)
+    schema.update({"if": REFERENCE, "then": {}, "else": strict})

@@ -103,7 +103,7 @@ def shown(text: str) -> str:
     return re.sub(r"[\ue000-\ue0ff]", lambda match: chr(ord(match[0]) - HIDING), text)
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no stubs here
     """YAML 1.2's core schema, for values; merge keys kept."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}

@@ -80,7 +80,7 @@ class Lake(dg.ConfigurableIOManager):
             facts = _definition(context)
             name = str(_plain(facts["rivet/export"]))
             root = DESTINATIONS.validate_python(_plain(facts["rivet/destination"])).root(name)
-            keys = context.asset_partition_keys if context.has_asset_partitions else None
+            keys = context.asset_partition_keys if _asks_for_windows(context) else None
             return read_parts(self.rivet.session(), root, wanted(root, keys, export=name))
 
 
@@ -104,6 +104,11 @@ def wanted(root: Root, keys: Sequence[str] | None, *, export: str) -> list[Manif
             f"{f' and {len(missing) - 10} more' if len(missing) > 10 else ''}. Materialize these partitions first."
         )
     return [current[key] for key in keys]
+
+
+def _asks_for_windows(context: dg.InputContext) -> bool:
+    """Say whether the run is one of partitions; an asset without any takes all windows there are, not all there may be."""
+    return context.has_asset_partitions and context.step_context.has_partitions
 
 
 def _definition(context: dg.InputContext) -> Mapping[str, Any]:
