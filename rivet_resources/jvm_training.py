@@ -10,7 +10,6 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -47,8 +46,7 @@ def _record(flags: tuple[str, ...]) -> None:
     """Run what runs do: tasks through Arrow, and reading published parts back; then wait until all is written."""
     runtime = SparkRuntime(Spark.model_validate({}), archive=flags)
     session = runtime.session()
-    for spark in (runtime.task_session(), session):
-        spark.range(0, 2, 1, 2).mapInArrow(_echo, "id long").collect()
+    runtime.prepare()
     with tempfile.TemporaryDirectory() as scratch:
         part = f"{scratch}/part.parquet"
         pq.write_table(pa.table({"a": [1, 2], "b": ["x", None]}), part)
@@ -57,10 +55,6 @@ def _record(flags: tuple[str, ...]) -> None:
     runtime.stop()
     if process is not None:
         process.wait(timeout=jvm_archive.STALE_SECONDS)
-
-
-def _echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from rivet_resources.errors import SparkUnavailable
 from rivet_resources.settings import Spark
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -152,6 +153,14 @@ class SparkRuntime:
             _started.users.add(self)
             return _started.session
 
+    def prepare(self) -> None:
+        """Start the session and its Python workers' parent, so that both stand ready when the first chunk comes.
+
+        Meant for a thread beside the loading of everything else; what fails here is told by `session` later.
+        """
+        with contextlib.suppress(Exception):
+            self.task_session().range(0, 1, 1, 1).mapInArrow(_echo, "id long").collect()
+
     def task_session(self) -> SparkSession:
         """Give a session of the same Spark for our own jobs, whose settings are not the user's."""
         session = self.session()
@@ -225,6 +234,10 @@ class SparkRuntime:
             return early.jvm if early else None
         early.jvm.end()
         return None
+
+
+def _echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
 
 
 def _local_cores(master: str) -> int | None:

@@ -36,6 +36,7 @@ FIXED: Mapping[str, str] = {
 LOCAL: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",  # a laptop that changes networks keeps its driver
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "rivet_resources.daemon",  # workers are forked with their imports done
 }
 # Only spark-submit understands these: packages are downloaded, cluster managers are prepared.
 NEEDS_SUBMIT = ("spark.jars", "spark.submit.", "spark.kubernetes.", "spark.yarn.")

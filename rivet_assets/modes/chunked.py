@@ -92,6 +92,7 @@ class Chunked(Export):
             window=Window("all"),
             chunks=chunks,
             fingerprint=fingerprint,
+            decisive=(column.name,),
             notes=(f"cut by {cutting}", *notes),
         )
 

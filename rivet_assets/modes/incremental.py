@@ -75,7 +75,13 @@ class Incremental(Export):
         move = CursorMove(low=after, high=horizon.high or after, column=self.cursor_column, note=horizon.note)
         reported = (f"{nulls} rows have no {self.cursor_column}; only the first run exports them",) if nulls else ()
         return compose(
-            self, planning, window=window_after(after), chunks=chunks, cursor=move, notes=(horizon.note, *reported)
+            self,
+            planning,
+            window=window_after(after),
+            chunks=chunks,
+            cursor=move,
+            decisive=tuple(filter(None, (self.cursor_column, self.cursor_fallback_column))),
+            notes=(horizon.note, *reported),
         )
 
     def _expression(self, planning: Planning) -> str:

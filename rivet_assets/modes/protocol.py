@@ -52,9 +52,14 @@ def compose(
     chunks: tuple[Chunk, ...],
     cursor: CursorMove | None = None,
     fingerprint: str = "",
+    decisive: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Extract:
     """Join what a mode decided with what the export's block says for every mode alike.
+
+    Args:
+        decisive: columns that decide which rows are read. A value their type cannot hold always fails: the
+            policy `null` would lose rows (`types.md`, section 4).
 
     Raises:
         UnknownColumn: a rule names a column that is not there.
@@ -69,7 +74,13 @@ def compose(
         mode=export.mode,
         window=window,
         run_id=planning.run_id,
-        relation=planning.relation,
+        relation=replace(
+            planning.relation,
+            columns=tuple(
+                replace(column, policy="fail") if column.name in decisive else column
+                for column in planning.relation.columns
+            ),
+        ),
         chunks=chunks,
         source=planning.source,
         destination=export.destination,

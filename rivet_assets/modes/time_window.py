@@ -103,7 +103,14 @@ class TimeWindow(Export):
         )
         still_open = planning.window.end > planning.started_at
         notes = (f"window {planning.window.key} was still open at {planning.started_at:%Y-%m-%dT%H:%M:%SZ}",)
-        return compose(self, planning, window=planning.window, chunks=chunks, notes=notes if still_open else ())
+        return compose(
+            self,
+            planning,
+            window=planning.window,
+            chunks=chunks,
+            decisive=(self.time_column,),
+            notes=notes if still_open else (),
+        )
 
     def _bound(self, instant: datetime, column: Column, *, relation: str) -> str:
         """Render an edge of the window as the canonical text of the column's type."""

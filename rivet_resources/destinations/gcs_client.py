@@ -39,7 +39,7 @@ def connect(credentials_file: Path | None, endpoint: str | None, anonymous: bool
             return storage.Client.from_service_account_json(str(credentials_file), project=None, client_options=options)
         except (OSError, KeyError, ValueError) as error:
             raise DestinationAuth(
-                f"{credentials_file} is not a service account's JSON key ({type(error).__name__}). Download the key again."
+                f"{credentials_file} is not a service account's JSON key ({type(error).__name__}). Download it again."
             ) from error
     credentials = AnonymousCredentials() if anonymous else None
     return storage.Client(project=None, credentials=credentials, client_options=options)

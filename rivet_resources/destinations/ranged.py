@@ -46,6 +46,12 @@ class Ranged(io.RawIOBase):
         self._position += len(content)
         return len(content)
 
+    def readall(self) -> bytes:
+        """Read the rest with one request; the inherited loop would ask for 8 KiB at a time."""
+        content = self._fetch(self._position, self._size) if self._position < self._size else b""
+        self._position += len(content)
+        return content
+
 
 def ranged_file(size: int, fetch: Callable[[int, int], bytes]) -> BinaryIO:
     """Open an object for reading, seekable and buffered."""

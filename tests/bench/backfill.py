@@ -1,4 +1,4 @@
-"""`python -m tests.bench.backfill [--rows 1000000]`: 365 daily windows in one run, against one full export of the same rows.
+"""`python -m tests.bench.backfill [--rows 1000000]`: 365 daily windows in one run against one full export.
 
 Belongs here: what windows cost. Not here: throughput (`full.py`).
 """
@@ -78,8 +78,8 @@ def _fill(url: str, rows: int) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("DROP TABLE IF EXISTS days")
         connection.execute(
-            "CREATE TABLE days AS SELECT i AS id, timestamptz '2025-01-01 00:00:00+00' + (i - 1) * interval '365 days' / %s "
-            "AS created_at, (i * 31 %% 10000) / 100.0 AS amount, 'note ' || i AS note FROM generate_series(1, %s) AS i",
+            "CREATE TABLE days AS SELECT i AS id, "
+            "timestamptz '2025-01-01 00:00:00+00' + (i - 1) * interval '365 days' / %s AS created_at, (i * 31 %% 10000) / 100.0 AS amount, 'note ' || i AS note FROM generate_series(1, %s) AS i",
             [rows, rows],
         )
         connection.execute("ALTER TABLE days ADD PRIMARY KEY (id)")

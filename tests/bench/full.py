@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -98,7 +99,7 @@ def _contest(name: str, rows: int, folder: Path, env: dict[str, str], *, only: s
     contenders: dict[str, Callable[[], list[str]]] = {"floor: ADBC to pyarrow": lambda: _floor(name, out)}
     for variant in VARIANTS:
         contenders[variant] = lambda variant=variant: _rivet(name, variant, out)  # type: ignore[misc]
-    contenders["Spark JDBC, best flags"] = lambda: _jdbc(name, out, folder)
+    contenders["Spark JDBC, best flags"] = lambda: _jdbc(name, out, folder, env)
     lines: list[Sequence[object]] = []
     floor: Figures | None = None
     for contender, command in contenders.items():
@@ -109,14 +110,15 @@ def _contest(name: str, rows: int, folder: Path, env: dict[str, str], *, only: s
             figures = measure(command(), url=env["BENCH_URL"], env=env, cwd=out)
         except RuntimeError as error:
             print(error, file=sys.stderr)
-            lines.append(
-                (contender, rows, None, None, None, None, None, None, f"not run: {str(error).splitlines()[0][:60]}")
-            )
+            reason = f"not run: {str(error).splitlines()[0][:60]}"
+            lines.append((contender, rows, *[None] * (len(HEADER) - 3), reason))
             continue
         floor = floor or figures
         same = "–" if figures is floor else _same(name, out, contender)
         peaks = (figures.python_mb, figures.jvm_mb, figures.longest_statement)
-        lines.append((contender, rows, figures.cpu, figures.cpu / floor.cpu, figures.wall, *peaks, same))
+        lines.append(
+            (contender, rows, figures.cpu, figures.shares, figures.cpu / floor.cpu, figures.wall, *peaks, same)
+        )
     return lines
 
 
@@ -133,7 +135,7 @@ def _rivet(name: str, variant: str, out: Path) -> list[str]:
     return [sys.executable, "-m", "rivet_assets.cli", "run", "-c", str(config)]
 
 
-def _jdbc(name: str, out: Path, folder: Path) -> list[str]:
+def _jdbc(name: str, out: Path, folder: Path, env: dict[str, str]) -> list[str]:
     """Run with an archive of its own, since its jar is on the class path.
 
     Raises:
@@ -146,21 +148,14 @@ def _jdbc(name: str, out: Path, folder: Path) -> list[str]:
     if not jars:
         raise RuntimeError("no JDBC driver: mvn dependency:get -Dartifact=org.postgresql:postgresql:42.7.7")
     java = jvm.find_java()
-    archive = folder / "archive" / f"jdbc-java{java.major}{'.aot' if java.major >= jvm_archive.AOT_SINCE else '.jsa'}"
-    flags = jvm_archive.record(java, archive)
-    if archive.exists():
-        flags = (f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off")
-        if java.major >= jvm_archive.AOT_SINCE:
-            flags = (f"-XX:AOTCache={archive}",)
-    return [
-        sys.executable,
-        "-m",
-        "tests.bench.jdbc",
-        shop.QUERIES[name],
-        str(out / "jdbc"),
-        str(jars[-1]),
-        " ".join(flags),
-    ]
+    suffix, use = ("aot", "AOTCache") if java.major >= jvm_archive.AOT_SINCE else ("jsa", "SharedArchiveFile")
+    archive = folder / "archive" / f"jdbc-java{java.major}.{suffix}"
+    command = [sys.executable, "-m", "tests.bench.jdbc", shop.QUERIES[name], str(out / "jdbc"), str(jars[-1])]
+    if not archive.exists():
+        recording = " ".join(jvm_archive.record(java, archive))
+        few = f"{shop.QUERIES[name]} LIMIT 1000"
+        subprocess.run([*command[:3], few, *command[4:], recording], env=env, check=True, capture_output=True)
+    return [*command, f"-XX:{use}={archive} -Xshare:auto -Xlog:cds=off"]
 
 
 def _slug(variant: str) -> str:

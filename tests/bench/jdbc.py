@@ -19,4 +19,7 @@ rows = session.read.format("jdbc").options(
     user=place.username, password=place.password, driver="org.postgresql.Driver", preferTimestampNTZ="false",
 )  # fmt: skip
 rows.load().write.option("compression", "zstd").mode("overwrite").parquet(target)
+process = runtime.process
 runtime.stop()
+if process is not None:
+    process.wait()  # a recording JVM writes its archive now

@@ -36,7 +36,8 @@ def main() -> None:
             for number in range(10):
                 connection.execute(f"DROP TABLE IF EXISTS small{number}")
                 connection.execute(
-                    f"CREATE TABLE small{number} AS SELECT i AS id, 'row ' || i AS note FROM generate_series(1, 1000) AS i"
+                    f"CREATE TABLE small{number} AS "
+                    "SELECT i AS id, 'row ' || i AS note FROM generate_series(1, 1000) AS i"
                 )
         lines = []
         for name, (count, spark, archive) in VARIANTS.items():

@@ -349,3 +349,24 @@ def test_one_bad_day_fails_that_day_only(lab: Lab) -> None:
     assert (outcome.success, outcome.exit_code) == (False, 3)
     assert {"2026-01-01", "2026-01-03", "2026-01-04"} == set(lab.manifests("orders"))
     assert "2026-01-02" in outcome.message
+
+
+DECISIVE = {
+    "incremental": INCREMENTAL.replace("}", ", on_special_value: 'null'}"),
+    "time_window": DAILY.replace("}", ", on_special_value: 'null'}"),
+}
+
+
+@pytest.mark.parametrize("mode", DECISIVE)
+def test_special_value_in_a_deciding_column_always_fails(lab: Lab, mode: str) -> None:
+    """An infinite cursor or time is never turned to NULL: that would lose rows later."""
+    lab.sql("UPDATE orders SET at = '-infinity' WHERE id = 5")
+
+    outcome = lab.export(DECISIVE[mode], partitions=("2026-01-01",) if mode == "time_window" else ())
+
+    if mode == "time_window":  # the row belongs to no window, so it is not read at all
+        assert outcome.success, outcome.message
+        assert [n for n in range(24) if n != 5] == lab.ids("orders")
+    else:
+        assert (False, 3) == (outcome.success, outcome.exit_code), outcome.message
+        assert {} == lab.manifests("orders")

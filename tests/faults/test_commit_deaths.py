@@ -1,4 +1,4 @@
-"""Whatever line a publishing process dies on, the next run ends right: judged by the manifests, in every kind of window."""
+"""Whatever line a publishing process dies on, the next run ends right, in every kind of window."""
 
 from __future__ import annotations
 

@@ -178,7 +178,9 @@ def test_changed_column_is_a_warning_or_a_refusal_before_reading(shop):
 
     warned = shop.run("postgres/orders")
     shop.sql("ALTER TABLE orders DROP COLUMN nick")
-    shop.config.write_text(shop.config.read_text().replace("name: orders\n", "name: orders\n    on_schema_drift: fail\n", 1))
+    shop.config.write_text(
+        shop.config.read_text().replace("name: orders\n", "name: orders\n    on_schema_drift: fail\n", 1)
+    )
     standing = shop.manifests("orders")
     refused = shop.run("postgres/orders")
 
