@@ -10,6 +10,7 @@ it is committed: a bad window fails alone, and a crash loses only the windows it
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing
+from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
@@ -149,6 +150,8 @@ def _site(export: Export, config: RivetConfig, context: dg.AssetExecutionContext
     rivet = context.resources.rivet
     name, source = config.source_of(export)
     state = rivet.state(state_url(config.state_url, folder=config.folder))
+    # `{date}` is the day the run started on, also after midnight.
+    export = export.model_copy(update={"destination": export.destination.on(datetime.now(UTC).date())})
     root = export.destination.root(export.name)
     exporter = rivet.exporter(spark=config.spark, state=state)
     swept = sweep(root, export=export.name, state=state)

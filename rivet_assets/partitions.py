@@ -92,7 +92,7 @@ def due_keys(export: Export, *, at: datetime | None = None) -> list[str]:
 
 
 def folder_of(key: str) -> str:
-    """Name the folder of a window's parts: `dt=2026-01-31`; an hour is `dt=2026-01-31T05`, `…T02+0100` if it comes twice."""
+    """Name the folder of a window's parts: `dt=2026-01-31`, `dt=2026-01-31T05`; `…T02+0100` where that comes twice."""
     hourly = re.fullmatch(r"(\d{4}-\d\d-\d\d)-(\d\d):00(.*)", key)
     word = f"{hourly[1]}T{hourly[2]}{hourly[3]}" if hourly else key
     return "dt=" + re.sub(r"[^A-Za-z0-9+.-]", "_", word)

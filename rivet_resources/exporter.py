@@ -75,7 +75,8 @@ class Exporter:
         """Read every chunk and leave its parts staged: complete, verified, invisible.
 
         Of a resumable window, chunks that a dead run finished are kept when their parts are still there; and when
-        this run fails, its finished chunks stay for the next. Otherwise nothing stays of a failed stage.
+        this run fails, its finished chunks stay for the next. Otherwise what a failed stage finished is discarded; only
+        a task killed in mid-staging may leave an invisible file, which the next sweep removes.
 
         Raises:
             RivetError: the first fault of any chunk, of the class the task met; the others were called off.

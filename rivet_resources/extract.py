@@ -6,6 +6,7 @@ Belongs here: shapes and their small invariants. Not here: how they are made or 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,6 +24,8 @@ Reader = Literal["blocks", "cursor", "keyset"]
 # snapshot: one instant for all tasks; single: one stream in one transaction; per_query: each statement its own
 # instant; resumed: chunks of a dead run, of an earlier instant, were kept.
 Consistency = Literal["snapshot", "single", "per_query", "resumed"]
+
+LONGEST_NAME = 180
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,14 @@ class Window:
 
     @property
     def file_name(self) -> str:
-        """Name its manifest: the key, all but letters, digits and `=.+-` percent-encoded, so that no two keys meet."""
-        return re.sub(r"[^A-Za-z0-9=.+-]", lambda m: "".join(f"%{b:02X}" for b in m[0].encode()), self.key) + ".json"
+        """Name its manifest: the key, all but letters, digits and `=.+-` percent-encoded, so that no two keys meet.
+
+        A long text cursor is cut and ends in a digest of the whole, since file systems stop at 255 bytes.
+        """
+        name = re.sub(r"[^A-Za-z0-9=.+-]", lambda m: "".join(f"%{b:02X}" for b in m[0].encode()), self.key)
+        if len(name) > LONGEST_NAME:
+            name = f"{name[:LONGEST_NAME]}~{hashlib.sha256(self.key.encode()).hexdigest()[:32]}"
+        return f"{name}.json"
 
 
 @dataclass(frozen=True)

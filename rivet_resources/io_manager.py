@@ -49,13 +49,17 @@ class Offer:
             WindowTaken: another run took the window; nothing was published.
         """
         began = time.monotonic()
-        self.lease.check()
-        manifest = publish(self.staged, root=self.root, state=self.state)
+        manifest = publish(self.staged, root=self.root, state=self.state, step=self._before)
         window = self.staged.extract.window
         return manifest, {
             "rivet/seconds_publish": round(time.monotonic() - began, 3),
             "rivet/manifest": f"{self.root.uri.rstrip('/')}/_rivet/{window.file_name}",
         }
+
+    def _before(self, step: str) -> None:
+        """Prove the lease before parts get their names, and again right before the swap."""
+        if step in ("parts", "manifest"):
+            self.lease.check()
 
 
 class Lake(dg.ConfigurableIOManager):
@@ -107,7 +111,7 @@ def wanted(root: Root, keys: Sequence[str] | None, *, export: str) -> list[Manif
 
 
 def _asks_for_windows(context: dg.InputContext) -> bool:
-    """Say whether the run is one of partitions; an asset without any takes all windows there are, not all there may be."""
+    """Say whether the run is one of partitions; else an input is all windows there are, not all there may be."""
     return context.has_asset_partitions and context.step_context.has_partitions
 
 

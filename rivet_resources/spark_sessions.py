@@ -36,10 +36,11 @@ FIXED: Mapping[str, str] = {
 LOCAL: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",  # a laptop that changes networks keeps its driver
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.python.daemon.module": "rivet_resources.daemon",  # workers are forked with their imports done
 }
 # Only spark-submit understands these: packages are downloaded, cluster managers are prepared.
 NEEDS_SUBMIT = ("spark.jars", "spark.submit.", "spark.kubernetes.", "spark.yarn.")
+# Workers are forked with their imports done; where forking a process with libraries loaded is safe.
+FORKING: Mapping[str, str] = {"spark.python.daemon.module": "rivet_resources.daemon"} if sys.platform == "linux" else {}
 CONNECT_TIMEOUT_SECONDS = 5.0
 
 
@@ -56,7 +57,7 @@ def needs_submit(settings: Spark) -> bool:
 
 
 def _conf(settings: Spark) -> dict[str, str]:
-    local = LOCAL if settings.master.startswith("local") else {}
+    local = {**LOCAL, **FORKING} if settings.master.startswith("local") else {}
     return {**FIXED, **local, "spark.master": settings.master, **settings.conf}
 
 

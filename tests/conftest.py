@@ -20,6 +20,14 @@ os.environ.pop("RIVET_STATE_URL", None)
 os.environ.pop("RIVET_CONFIG", None)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep tests that share one JVM, or one demo, in one worker."""
+    for item in items:
+        if item.get_closest_marker("spark"):
+            is_own_process = "end_to_end" in item.path.parts
+            item.add_marker(pytest.mark.xdist_group(item.path.stem if is_own_process else "spark"))
+
+
 @pytest.fixture(scope="session")
 def server_folder() -> Iterator[Path]:
     """A folder that a database server's own user can enter, unlike pytest's."""

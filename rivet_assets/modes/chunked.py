@@ -166,8 +166,8 @@ class Chunked(Export):
             and ranges >= 4 * max(1, -(-estimate // size))
         ):
             raise SourceError(
-                f"{planning.relation.name}.{column.name} is sparse: about {estimate} rows would make {ranges} "
-                f"chunks of width {size}. Set `chunk_dense: true`, `chunk_by_key: {column.name}`, or a larger `chunk_size`."
+                f"{planning.relation.name}.{column.name} is sparse: about {estimate} rows would make {ranges} chunks "
+                f"of width {size}. Set `chunk_dense: true`, a larger `chunk_size`, or `chunk_by_key: {column.name}`."
             )
         return equal_width(low, high, size=size)
 

@@ -6,6 +6,7 @@ All paths are relative to an export's root, with `/`. Versions are opaque texts 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import date
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -82,6 +83,9 @@ class Destination(Protocol):
     @property
     def type(self) -> str:
         """Name the kind of place, as in YAML."""
+
+    def on(self, day: date) -> Destination:
+        """Fix `{date}` to the day a run started on."""
 
     def root(self, export: str) -> Root:
         """Address one export's folder: `<path or prefix>/<export>`.

@@ -79,7 +79,8 @@ def _fill(url: str, rows: int) -> None:
         connection.execute("DROP TABLE IF EXISTS days")
         connection.execute(
             "CREATE TABLE days AS SELECT i AS id, "
-            "timestamptz '2025-01-01 00:00:00+00' + (i - 1) * interval '365 days' / %s AS created_at, (i * 31 %% 10000) / 100.0 AS amount, 'note ' || i AS note FROM generate_series(1, %s) AS i",
+            "timestamptz '2025-01-01 00:00:00+00' + (i - 1) * interval '365 days' / %s AS created_at, "
+            "(i * 31 %% 10000) / 100.0 AS amount, 'note ' || i AS note FROM generate_series(1, %s) AS i",
             [rows, rows],
         )
         connection.execute("ALTER TABLE days ADD PRIMARY KEY (id)")

@@ -44,6 +44,7 @@ HEADER = (
     "narrow or wide",
     "rows",
     "CPU s",
+    "driver + tasks + JVM",
     "× floor",
     "wall s",
     "task MB",

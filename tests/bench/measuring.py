@@ -88,7 +88,7 @@ class _Tree:
         process.pss_mb = max(process.pss_mb, _kilobytes(sizes, "Pss:") / 1024)
         process.rss_mb = max(process.rss_mb, _kilobytes(peak, "VmHWM:") / 1024)
         forked = parent in table and table[parent][1] == process.name and process.name.startswith("python")
-        process.is_task |= b"pyspark.daemon" in command and forked
+        process.is_task |= b"pyspark.worker" in command and forked
 
 
 def _processes() -> Iterator[tuple[int, tuple[int, str, float, int]]]:

@@ -17,7 +17,8 @@ from typing import Any
 
 from rivet_assets.config import load_config
 from rivet_assets.run import run_exports
-from rivet_resources import commit
+from rivet_resources import commit, io_manager
+from rivet_resources.extract import Staged
 from rivet_resources.sources.postgres import Postgres
 
 DIED = 86
@@ -53,7 +54,17 @@ def die_after_parts(root: type, count: int) -> None:
 
 def die_in_publish(place: str) -> None:
     """End the process just before this effect of `publish`."""
-    commit.publish.__kwdefaults__["step"] = lambda name: os._exit(DIED) if name == place else None
+    original = commit.publish
+
+    def publish(staged: Staged, *, step: commit.Step = commit.pass_over, **collaborators: Any) -> Any:
+        def before(name: str) -> None:
+            step(name)
+            if name == place:
+                os._exit(DIED)
+
+        return original(staged, step=before, **collaborators)
+
+    io_manager.publish = publish
 
 
 def main() -> None:

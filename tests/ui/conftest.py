@@ -1,6 +1,6 @@
 """A shop to export, an instance to look at, and Dagster's web API in this process.
 
-Belongs here: everything that touches Dagster's internals, so that an upgrade breaks one file. Not here: what is asserted.
+Belongs here: all that touches Dagster's internals, so that an upgrade breaks one file. Not here: what is asserted.
 """
 
 from __future__ import annotations

@@ -142,8 +142,8 @@ print(time.process_time() - began, "pyspark" in sys.modules, "adbc_driver_postgr
 def test_two_hundred_exports_load_within_their_budget_and_without_a_driver(tmp_path):
     """Less than two seconds of CPU, no Spark, no driver: nothing is opened at load."""
     block = (
-        "  - {{name: t{n}, table: t{n}, format: parquet, destination: {{type: local, path: lake}}, schedule: '0 3 * * *',"
-        " quality: {{row_count_min: 1, row_count_max: 9, unique_columns: [id]}}}}\n"
+        "  - {{name: t{n}, table: t{n}, format: parquet, destination: {{type: local, path: lake}},"
+        " schedule: '0 3 * * *', quality: {{row_count_min: 1, row_count_max: 9, unique_columns: [id]}}}}\n"
     )
     blocks = "".join(block.format(n=n) for n in range(200))
     (tmp_path / "rivet.yaml").write_text("source: {type: postgres, url_env: X}\nexports:\n" + blocks)

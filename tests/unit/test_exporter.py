@@ -219,8 +219,8 @@ def test_standing_manifest_is_the_fence_of_the_swap(runtime: SparkRuntime, state
 def test_permanent_fault_comes_back_as_itself_and_nothing_stays(
     runtime: SparkRuntime, state: State, tmp_path: Path
 ) -> None:
-    """A fault that no retry helps is raised with its class and text after one try, and no staged part is left."""
-    extract = plan(tmp_path, {1: "fail_for_good"})
+    """A fault that no retry helps is raised with its class and text after one try; finished parts are discarded."""
+    extract = plan(tmp_path, {1: "fail_for_good"}, parallel=1)
 
     with pytest.raises(UnknownColumn) as caught:
         Exporter(runtime, state).stage(extract)
