@@ -53,7 +53,9 @@ def _codecs(block: Any, config: RivetConfig) -> Iterator[tuple[Loc, str]]:
 
 
 def _silent_slack(block: Any, config: RivetConfig) -> Iterator[tuple[Loc, str]]:
-    """Warn of notifications that can reach nobody."""
+    """Warn of notifications: this version reads them and sends none."""
     slack = config.notifications.slack if config.notifications else None
+    if slack is not None:
+        yield ("notifications", "slack"), "notifications are not sent by this version; the key is kept for the next"
     if slack is not None and slack.webhook_url is None and slack.webhook_url_env is None:
         yield ("notifications", "slack"), "slack has no webhook_url_env, so nobody is told; add it"

@@ -34,7 +34,7 @@ from rivet_resources.destinations.local import Local
 from rivet_resources.destinations.s3 import S3
 from rivet_resources.destinations.stdout import Stdout
 from rivet_resources.formats.csv import Csv
-from rivet_resources.formats.parquet import COMPRESSION_PROFILES, Codec, Parquet, ParquetOptions
+from rivet_resources.formats.parquet import COMPRESSION_PROFILES, Codec, ColumnEncoding, Parquet, ParquetOptions
 from rivet_resources.settings import Settings, Size, Tuning
 from rivet_resources.sources.postgres import Postgres
 from rivet_resources.sources.protocol import TypeRules
@@ -162,7 +162,13 @@ class Export(Settings):
         codec, level = self.compression, self.compression_level
         if self.compression_profile is not None:
             codec, level = COMPRESSION_PROFILES[self.compression_profile]
-        return Parquet(type="parquet", compression=codec, compression_level=level, options=self.parquet)
+        asked = {
+            name.rpartition(".")[2]: ColumnEncoding(encoding=rule.encoding)
+            for name, rule in self.columns.items()
+            if rule.encoding is not None
+        }
+        options = self.parquet.model_copy(update={"columns": {**asked, **self.parquet.columns}})
+        return Parquet(type="parquet", compression=codec, compression_level=level, options=options)
 
     def type_rules(self) -> TypeRules:
         """Join the keys that say what columns become."""

@@ -6,6 +6,7 @@ Belongs here: the YAML keys, which way of cutting they choose, the guards. Not h
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import pyarrow as pa
@@ -86,7 +87,7 @@ class Chunked(Export):
         if self.chunk_column is None and self.chunk_by_key is None:
             notes = (f"chunked by {column.name}, the key of {planning.relation.name}", *notes)
         fingerprint = self._fingerprint(planning, column, cutting) if self.chunk_checkpoint else ""
-        return compose(
+        extract = compose(
             self,
             planning,
             window=Window("all"),
@@ -95,6 +96,9 @@ class Chunked(Export):
             decisive=(column.name,),
             notes=(f"cut by {cutting}", *notes),
         )
+        if self.chunk_max_attempts is None:
+            return extract
+        return replace(extract, pace=extract.pace.model_copy(update={"max_retries": self.chunk_max_attempts - 1}))
 
     def _key(self, planning: Planning) -> Column:
         """Find the column to cut by: the configured one, else the table's one-column key."""

@@ -26,7 +26,9 @@ class ColumnRule(Settings):
     on_special_value: SpecialValue | None = Field(None, description="what becomes of a value its type cannot hold")
     on_unsupported: Literal["text", "fail"] | None = Field(None, description="for a type that has only a text form")
     timezone: str | None = Field(None, description="zone of naive times that become instants; IANA name")
-    encoding: str | None = Field(None, description="charset of bytes that become text")
+    encoding: Literal["plain", "delta", "byte_stream_split", "dictionary"] | None = Field(
+        None, description="as in `parquet.columns`"
+    )
 
 
 @dataclass(frozen=True)

@@ -347,3 +347,18 @@ def test_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     (tmp_path / "rivet.yaml").write_text("\ufeff" + ORIGINAL, encoding="utf-8")
 
     assert 4 == len(load_config(tmp_path / "rivet.yaml").exports)
+
+
+def test_encoding_of_a_column_reaches_the_format() -> None:
+    """`columns: {x: {encoding: …}}` and `parquet.columns` say the same; the latter wins."""
+    text = """
+source: {type: postgres, url_env: SHOP_URL}
+exports:
+  - {name: o, table: o, format: parquet, destination: {type: local, path: lake},
+     columns: {a: {encoding: delta}, o.b: {encoding: plain}}, parquet: {columns: {b: {encoding: dictionary}}}}
+"""
+    (export,) = load_text(text, file=Path("rivet.yaml")).exports
+
+    columns = export.format_settings().options.columns
+
+    assert {"a": "delta", "b": "dictionary"} == {name: column.encoding for name, column in columns.items()}
