@@ -118,7 +118,7 @@ def _spare_pandas() -> None:
 
     types.NumpyScalarConverter.can_convert = lambda self, obj: isinstance(obj, np.generic)
     types.NumpyArrayConverter.can_convert = lambda self, obj: isinstance(obj, np.ndarray) and obj.ndim == 1
-    functions.require_minimum_pandas_version = lambda: None
+    functions.require_minimum_pandas_version = lambda: None  # type: ignore[attr-defined]
 
 
 def submit(settings: Spark) -> SparkSession:

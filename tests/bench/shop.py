@@ -33,7 +33,10 @@ FILL_NARROW = """
         CASE i %% 5 WHEN 0 THEN NULL WHEN 1 THEN '' ELSE 'note ' || (i * 104729) %% 1000003 END
     FROM generate_series(%s::bigint, %s::bigint) AS i
 """
-WIDE = "CREATE TABLE wide (id bigint PRIMARY KEY, title text, body text); ALTER TABLE wide ALTER body SET STORAGE EXTERNAL"
+WIDE = """
+    CREATE TABLE wide (id bigint PRIMARY KEY, title text, body text);
+    ALTER TABLE wide ALTER body SET STORAGE EXTERNAL
+"""
 FILL_WIDE = """
     INSERT INTO wide SELECT i, 'document ' || i,
         (SELECT string_agg(md5((i * 512 + j)::text), '') FROM generate_series(1, 512) AS j)
