@@ -40,6 +40,7 @@ WHOLE_TABLE = {
     "full": FULL,
     "full query": "{name: orders, query: 'SELECT * FROM orders', mode: full}",
     "incremental": INCREMENTAL,
+    "incremental query": "{name: orders, query: 'SELECT * FROM orders', mode: incremental, cursor_column: at}",
     "incremental by number": "{name: orders, table: orders, mode: incremental, cursor_column: id}",
     "chunk_size": "{name: orders, table: orders, mode: chunked, chunk_column: id, chunk_size: 50, parallel: 2}",
     "chunk_count": "{name: orders, table: orders, mode: chunked, chunk_column: id, chunk_count: 7}",
@@ -272,6 +273,16 @@ def test_ten_days_hold_every_row_once(lab: Lab, column: str, extra: str) -> None
     assert outcome.success, outcome.message
     assert lab.ids("orders") == ALL_IDS
     assert len(lab.manifests("orders")) == 10
+
+
+def test_days_of_a_query_hold_its_rows(lab: Lab) -> None:
+    """A query is cut by time like a table."""
+    block = DAILY.replace("table: orders", "query: 'SELECT id, at FROM orders WHERE id % 2 = 0'")
+
+    outcome = lab.export(block, partitions=("2026-01-01...2026-01-03",))
+
+    assert outcome.success, outcome.message
+    assert list(range(0, 72, 2)) == lab.ids("orders")
 
 
 def test_row_at_midnight_belongs_to_the_day_that_begins(lab: Lab) -> None:
