@@ -61,7 +61,7 @@ def _tables(query: str, dialect: str | None) -> set[str]:
             return set()
         tree = sqlglot.parse_one(query, dialect=dialect)
         named = {cte.alias for cte in tree.find_all(sqlglot.exp.CTE)}
-        tables = tree.find_all(sqlglot.exp.Table)
+        tables = filter(_has_name, tree.find_all(sqlglot.exp.Table))
         return {_spelled(table, dialect) for table in tables if table.db or table.name not in named}
     return set()
 
@@ -80,13 +80,21 @@ def _query_columns(query: str, names: list[str], dialect: str | None) -> dict[st
             with _parser():  # a column that the parser cannot follow, such as one of `*`, leaves the others
                 origins = set()
                 for node in lineage(name, tree, {}, dialect=dialect).walk():
-                    if isinstance(node.expression, sqlglot.exp.Table) and not node.downstream:
+                    table = node.expression
+                    if isinstance(table, sqlglot.exp.Table) and not node.downstream and _has_name(table):
                         column = sqlglot.exp.to_column(node.name, dialect=dialect).name
                         if column != "*":
-                            origins.add((_spelled(node.expression, dialect), column))
+                            origins.add((_spelled(table, dialect), column))
                 if origins:
                     found[name] = origins
     return found
+
+
+def _has_name(table: Any) -> bool:
+    """Tell a table from a function that stands in its place, such as generate_series(1, 3)."""
+    from sqlglot import exp
+
+    return isinstance(table.this, exp.Identifier)
 
 
 def _spelled(table: Any, dialect: str | None) -> str:
@@ -107,7 +115,7 @@ def _parser() -> Iterator[Any]:
     logger.setLevel(logging.CRITICAL)
     try:
         yield sqlglot
-    except (sqlglot.errors.SqlglotError, ValueError, KeyError, AttributeError):
+    except Exception:  # whatever the parser trips over: lineage is a picture, and must not stop an export
         pass
     finally:
         logger.setLevel(level)
