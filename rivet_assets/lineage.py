@@ -7,6 +7,7 @@ to one; of a query only what a SQL parser (`sqlglot`, optional) proves is shown,
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,12 @@ MOST_COLUMNS = 200  # of a query; each costs the parser some milliseconds
 
 def table_key(source_name: str, source: Source, table: str) -> dg.AssetKey:
     """Name the external asset of a source table: [source, schema, table]."""
-    schema, name = source.lineage_name(table)
-    return dg.AssetKey([source_name, schema, name])
+    return dg.AssetKey([source_name, *map(key_part, source.lineage_name(table))])
+
+
+def key_part(name: str) -> str:
+    """Spell a name as Dagster takes it in a key: it makes names of steps and inputs of it, so the rest becomes `_`."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", name)
 
 
 def upstream_keys(export: Export, *, source_name: str, source: Source) -> tuple[dg.AssetKey, ...]:

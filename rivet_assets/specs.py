@@ -15,7 +15,7 @@ import dagster as dg
 
 from rivet_assets.automation import condition_of, freshness_of
 from rivet_assets.checks import DRIFT, SPECIAL_VALUES, rules_of
-from rivet_assets.lineage import upstream_keys
+from rivet_assets.lineage import key_part, upstream_keys
 from rivet_assets.partitions import partitions_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def asset_spec(export: Export, *, config: RivetConfig) -> dg.AssetSpec:
 def asset_key(export: Export, *, config: RivetConfig) -> dg.AssetKey:
     """Name the asset: [source name, export name]."""
     source_name, _ = config.source_of(export)
-    return dg.AssetKey([source_name, export.name])
+    return dg.AssetKey([source_name, key_part(export.name)])
 
 
 def check_specs(export: Export, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:

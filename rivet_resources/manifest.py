@@ -197,7 +197,7 @@ def describe_source(staged: Staged) -> ManifestSource:
     """Name engine, table and strategy."""
     extract = staged.extract
     relation: Relation = extract.relation
-    schema, table = extract.source.lineage_name(relation.name) if relation.is_table else (None, None)
+    schema, table = extract.source.lineage_name(relation.sql) if relation.is_table else (None, None)
     extraction = Extraction(strategy=extract.mode)
     if extract.cursor is not None:
         column = relation.column(extract.cursor.column)

@@ -381,3 +381,24 @@ def test_special_value_in_a_deciding_column_always_fails(lab: Lab, mode: str) ->
     else:
         assert (False, 3) == (outcome.success, outcome.exit_code), outcome.message
         assert {} == lab.manifests("orders")
+
+
+QUOTED = '"Sales. ""Dept"""."Order.Lines"'
+
+
+@pytest.mark.parametrize(
+    "mode", ["mode: full", "mode: chunked\nchunk_count: 3", "mode: incremental\ncursor_column: Id"]
+)
+def test_names_that_need_quotes_are_read(lab: Lab, mode: str) -> None:
+    """Blanks, dots, capitals, keywords and quotes in names are names, in every mode."""
+    lab.sql(
+        'CREATE SCHEMA "Sales. ""Dept"""',
+        f'CREATE TABLE {QUOTED} ("Id" int PRIMARY KEY, "select" text, "Üm" int, "a.b" int)',
+        f"INSERT INTO {QUOTED} SELECT n, 'x', n, n FROM generate_series(1, 50) n",
+    )
+
+    outcome = lab.export(f"name: lines of sales\ntable: '{QUOTED}'\n{mode}")
+
+    assert outcome.success, outcome.message
+    assert list(range(1, 51)) == sorted(row["Id"] for row in lab.rows("lines of sales"))
+    assert ["Id", "select", "Üm", "a.b"] == list(lab.rows("lines of sales")[0])
