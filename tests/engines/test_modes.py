@@ -402,3 +402,13 @@ def test_names_that_need_quotes_are_read(lab: Lab, mode: str) -> None:
     assert outcome.success, outcome.message
     assert list(range(1, 51)) == sorted(row["Id"] for row in lab.rows("lines of sales"))
     assert ["Id", "select", "Üm", "a.b"] == list(lab.rows("lines of sales")[0])
+
+
+def test_gate_over_a_quoted_column_is_judged(lab: Lab) -> None:
+    """A rule may name any column, also one whose name no identifier of Dagster can hold; two such stay apart."""
+    lab.sql('CREATE TABLE odd ("a b" int, "a.b" int)', "INSERT INTO odd VALUES (1, NULL), (1, NULL)")
+
+    outcome = lab.export("{name: odd, table: odd, quality: {unique_columns: ['a b', a.b], null_ratio_max: {a.b: 0.5}}}")
+
+    assert (False, 3) == (outcome.success, outcome.exit_code), outcome.message
+    assert 2 == len(outcome.checks_failed)
