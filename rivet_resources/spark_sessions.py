@@ -160,7 +160,8 @@ def connect(settings: Spark) -> SparkSession:
             return session
     except ImportError as error:
         raise SparkUnavailable(
-            f"Spark Connect needs a package that is not installed ({error.name}). Run `pip install 'pyspark[connect]'`."
+            "Spark Connect (`spark: remote`) needs packages that are not installed: run "
+            "`pip install 'pyspark[connect]'`, or remove `remote` to run on this machine."
         ) from error
 
 
@@ -172,6 +173,8 @@ def _refusals(where: str) -> Iterator[None]:
 
     try:
         yield
+    except ImportError:  # a missing package is told by whoever knows which to install
+        raise
     except (Py4JError, PySparkException) as error:
         reason = _first_line(error)
         raise SparkUnavailable(
