@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from rivet_resources.destinations.addressing import nonce_of, part_nonce
+from rivet_resources.destinations.addressing import nonce_of, part_nonce, part_started_at
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import WindowTaken
 from rivet_resources.extract import Part, Staged
@@ -26,6 +27,7 @@ from rivet_resources.manifest import (
 )
 from rivet_resources.supersede import Succession, succession
 
+STRANGERS_STAY = timedelta(days=1)
 PART_THREADS = 8  # an object store answers each part in tenths of a second
 
 Step = Callable[[str], None]  # told the name of the step that begins
@@ -38,6 +40,7 @@ class Ledger(Protocol):
     def record_commit(self, manifest: Manifest) -> None: ...
     def live_runs(self, export: str) -> set[str]: ...
     def resumable_runs(self, export: str) -> set[str]: ...
+    def known_runs(self, export: str) -> set[str]: ...
 
 
 def pass_over(name: str) -> None:
@@ -104,7 +107,8 @@ def sweep(root: Root, *, export: str, state: Ledger) -> int:
     """Remove what dead runs left: staged parts, parts that no manifest names, manifests that another one hides.
 
     Only files that carry this export's part names are touched. Once per run is enough: it reads every
-    manifest of the export. Runs that share a destination must share a state store, which knows who lives.
+    manifest of the export. Runs that share a destination should share a state store, which knows who lives: of a
+    run that this one does not know, a part with its final name stays for a day, since it may be about to be named.
 
     Returns:
         How many objects were removed.
@@ -114,16 +118,28 @@ def sweep(root: Root, *, export: str, state: Ledger) -> int:
         return removed
     # In this order: a run that is neither living nor finished when asked cannot have published anything listed before.
     listed = root.list()
-    nonces = {nonce_of(run_id) for run_id in owned(export, state=state)}
+    living = {nonce_of(run_id) for run_id in owned(export, state=state)}
+    known = {nonce_of(run_id) for run_id in state.known_runs(export)}
     manifests = read_manifests(root, manifest_paths(root))
     hidden = hidden_by(manifests)
     named = {part.path for manifest in manifests if manifest.entry not in hidden for part in manifest.parts}
     orphans = [
-        path for path in listed if path not in named and (part_nonce(path, export=export) or "") not in {"", *nonces}
+        path
+        for path in listed
+        if (nonce := part_nonce(path, export=export)) is not None
+        and path not in named
+        and nonce not in living
+        and (nonce in known or is_forgotten(path))
     ]
     remove_manifests([manifest for manifest in manifests if manifest.entry in hidden], root=root)
     root.delete(orphans)
     return removed + len(orphans)
+
+
+def is_forgotten(path: str) -> bool:
+    """Say whether a part is of a run that began so long ago that nobody can be about to commit it."""
+    began = part_started_at(path)
+    return began is not None and datetime.now(UTC) - began > STRANGERS_STAY
 
 
 # --- steps ---------------------------------------------------------------------------------------

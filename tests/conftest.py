@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,10 @@ os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "test")
 os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
 os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "yes")
 os.environ.pop("RIVET_STATE_URL", None)
+# A folder of temporary files per worker: tests that fix a run's id must not share its scratch folder.
+os.environ["TMPDIR"] = tempfile.mkdtemp(prefix=f"rivet-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-", dir="/tmp")
+tempfile.tempdir = None
+atexit.register(shutil.rmtree, os.environ["TMPDIR"], ignore_errors=True)
 os.environ.pop("RIVET_CONFIG", None)
 
 

@@ -80,7 +80,7 @@ class TableSource:
 
     def lineage_name(self, table: str) -> tuple[str, str]:
         """Split a name; the schema is `main`."""
-        schema, _, name = table.rpartition(".")
+        schema, _, name = table.replace('"', "").rpartition(".")
         return schema or "main", name
 
 

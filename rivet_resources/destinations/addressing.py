@@ -21,7 +21,9 @@ PLACEHOLDERS = ("date", "export", "table")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 # `{export}_{YYYYMMDD_HHMMSS_mmm}_{run nonce}[_chunk{i}][_part{N}].{ext}` (`contract.md`, 8.1, Ours).
-PART_NAME = re.compile(r"(?P<export>.+)_\d{8}_\d{6}_\d{3}_(?P<nonce>[0-9a-f]{6})(_chunk\d+)?(_part\d+)?\.[a-z0-9.]+")
+PART_NAME = re.compile(
+    r"(?P<export>.+)_(?P<stamp>\d{8}_\d{6})_\d{3}_(?P<nonce>[0-9a-f]{6})(_chunk\d+)?(_part\d+)?\.[a-z0-9.]+"
+)
 
 
 def checked_template(text: str) -> str:
@@ -91,6 +93,12 @@ def part_nonce(path: str, *, export: str) -> str | None:
     """Read the run nonce out of a part's path; None when Rivet did not write that file for this export."""
     match = PART_NAME.fullmatch(path.rpartition("/")[2])
     return match["nonce"] if match and match["export"] == export else None
+
+
+def part_started_at(path: str) -> datetime | None:
+    """Read when the run of a part began out of its path; None when Rivet did not write that file."""
+    match = PART_NAME.fullmatch(path.rpartition("/")[2])
+    return datetime.strptime(match["stamp"], "%Y%m%d_%H%M%S").replace(tzinfo=UTC) if match else None
 
 
 def is_reserved(path: str) -> bool:

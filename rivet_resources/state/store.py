@@ -190,6 +190,11 @@ class State:
         with self._database.read() as connection:
             return runs.live(connection, export)
 
+    def known_runs(self, export: str) -> set[str]:
+        """Name every run of an export that this store has recorded; runs of other stores are strangers."""
+        with self._database.read() as connection:
+            return runs.known(connection, export)
+
     # --- chunks ----------------------------------------------------------------------------------
 
     def save_chunk(

@@ -57,6 +57,10 @@ class Notebook:
         """Name who lives."""
         return self.live
 
+    def known_runs(self, export: str) -> set[str]:
+        """Name who was ever recorded."""
+        return self.live | self.resumable | set(self.commits)
+
     def resumable_runs(self, export: str) -> set[str]:
         """Name whose chunks count."""
         return self.resumable

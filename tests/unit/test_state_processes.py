@@ -255,8 +255,8 @@ def test_sign_of_life_is_given_while_the_block_lasts(url: str, state: State, mon
         change_lease(url, expires_at=datetime(2026, 1, 1, tzinfo=UTC))
         while not state.leases("orders"):  # until the thread has renewed it
             threading.Event().wait(0.01)
-        change_lease(url, run_id="r2")
         (beat,) = (thread for thread in threading.enumerate() if thread.name == "lease-r1")
+        change_lease(url, run_id="r2")
         beat.join(timeout=30)
 
         assert not beat.is_alive()
