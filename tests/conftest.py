@@ -21,6 +21,7 @@ os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "yes")
 os.environ.pop("RIVET_STATE_URL", None)
 # A folder of temporary files per worker: tests that fix a run's id must not share its scratch folder.
 os.environ["TMPDIR"] = tempfile.mkdtemp(prefix=f"rivet-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-", dir="/tmp")
+os.chmod(os.environ["TMPDIR"], 0o755)  # a server's own user reads what its starter writes there
 tempfile.tempdir = None
 atexit.register(shutil.rmtree, os.environ["TMPDIR"], ignore_errors=True)
 os.environ.pop("RIVET_CONFIG", None)
