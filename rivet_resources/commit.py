@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from rivet_resources.destinations.addressing import nonce_of, part_nonce, part_started_at
+from rivet_resources.destinations.addressing import nonce_of, part_nonce, started_at
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import WindowTaken
 from rivet_resources.extract import Part, Staged
@@ -93,7 +93,7 @@ def publish(staged: Staged, *, root: Root, state: Ledger, step: Step = pass_over
     state.record_commit(manifest)
     root.delete(sidecars(staged))
     if staged.consistency == "resumed":  # the dead run's unfinished chunks were kept until now
-        root.sweep(keep=owned(manifest.export_name, state=state))
+        root.sweep(keep=owned(manifest.export_name, root=root, state=state))
     return manifest
 
 
@@ -107,18 +107,18 @@ def sweep(root: Root, *, export: str, state: Ledger) -> int:
     """Remove what dead runs left: staged parts, parts that no manifest names, manifests that another one hides.
 
     Only files that carry this export's part names are touched. Once per run is enough: it reads every
-    manifest of the export. Runs that share a destination should share a state store, which knows who lives: of a
-    run that this one does not know, a part with its final name stays for a day, since it may be about to be named.
+    manifest of the export. Runs that share a destination should share a state store, which knows who lives: what
+    a run that this store does not know left stays for a day, since that run may be about to commit it.
 
     Returns:
         How many objects were removed.
     """
-    removed = root.sweep(keep=owned(export, state=state))
+    removed = root.sweep(keep=owned(export, root=root, state=state))
     if not root.keeps_manifests:
         return removed
     # In this order: a run that is neither living nor finished when asked cannot have published anything listed before.
     listed = root.list()
-    living = {nonce_of(run_id) for run_id in owned(export, state=state)}
+    living = {nonce_of(run_id) for run_id in owned(export, root=root, state=state)}
     known = {nonce_of(run_id) for run_id in state.known_runs(export)}
     manifests = read_manifests(root, manifest_paths(root))
     hidden = hidden_by(manifests)
@@ -129,17 +129,17 @@ def sweep(root: Root, *, export: str, state: Ledger) -> int:
         if (nonce := part_nonce(path, export=export)) is not None
         and path not in named
         and nonce not in living
-        and (nonce in known or is_forgotten(path))
+        and (nonce in known or not is_fresh(path))
     ]
     remove_manifests([manifest for manifest in manifests if manifest.entry in hidden], root=root)
     root.delete(orphans)
     return removed + len(orphans)
 
 
-def is_forgotten(path: str) -> bool:
-    """Say whether a part is of a run that began so long ago that nobody can be about to commit it."""
-    began = part_started_at(path)
-    return began is not None and datetime.now(UTC) - began > STRANGERS_STAY
+def is_fresh(run: str) -> bool:
+    """Say whether a run, by its id or a part's path, began so lately that somebody may be about to commit it."""
+    began = started_at(run)
+    return began is not None and datetime.now(UTC) - began < STRANGERS_STAY
 
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -216,12 +216,14 @@ def sidecars(staged: Staged) -> list[str]:
     return [path for files in staged.measures.unique.values() for path in files]
 
 
-def owned(export: str, *, state: Ledger) -> Iterator[str]:
-    """Name the runs whose parts must stay: those that live, and those whose chunks a later run may use.
+def owned(export: str, *, root: Root, state: Ledger) -> Iterator[str]:
+    """Name the runs whose parts must stay: those that live, those whose chunks a later run may use, fresh strangers.
 
     The store is asked when the first name is taken, not before: a sweep lists first.
     """
     yield from state.live_runs(export) | state.resumable_runs(export)
+    known = state.known_runs(export)
+    yield from (run_id for run_id in root.staged_runs() if run_id not in known and is_fresh(run_id))
 
 
 def below(folder: str, name: str) -> str:

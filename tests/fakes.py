@@ -174,6 +174,10 @@ class FolderRoot:
         """Open for reading."""
         return (self.folder / path).open("rb")
 
+    def staged_runs(self) -> set[str]:
+        """Name the runs that have staged."""
+        return {run.name for run in (self.folder / "_staged").glob("*")}
+
     def sweep(self, *, keep: Iterable[str]) -> int:
         """Remove staged folders of other runs."""
         gone = [run for run in (self.folder / "_staged").glob("*") if run.name not in set(keep)]

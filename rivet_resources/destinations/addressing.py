@@ -7,7 +7,7 @@ what one store answers (its own file).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import UTC, date, datetime
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -20,10 +20,10 @@ PROBE = ".rivet_doctor_probe"  # `contract.md`, 8.1
 PLACEHOLDERS = ("date", "export", "table")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
+# `{export}_{YYYYMMDDTHHMMSS.mmm}_{nonce}` in a run id, `…_{YYYYMMDD_HHMMSS_mmm}_{nonce}` in a part's name.
+STAMP = re.compile(r"_(\d{8})[T_](\d{6})[._]\d{3}_[0-9a-f]{6}")
 # `{export}_{YYYYMMDD_HHMMSS_mmm}_{run nonce}[_chunk{i}][_part{N}].{ext}` (`contract.md`, 8.1, Ours).
-PART_NAME = re.compile(
-    r"(?P<export>.+)_(?P<stamp>\d{8}_\d{6})_\d{3}_(?P<nonce>[0-9a-f]{6})(_chunk\d+)?(_part\d+)?\.[a-z0-9.]+"
-)
+PART_NAME = re.compile(r"(?P<export>.+)_\d{8}_\d{6}_\d{3}_(?P<nonce>[0-9a-f]{6})(_chunk\d+)?(_part\d+)?\.[a-z0-9.]+")
 
 
 def checked_template(text: str) -> str:
@@ -95,15 +95,20 @@ def part_nonce(path: str, *, export: str) -> str | None:
     return match["nonce"] if match and match["export"] == export else None
 
 
-def part_started_at(path: str) -> datetime | None:
-    """Read when the run of a part began out of its path; None when Rivet did not write that file."""
-    match = PART_NAME.fullmatch(path.rpartition("/")[2])
-    return datetime.strptime(match["stamp"], "%Y%m%d_%H%M%S").replace(tzinfo=UTC) if match else None
+def started_at(run: str) -> datetime | None:
+    """Read when a run began out of its id, or out of the path of one of its parts; None when it is neither."""
+    found = STAMP.search(run)
+    return datetime.strptime(found[1] + found[2], "%Y%m%d%H%M%S").replace(tzinfo=UTC) if found else None
 
 
 def is_reserved(path: str) -> bool:
     """Say whether a path relative to an export's root is hidden from listings: staged, or a stray temp file."""
     return path.startswith(f"{STAGED}/") or path.rpartition("/")[2].startswith(".")
+
+
+def runs_of(paths: Iterable[str]) -> set[str]:
+    """Read the run ids out of paths below `_staged/`."""
+    return {run_id for path in paths if (run_id := staged_run(path, keep=()))}
 
 
 def staged_run(path: str, *, keep: Collection[str]) -> str | None:

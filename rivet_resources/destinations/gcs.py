@@ -28,6 +28,7 @@ from rivet_resources.destinations.addressing import (
     checked_endpoint,
     export_prefix,
     is_reserved,
+    runs_of,
     staged_run,
     with_date,
 )
@@ -180,6 +181,10 @@ class GcsRoot:
                 return content
 
         return ranged_file(blob.size, fetch)
+
+    def staged_runs(self) -> set[str]:
+        """Name the runs that have something staged here."""
+        return runs_of(path for path in self._objects(f"{STAGED}/"))
 
     def sweep(self, *, keep: Iterable[str]) -> int:
         """Remove what lies staged by runs outside `keep`."""

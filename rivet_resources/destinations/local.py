@@ -149,6 +149,11 @@ class LocalRoot:
         with self._translated(f"read {path}"):
             return Path(self.uri, path).open("rb")
 
+    def staged_runs(self) -> set[str]:
+        """Name the runs that have something staged here."""
+        with self._translated("sweep"):
+            return {folder.name for folder in Path(self.uri, STAGED).glob("*")}
+
     def sweep(self, *, keep: Iterable[str]) -> int:
         """Remove staging folders of other runs, and temp files nobody writes any more."""
         removed = 0

@@ -66,6 +66,9 @@ class Root(Protocol):
     def open(self, path: str) -> BinaryIO:
         """Open a published object for reading, seekable."""
 
+    def staged_runs(self) -> set[str]:
+        """Name the runs that have something staged here."""
+
     def sweep(self, *, keep: Iterable[str]) -> int:
         """Remove what runs staged here and did not publish, but for the run ids in `keep`; how many were removed."""
 

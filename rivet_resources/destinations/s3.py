@@ -33,6 +33,7 @@ from rivet_resources.destinations.addressing import (
     is_reserved,
     nonce_of,
     part_nonce,
+    runs_of,
     staged_run,
     with_date,
 )
@@ -208,6 +209,11 @@ class S3Root:
                 return content
 
         return ranged_file(size, fetch)
+
+    def staged_runs(self) -> set[str]:
+        """Name the runs that have something staged here."""
+        with self._translated("sweep"):
+            return runs_of(path for path, _ in self._objects(f"{STAGED}/"))
 
     def sweep(self, *, keep: Iterable[str]) -> int:
         """Abort uploads that runs outside `keep` left, by their markers and by the run nonce in their keys.

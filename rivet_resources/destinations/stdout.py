@@ -101,6 +101,10 @@ class StdoutRoot:
         """Open a sidecar of the staging folder."""
         return self.staging.open(path)
 
+    def staged_runs(self) -> set[str]:
+        """Name the runs that have something staged here."""
+        return self.staging.staged_runs()
+
     def sweep(self, *, keep: Iterable[str]) -> int:
         """Remove staging folders of other runs."""
         return self.staging.sweep(keep=keep)
