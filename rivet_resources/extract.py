@@ -106,6 +106,7 @@ class Chunk:
     blocks: tuple[int, int] = (0, 0)
     key: tuple[str, ...] = ()  # keyset: column names, in order
     identity: str = ""
+    one_instant: bool = False  # read in one transaction of its own, which sees one instant; a broken line starts over
 
 
 @dataclass(frozen=True)

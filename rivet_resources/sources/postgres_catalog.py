@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from rivet_resources.errors import ConfigError, SourceError, SourcePermission, UnknownColumn
 from rivet_resources.extract import Leaf, Relation
 from rivet_resources.sources import postgres_sql as sql
+from rivet_resources.sources.names import split_name
 from rivet_resources.sources.postgres_columns import Described, TypeEntry, column_of
 from rivet_resources.sources.postgres_errors import unknown_table
 from rivet_resources.sources.protocol import TypeRules
@@ -126,7 +127,7 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules) -> Relation:
 
 
 def _find(catalog: Catalog, name: str) -> _Table:
-    schema, bare = sql.split_name(name)
+    schema, bare = split_name(name)
     found = catalog.ask(FIND, (bare, schema, schema), doing=f"looking up table {name}")
     if not found:
         near = [row[0] for row in catalog.ask(NEAR, (bare,), doing=f"looking up table {name}")]

@@ -1,37 +1,32 @@
 """Pages of PostgreSQL: one statement, read whole through ADBC before a row of it is used.
 
-Belongs here: the three ways to page (blocks, cursor, keyset) and the size of pages. Not here: the connection and
-its faults (postgres_reader.py), cells (postgres_values.py), SQL text (postgres_sql.py).
+Belongs here: the three ways to page (blocks, cursor, keyset). Not here: sizes and the walk along a key (paging.py), the
+connection and its faults (postgres_reader.py), cells (postgres_values.py), SQL text (postgres_sql.py).
 
 The throttle sleeps between statements, because the server's timeout counts our pauses too (`engine.md`, trap 6).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rivet_resources import retry
 from rivet_resources.errors import SourceLost
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace
 from rivet_resources.sources import postgres_sql as sql
-from rivet_resources.sources.postgres_reader import MIB, Reader
+from rivet_resources.sources.paging import FIRST_ROWS, Size, keyset, rows_limit
+from rivet_resources.sources.postgres_reader import Reader
 from rivet_resources.sources.protocol import Page, Wait
 from rivet_resources.types import Column
 
 if TYPE_CHECKING:
     from rivet_resources.sources.postgres import Line
 
-# `engine.md`, section 2: 8-32 MiB of Arrow, a tenth of the timeout, and no statement of a quarter second.
-SMALL_BYTES, TARGET_BYTES, LARGE_BYTES = 8 * MIB, 16 * MIB, 32 * MIB
-LONGEST_SECONDS = 0.25
-# A page starts small, since nobody knows how much is in TOAST; it grows eightfold at most.
-FIRST_BLOCKS, MOST_BLOCKS, FIRST_ROWS, GROWTH = 8, 65_536, 500, 8
+# A page starts small, since nobody knows how much is in TOAST.
+FIRST_BLOCKS, MOST_BLOCKS = 8, 65_536
 MOST_ROWS_PER_BLOCK = 291  # of a heap page of 8 KB
 
 
@@ -42,7 +37,7 @@ def read(
     reader = Reader(line=line, snapshot=snapshot, chunk=chunk, columns=columns, pace=pace, wait=wait)
     longest = 0.0
     try:
-        for page in {"blocks": _blocks, "cursor": _cursor, "keyset": _keyset}[chunk.reader](reader):
+        for page in WAYS[chunk.reader](reader):
             longest = max(longest, page.statement_ms)
             if page.table.num_rows:
                 yield replace(page, statement_ms=longest)
@@ -101,90 +96,8 @@ def _cursor(reader: Reader) -> Iterator[Page]:
 
 
 def _keyset(reader: Reader) -> Iterator[Page]:
-    """Pages are `key > last ORDER BY key LIMIT n`; each stands alone, so any can be asked again."""
-    chunk, pace = reader.chunk, reader.pace
-    rows = rows_limit(pace, reader.columns) or pace.batch_size
-    size = Size(now=min(FIRST_ROWS, rows), most=rows, rows=None, pace=pace)
-    key = [sql.quote(name) for name in chunk.key]
-    columns = [next(c for c in reader.columns if c.name == name) for name in chunk.key]
-    after = ""
-    while True:
-        statement = sql.select(
-            reader.items, relation=chunk.relation, where=[chunk.where, after], order_by=key, limit=size.now
-        )
-        page = reader.ask(statement, what="the next rows by key", can_shrink=size.now > 1)
-        if page is None:
-            size = replace(size, now=max(1, size.now // 4))
-            continue
-        yield page
-        if page.table.num_rows < size.now:
-            return
-        last = [page.table.column(c.name)[-1] for c in columns]
-        after = sql.after_key(key, [sql.literal(_canonical(cell), c) for cell, c in zip(last, columns, strict=True)])
-        reader.wait(page.table.num_rows)
-        size = size.after(size.now, page)
+    """Pages are `key > last ORDER BY key LIMIT n`."""
+    return keyset(reader, sql)
 
 
-def _canonical(cell: pa.Scalar) -> str:
-    """Render a key cell; times beyond Python's years by Arrow."""
-    if pa.types.is_timestamp(cell.type):
-        return str(pc.strftime(cell, format="%Y-%m-%dT%H:%M:%S")) + ("Z" if cell.type.tz else "")
-    return sql.canonical(cell.as_py())
-
-
-# --- the size of pages ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Size:
-    """How much the next page asks for, in blocks or rows, and the limits it adapts within."""
-
-    now: int
-    most: int
-    rows: int | None  # at most so many rows where `now` counts blocks
-    pace: Pace
-
-    @property
-    def longest_seconds(self) -> float:
-        limit = self.pace.statement_timeout_s
-        return min(LONGEST_SECONDS, limit / 10) if limit else LONGEST_SECONDS
-
-    @property
-    def target_bytes(self) -> int:
-        memory = self.pace.batch_size_memory_mb
-        return min(TARGET_BYTES, memory * MIB) if memory else TARGET_BYTES
-
-    def after(self, asked: int, page: Page) -> Size:
-        """Adapt to a page that asked for `asked`: towards the target of bytes, down when it took too long."""
-        factor = min(
-            self.target_bytes / max(page.table.nbytes, 1),
-            self.longest_seconds / 2 * 1000 / max(page.statement_ms, 0.01),
-        )
-        if self.rows is not None:
-            factor = min(factor, self.rows / max(page.table.num_rows, 1))
-        if 0.8 < factor < 2 and self.rows is None:
-            return self
-        wanted = int(asked * min(factor, GROWTH))
-        return replace(self, now=max(1, min(wanted, self.most)))
-
-
-# `contract.md`, 5.1: Arrow widths where fixed, decimal 16, text and binary 256, anything else 64, one for validity.
-def rows_limit(pace: Pace, columns: tuple[Column, ...]) -> int | None:
-    """Give the rows a page may hold by the user's own word, None when they gave none."""
-    if pace.batch_size_is_explicit:
-        return pace.batch_size
-    if pace.batch_size_memory_mb is None:
-        return None
-    width = sum(_width(column.arrow) + 1 for column in columns)
-    return max(1_000, min(500_000, pace.batch_size_memory_mb * MIB // width))
-
-
-def _width(arrow: pa.DataType) -> int:
-    if pa.types.is_decimal(arrow):
-        return 16
-    if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
-        return 256
-    try:
-        return max(1, int(arrow.bit_width) // 8)
-    except ValueError:
-        return 64
+WAYS: Mapping[str, Callable[[Reader], Iterator[Page]]] = {"blocks": _blocks, "cursor": _cursor, "keyset": _keyset}

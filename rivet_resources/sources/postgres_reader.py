@@ -12,30 +12,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rivet_resources import retry
-from rivet_resources.errors import RivetError, SnapshotLost, SourceLost, StatementTimeout, ValueDoesNotFit
+from rivet_resources.errors import RivetError, SnapshotLost, SourceLost, StatementTimeout
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace
 from rivet_resources.sources import postgres_errors as errors
+from rivet_resources.sources.cells import Cells
+from rivet_resources.sources.paging import ABORT_BYTES, MIB, TooLarge, check_cells
 from rivet_resources.sources.postgres_session import pin
-from rivet_resources.sources.postgres_values import Cells, items
+from rivet_resources.sources.postgres_values import READ, items
 from rivet_resources.sources.protocol import Page, Wait
 from rivet_resources.types import Column
 
 if TYPE_CHECKING:
     from rivet_resources.sources.postgres import Line
 
-MIB = 1024 * 1024
-ABORT_BYTES = 96 * MIB  # a page this far off its target is asked again, smaller
 HINT_BYTES = 8 * MIB  # ADBC's own batches; bounds its buffers
 COPY = {"adbc.postgresql.batch_size_hint_bytes": str(HINT_BYTES)}
 PLAIN = {"adbc.postgresql.use_copy": "false", **COPY}
-
-
-class _TooLarge(Exception):
-    """A page passed ABORT_BYTES; its connection is in mid-statement."""
 
 
 @dataclass
@@ -54,7 +49,7 @@ class Reader:
     _cells: Cells = field(init=False)
 
     def __post_init__(self) -> None:
-        self._cells = Cells(self.columns, chunk=self.chunk.index, strict=frozenset(self.chunk.key))
+        self._cells = Cells(self.columns, chunk=self.chunk.index, readers=READ, strict=frozenset(self.chunk.key))
         self.items = items(self.columns)
 
     def ask(self, statement: str, *, what: str, can_shrink: bool) -> Page | None:
@@ -71,7 +66,7 @@ class Reader:
                 on=SourceLost,
                 on_retry=self._again,
             )
-        except (_TooLarge, StatementTimeout) as error:
+        except (TooLarge, StatementTimeout) as error:
             self.close()
             if isinstance(error, StatementTimeout):
                 if self._has_timed_out or not can_shrink:
@@ -120,7 +115,7 @@ class Reader:
         started = time.perf_counter()
         try:
             batches = _statement(self._connection, statement, options, limit)
-        except (_TooLarge, RivetError):
+        except (TooLarge, RivetError):
             raise
         except Exception as error:
             raise self._fault(error, doing, time.perf_counter() - started) from None
@@ -207,38 +202,7 @@ def _statement(connection: Any, statement: str, options: Mapping[str, str], limi
             size += batch.nbytes
             if limit is not None and size > limit:
                 cursor.adbc_cancel()
-                raise _TooLarge
+                raise TooLarge
         return batches
     finally:
         cursor.close()
-
-
-# --- the largest cell ----------------------------------------------------------------------------
-
-
-class ValueTooLarge(ValueDoesNotFit):
-    """One cell is larger than `max_value_mb`."""
-
-    code = "RIVET_VALUE_TOO_LARGE"
-
-
-def check_cells(table: pa.Table, max_value_mb: int, *, relation: str) -> None:
-    """Refuse a cell above the limit; columns smaller than it as a whole are not looked at.
-
-    Raises:
-        ValueTooLarge
-    """
-    if not max_value_mb:
-        return
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if column.nbytes <= max_value_mb * MIB or not (
-            pa.types.is_string(column.type) or pa.types.is_binary(column.type)
-        ):
-            continue
-        largest = pc.max(pc.binary_length(column)).as_py() or 0
-        if largest > max_value_mb * MIB:
-            raise ValueTooLarge(
-                f"`{relation}.{name}` holds a cell of {largest // MIB} MB; `tuning.max_value_mb` allows "
-                f"{max_value_mb}. "
-                f"Raise it, or leave the column out."
-            )

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime
-from decimal import Decimal
-from typing import Any
 from uuid import UUID
 
 from rivet_resources.errors import ConfigError, SourceError
 from rivet_resources.types import Column
 
 # --- names ---------------------------------------------------------------------------------------
-
-NAME = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\s".]+))\s*')
 
 
 def quote(name: str) -> str:
@@ -35,28 +30,6 @@ def quote(name: str) -> str:
 def quote_text(text: str) -> str:
     """Quote one text as SQL does with standard_conforming_strings on, which every session pins."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def split_name(table: str) -> tuple[str | None, str]:
-    """Split `name` or `schema.name`, each plain or SQL-quoted, into exact names; None where no schema is written.
-
-    Raises:
-        ConfigError: anything else.
-    """
-    names: list[str] = []
-    position = 0
-    while match := NAME.match(table, position):
-        names.append(match[1].replace('""', '"') if match[1] is not None else match[2])
-        position = match.end()
-        if position == len(table) or table[position] != ".":
-            break
-        position += 1
-    if position != len(table) or len(names) not in (1, 2) or table.endswith("."):
-        raise ConfigError(
-            f"Table {table!r} is not a name; write name or schema.name, "
-            'or "Quoted"."Name" for names with dots or blanks.'
-        )
-    return (names[0], names[1]) if len(names) == 2 else (None, names[0])
 
 
 # --- canonical values ----------------------------------------------------------------------------
@@ -124,22 +97,6 @@ def canonical_sql(expression: str, base: str) -> str:
     if base in ("bpchar", "bool", "inet", "cidr", "macaddr", "macaddr8"):
         return f"CASE WHEN {expression} IS NOT NULL THEN concat({expression}) END"
     return f"({expression})::text"
-
-
-def canonical(value: Any) -> str:
-    """Render one Arrow cell, as Python sees it, as canonical text: plain decimals, six fraction digits, ISO dates."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Decimal):
-        return f"{value:f}"
-    if isinstance(value, datetime):
-        naive = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
-        return naive.isoformat(timespec="microseconds") + ("Z" if value.tzinfo else "")
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return "\\x" + value.hex()
-    return str(value)
 
 
 # --- a user's query ------------------------------------------------------------------------------

@@ -169,6 +169,9 @@ class Source(Protocol):
             ValueDoesNotFit, StatementTimeout, SnapshotLost, SourceChanged, SourceError
         """
 
+    def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
+        """Say in one sentence why this engine cannot do a mode, '' when it can; asked when the file is read."""
+
     def quote(self, name: str) -> str:
         """Quote one identifier; never executed as SQL."""
 

@@ -11,9 +11,10 @@ from pydantic import ValidationError
 
 from rivet_resources.errors import ConfigError, RivetError, SourceAuth, SourceError, SourceUnreachable
 from rivet_resources.settings import Tuning, pace
+from rivet_resources.sources.names import split_name
 from rivet_resources.sources.postgres import Postgres
 from rivet_resources.sources.postgres_errors import clean, fault
-from rivet_resources.sources.postgres_sql import literal, render_parameters, split_name
+from rivet_resources.sources.postgres_sql import literal, render_parameters
 from rivet_resources.types import Column
 from tests.engines.postgres_reads import EAGER
 from tests.servers import free_port

@@ -25,8 +25,8 @@ from rivet_resources.errors import (
 from rivet_resources.extract import Chunk, Relation
 from rivet_resources.settings import Tuning, pace
 from rivet_resources.sources import postgres_errors
+from rivet_resources.sources.paging import ValueTooLarge
 from rivet_resources.sources.postgres import Postgres
-from rivet_resources.sources.postgres_reader import ValueTooLarge
 from rivet_resources.sources.postgres_session import PostgresSession
 from tests.engines.postgres_reads import EAGER, READERS, chunk_for, pages, rules, run, session, whole
 

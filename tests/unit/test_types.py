@@ -9,16 +9,14 @@ import pytest
 
 from rivet_resources.types import (
     ACCEPTS,
-    POSTGRES,
     UUID,
     WORDS,
     Column,
     Fact,
     is_portable,
     parse_word,
-    postgres_money,
-    postgres_numeric,
 )
+from rivet_resources.types_postgres import POSTGRES, postgres_money, postgres_numeric
 
 
 @pytest.mark.parametrize("word", WORDS)

@@ -1,7 +1,7 @@
-"""Casts that `columns:` asks for, from a PostgreSQL family to an override word (`types.md`, section 5).
+"""Casts that `columns:` asks for, from a family of types to an override word (`types.md`, section 5).
 
 Belongs here: one cast per pair, which refuses the cells it cannot hold, and the text form for portable files. Not
-here: policies and messages (postgres_values.py).
+here: policies and messages (cells.py).
 """
 
 from __future__ import annotations

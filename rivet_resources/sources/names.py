@@ -1,0 +1,44 @@
+"""Names of tables as users write them, whatever the engine: plain, or quoted in any of SQL's three ways."""
+
+from __future__ import annotations
+
+import re
+
+from rivet_resources.errors import ConfigError
+
+QUOTED = re.compile(
+    r"""\s*(?: "((?:[^"]|"")+)" | `((?:[^`]|``)+)` | \[((?:[^\]]|\]\])+)\] | ([^\s"`\[\].]+) )\s*""", re.VERBOSE
+)
+DOUBLED = ('""', "``", "]]")
+
+
+def split_name(table: str) -> tuple[str | None, str]:
+    """Split `name` or `schema.name`, each plain, "quoted", `quoted` or [quoted], into exact names.
+
+    Returns:
+        (schema, name), schema None where none is written.
+
+    Raises:
+        ConfigError: anything else.
+    """
+    names: list[str] = []
+    position = 0
+    while match := QUOTED.match(table, position):
+        names.append(_unquoted(match))
+        position = match.end()
+        if position == len(table) or table[position] != ".":
+            break
+        position += 1
+    if position != len(table) or len(names) not in (1, 2) or table.endswith("."):
+        raise ConfigError(
+            f"Table {table!r} is not a name; write name or schema.name, "
+            'or "Quoted"."Name" for names with dots or blanks.'
+        )
+    return (names[0], names[1]) if len(names) == 2 else (None, names[0])
+
+
+def _unquoted(match: re.Match[str]) -> str:
+    for doubled, group in zip(DOUBLED, match.groups(), strict=False):
+        if group is not None:
+            return str(group).replace(doubled, doubled[0])
+    return str(match[4])
