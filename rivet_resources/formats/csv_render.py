@@ -25,7 +25,7 @@ HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 def can_render(field: pa.Field) -> bool:
     """Say whether CSV has a spelling for the column; refused are lists, structs, nanoseconds, 256-bit decimals …"""
-    return _renderer(_storage(field.type), is_uuid=_is_uuid(field)) is not None
+    return renderer(_storage(field.type), is_uuid=_is_uuid(field)) is not None
 
 
 def header(schema: pa.Schema) -> bytes:
@@ -47,7 +47,7 @@ def render(batch: pa.RecordBatch) -> memoryview:
 
 def _text(column: pa.Array, field: pa.Field) -> pa.StringArray:
     """Spell one column; NULL stays NULL, which the join turns into an empty field."""
-    spell = _renderer(_storage(field.type), is_uuid=_is_uuid(field))
+    spell = renderer(_storage(field.type), is_uuid=_is_uuid(field))
     assert spell is not None, f"{field.name} was to be refused by check_schema"
     return spell(column.storage if isinstance(column, pa.ExtensionArray) else column)
 
@@ -65,7 +65,7 @@ def _is_uuid(field: pa.Field) -> bool:
 Renderer = Callable[[pa.Array], pa.StringArray]
 
 
-def _renderer(arrow: pa.DataType, *, is_uuid: bool) -> Renderer | None:
+def renderer(arrow: pa.DataType, *, is_uuid: bool) -> Renderer | None:
     """Choose how a storage type is spelled; None: it is refused."""
     if pa.types.is_fixed_size_binary(arrow):
         return _uuids if is_uuid and arrow.byte_width == 16 else None
@@ -200,7 +200,7 @@ def _time(us: int) -> str:
     return f"{'-' if us < 0 else ''}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction:06d}"
 
 
-def _hex(column: pa.Array) -> pa.StringArray:
+def hex_text(column: pa.Array) -> pa.StringArray:
     """Spell bytes as lower-case hex."""
     column = column.cast(pa.binary())
     offsets = (_offsets(column) - _offsets(column)[0]) * 2
@@ -249,6 +249,6 @@ RENDERERS: tuple[tuple[Callable[[pa.DataType], bool], Renderer], ...] = (
     (pa.types.is_string, _quoted),
     (pa.types.is_large_string, _quoted),
     (pa.types.is_string_view, _quoted),
-    (pa.types.is_binary, _hex),
-    (pa.types.is_large_binary, _hex),
+    (pa.types.is_binary, hex_text),
+    (pa.types.is_large_binary, hex_text),
 )
