@@ -39,8 +39,8 @@ from rivet_resources.executor import (
 )
 from rivet_resources.extract import Chunk, ChunkResult, Extract, Measures, Staged
 from rivet_resources.manifest import window_manifest
+from rivet_resources.shaping import schema_of
 from rivet_resources.spark import SparkRuntime
-from rivet_resources.task import schema_of
 
 if TYPE_CHECKING:
     from rivet_resources.destinations.protocol import Root

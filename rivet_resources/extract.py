@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rivet_resources.formats.protocol import Format
     from rivet_resources.settings import Pace
     from rivet_resources.sources.protocol import Source
+    from rivet_resources.transforms.protocol import Transform
 
 Reader = Literal["blocks", "cursor", "keyset"]
 # snapshot: one instant for all tasks; single: one stream in one transaction; per_query: each statement its own
@@ -146,6 +147,7 @@ class Extract:
     parallel: int | None = None  # at most so many chunks at once; None: as Spark allows
     max_file_bytes: int | None = None
     skip_empty: bool = False
+    transforms: tuple[Transform, ...] = ()  # in order, on each page
     meta: MetaColumns = MetaColumns()
     unique_columns: tuple[str, ...] = ()  # measured exactly over the whole window
     cursor: CursorMove | None = None
@@ -182,6 +184,7 @@ class Measures:
     """
 
     rows: int = 0
+    rows_read: int = 0  # before filters
     nulls: dict[str, int] = field(default_factory=dict)
     special_values: dict[str, dict[str, int]] = field(default_factory=dict)  # column → kind → replaced
     unique: dict[str, list[str]] = field(default_factory=dict)
@@ -202,6 +205,7 @@ class Measures:
                 mine[kind] = mine.get(kind, 0) + count
         return Measures(
             rows=self.rows + other.rows,
+            rows_read=self.rows_read + other.rows_read,
             nulls={c: self.nulls.get(c, 0) + other.nulls.get(c, 0) for c in {**self.nulls, **other.nulls}},
             special_values=special,
             unique={c: self.unique.get(c, []) + other.unique.get(c, []) for c in {**self.unique, **other.unique}},

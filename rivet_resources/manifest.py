@@ -24,6 +24,7 @@ from rivet_resources.errors import ManifestUnreadable
 from rivet_resources.extract import Consistency, Part, Relation, Staged, Window
 
 VERSION = 1
+ROW_HASH_RENDER = "xxh3-128-i64-arrow-display-us-v2"  # `contract.md`, section 9
 READ_THREADS = 16  # an export that keeps a manifest per increment has thousands of them
 
 
@@ -49,7 +50,7 @@ class Extraction(Entry):
     cursor_type: str | None = None
     cursor_low: str | None = None
     cursor_high: str | None = None
-    source_row_count: int | None = None
+    source_row_count: int | None = None  # rows that left the source, before filters
 
 
 class ManifestSource(Entry):
@@ -190,7 +191,15 @@ def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple
         parts=tuple(describe_part(number, part) for number, part in enumerate(parts)),
         measures=ManifestMeasures(nulls=staged.measures.nulls, special_values=staged.measures.special_values),
         supersedes=supersedes,
+        row_hash=describe_row_hash(extract.meta.row_hash),
     )
+
+
+def describe_row_hash(covered: tuple[str, ...] | None) -> dict[str, Any] | None:
+    """Say how the row hash was made, so that others can make it again; None without one."""
+    if covered is None:
+        return None
+    return {"column": "_rivet_row_hash", "covered": list(covered), "render": ROW_HASH_RENDER}
 
 
 def describe_source(staged: Staged) -> ManifestSource:
@@ -198,7 +207,7 @@ def describe_source(staged: Staged) -> ManifestSource:
     extract = staged.extract
     relation: Relation = extract.relation
     schema, table = extract.source.lineage_name(relation.sql) if relation.is_table else (None, None)
-    extraction = Extraction(strategy=extract.mode)
+    extraction = Extraction(strategy=extract.mode, source_row_count=staged.measures.rows_read)
     if extract.cursor is not None:
         column = relation.column(extract.cursor.column)
         extraction = Extraction(
@@ -207,6 +216,7 @@ def describe_source(staged: Staged) -> ManifestSource:
             cursor_type=str(column.arrow) if column else None,
             cursor_low=extract.cursor.low,
             cursor_high=extract.cursor.high,
+            source_row_count=staged.measures.rows_read,
         )
     return ManifestSource(engine=extract.source.type, schema=schema, table=table, extraction=extraction)
 

@@ -53,7 +53,7 @@ class Tally:
         self._schema = schema
         self._nulls = dict.fromkeys(schema.names, 0)
         self._special: dict[str, Counter[str]] = {}
-        self._rows = self._pages = self._bytes = self._retries = 0
+        self._rows = self._rows_read = self._pages = self._bytes = self._retries = 0
         self._longest_ms = 0.0
         self._unique = {name: _SortedRuns(schema, name, scratch) for name in unique_columns}
 
@@ -64,6 +64,7 @@ class Tally:
             ValueDoesNotFit: a NULL in a column that the catalog says has none.
         """
         self._rows += page.table.num_rows
+        self._rows_read += page.table.num_rows if page.rows_read is None else page.rows_read
         self._bytes += page.table.nbytes
         self._pages += 1
         self._retries += page.retries
@@ -90,6 +91,7 @@ class Tally:
         """Sum up; `unique` are the sidecars as staged, `retries` those beyond the pages' own."""
         return Measures(
             rows=self._rows,
+            rows_read=self._rows_read,
             nulls=dict(self._nulls),
             special_values={name: dict(kinds) for name, kinds in self._special.items()},
             unique=unique or {},

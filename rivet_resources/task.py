@@ -1,7 +1,7 @@
 """The whole life of a task: one chunk, from its pages to its staged parts (`architecture.md`, "A task, in order").
 
 Belongs here: the order in which a chunk is read, counted, written, verified and staged, and what is undone when that
-fails. Not here: SQL (`sources/`), bytes of a format (`formats/`), where parts go (`destinations/`), and Spark
+fails. Not here: SQL (`sources/`), what rows become on the way (`shaping.py`), bytes of a format (`formats/`), where parts go (`destinations/`), and Spark
 (`exporter.py`): the same function runs in an executor and in a plain process.
 """
 
@@ -12,29 +12,22 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from rivet_resources.destinations.protocol import Root
-from rivet_resources.errors import DestinationError, RivetError, SourceChanged, SourceLost
+from rivet_resources.errors import DestinationError, RivetError, SourceLost
 from rivet_resources.extract import Chunk, ChunkResult, Extract, Part
 from rivet_resources.measures import Tally
 from rivet_resources.parts import PartFiles, enough_room
 from rivet_resources.retry import delays
+from rivet_resources.shaping import Shaping
 from rivet_resources.sources.protocol import Page
 from rivet_resources.throttle import MemoryGate, Throttle
 
 log = logging.getLogger(__name__)
-
-EXPORTED_AT = pa.field("_rivet_exported_at", pa.timestamp("us", "UTC"), nullable=False)
-
-
-def schema_of(extract: Extract) -> pa.Schema:
-    """Give the schema of every part: the relation's columns with their metadata, then Rivet's own."""
-    fields = [column.field for column in extract.relation.columns]
-    return pa.schema(fields if extract.meta.exported_at is None else [*fields, EXPORTED_AT])
 
 
 def run_chunk(extract: Extract, chunk: Chunk, *, attempt: int, scratch: Path) -> ChunkResult:
@@ -88,11 +81,13 @@ class _Reading:
     chunk: Chunk
     label: str
     scratch: Path
+    shaping: Shaping = field(init=False)
     schema: pa.Schema = field(init=False)
     root: Root = field(init=False)
 
     def __post_init__(self) -> None:
-        self.schema = schema_of(self.extract)
+        self.shaping = Shaping(self.extract)
+        self.schema = self.shaping.schema
         self.root = self.extract.destination.root(self.extract.export)
 
     def run(self, *, rereads: int) -> ChunkResult:
@@ -116,7 +111,7 @@ class _Reading:
             return ChunkResult(chunk=self.chunk.index, parts=staged, measures=measures)
 
     def _pages(self, throttle: Throttle) -> Iterator[Page]:
-        """Read the chunk page by page, typed as parts will be, waiting for memory in between."""
+        """Read the chunk page by page, shaped as parts will be, waiting for memory in between."""
         gate = MemoryGate(self.extract.pace)
         pages = self.extract.source.pages(
             self.chunk,
@@ -128,32 +123,8 @@ class _Reading:
         )
         with closing(pages) as open_pages:
             for page in open_pages:
-                yield Page(self._with_meta(page.table), page.special, page.statement_ms, page.retries)
+                yield replace(page, table=self.shaping.shape(page.table), rows_read=page.table.num_rows)
                 gate.wait()
-
-    def _with_meta(self, table: pa.Table) -> pa.Table:
-        """Append Rivet's own columns, and give every column the field metadata it is written with."""
-        columns = list(table.columns)
-        self._check_types(table)
-        if self.extract.meta.exported_at is not None:
-            instant = pa.scalar(self.extract.meta.exported_at, EXPORTED_AT.type)
-            columns.append(pa.chunked_array([pa.repeat(instant, table.num_rows)]))
-        return pa.Table.from_arrays(columns, schema=self.schema)
-
-    def _check_types(self, table: pa.Table) -> None:
-        """Compare a page with the plan: Arrow would cast a difference away in silence.
-
-        Raises:
-            SourceChanged: a column has another type than was planned.
-        """
-        planned = self.extract.relation.columns
-        found = dict(zip((column.name for column in planned), table.schema.types, strict=False))
-        for column in planned:
-            if found.get(column.name) != column.arrow or table.num_columns != len(planned):
-                raise SourceChanged(
-                    f"{self.extract.relation.name}.{column.name} arrived as {found.get(column.name)}, planned was "
-                    f"{column.arrow}, in a page of {table.num_columns} columns. Was it altered meanwhile? Run again."
-                )
 
     def _stage_sidecars(self, tally: Tally) -> dict[str, list[str]]:
         """Put the hash files of the unique columns where the driver finds them: {column: [path, …]}."""

@@ -88,7 +88,7 @@ class Reading:
     read: str
 
 
-# Base type → the number behind it, for words that want that (`types.md`, section 5: `time` as µs, 0/1 types as numbers).
+# Base type → the number behind it, for words that want that (`types.md`, section 5: `time` as µs, truth as 0 and 1).
 MYSQL_NUMBERS: Mapping[str, Reading] = {
     "tinyint(1)": Reading(MYSQL["tinyint"], "integer"),
     "bit(1)": Reading(Fact("integer", pa.int64()), "bits"),

@@ -49,8 +49,7 @@ SQLSERVER: Mapping[str, Fact] = {
         "CONVERT(datetime2(7), SWITCHOFFSET({}, '+00:00'))",
         "compatible",
     ),
-    # As a moment of 1900-01-01, since the driver's time of day ends at the second.
-    "time": Fact("time", pa.time64("us"), "CONVERT(datetime2(7), {})"),
+    "time": Fact("time", pa.time64("us")),
     "json": Fact("json", JSON, WIDE_TEXT, logical="json"),
     "xml": Fact("other", pa.string(), WIDE_TEXT, "logical_string", "xml"),
     "hierarchyid": Fact("other", pa.string(), "{}.ToString()", "logical_string", "hierarchyid"),

@@ -32,6 +32,7 @@ KINDS: Mapping[str, str] = {
     "invalid_bytes": "bytes that are not text in its character set",
     "zero_date": "zero or partial dates",
     "time_range": "times before 00:00:00 or after 23:59:59.999999",
+    "zone_range": "times before 1970 or after 2038, which the server cannot take from one zone to another",
     "seventh_digit": "times with a seventh digit",
     "other_class": "values of another storage class",
     "mixed_types": "values of several types",

@@ -55,11 +55,13 @@ SELECT attname, atttypid::int8, atttypmod, attnotnull, coalesce(col_description(
        has_column_privilege(attrelid, attnum, 'SELECT')
 FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
 
-# Columns in key order, for keys and for leading columns alike; NULLs are ruled out by attnotnull.
+# Columns in key order, for keys and for leading columns alike; NULLs are ruled out by attnotnull. An index of another
+# collation than its column's is unique in another sense than the one we compare by: equal keys would be skipped.
 INDEXES = """
 SELECT i.indisprimary, i.indisunique AND i.indimmediate,
        array_agg(a.attname ORDER BY k.n) FILTER (WHERE k.n <= i.indnkeyatts)::text[],
-       bool_and(coalesce(a.attnotnull, false)) FILTER (WHERE k.n <= i.indnkeyatts)
+       bool_and(coalesce(a.attnotnull AND i.indcollation[k.n - 1] IN (0, a.attcollation), false))
+         FILTER (WHERE k.n <= i.indnkeyatts)
 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam,
      unnest(i.indkey) WITH ORDINALITY AS k (attnum, n)
      LEFT JOIN pg_attribute a ON a.attrelid = %s AND a.attnum = k.attnum

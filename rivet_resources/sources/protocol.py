@@ -126,6 +126,7 @@ class Page:
     special: Mapping[str, Mapping[str, int]]  # column → kind → cells replaced
     statement_ms: float
     retries: int = 0
+    rows_read: int | None = None  # before transforms; None: as many as the table has
 
 
 Wait = Callable[[int], None]  # told the rows of the page just read, sleeps the throttle's pause

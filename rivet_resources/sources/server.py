@@ -34,14 +34,14 @@ class Server(Settings):
     url_file: Path | None = Field(default=None, description="file that holds the URL")
     host: str | None = Field(default=None, description="host name, address, or folder of a unix socket")
     port: int | None = Field(default=None, ge=1, le=65535, description="default: the engine's own")
-    user: str | None = None
-    database: str | None = None
+    user: str | None = Field(default=None, description="user name")
+    database: str | None = Field(default=None, description="database name")
     password: SecretStr | None = Field(default=None, description="better: password_env")
     password_env: str | None = Field(default=None, description="environment variable that holds the password")
     environment: Literal["local", "replica", "production"] = Field(
         default="production", description="local: profile fast"
     )
-    tuning: Tuning | None = None
+    tuning: Tuning | None = Field(default=None, description="how hard the source may be driven")
     tls: Tls | None = Field(default=None, description="needed unless the host is this machine; mode: disable opts out")
 
     @model_validator(mode="after")

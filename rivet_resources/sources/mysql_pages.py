@@ -1,0 +1,51 @@
+"""Pages of MySQL: one statement, read whole before a row of it is used; or one long statement, read in bites.
+
+Belongs here: the two ways to page (keyset, cursor). Not here: the size of pages (paging.py), the connection and its
+faults (mysql_reader.py), cells (mysql_values.py), SQL text (mysql_sql.py).
+
+Never OFFSET for rows, and never a buffered answer. What has no unique key cannot be asked for in pieces without losing
+or repeating rows, so it is one statement, which the server holds open while we write (`engine.md`, section 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rivet_resources.extract import Chunk
+from rivet_resources.settings import Pace
+from rivet_resources.sources import mysql_sql as sql
+from rivet_resources.sources import paging
+from rivet_resources.sources.mysql_reader import Reader
+from rivet_resources.sources.protocol import Page, Wait
+from rivet_resources.types import Column
+
+if TYPE_CHECKING:
+    from rivet_resources.sources.mysql import Line
+
+
+def read(
+    chunk: Chunk, columns: tuple[Column, ...], *, line: Line, pace: Pace, wait: Wait
+) -> Generator[Page, None, None]:
+    """Read a chunk page by page; see `Source.pages`. Pages without rows are not shown, but their time is."""
+    reader = Reader(line=line, chunk=chunk, columns=columns, pace=pace, wait=wait)
+    longest = 0.0
+    try:
+        for page in paging.keyset(reader, sql) if chunk.reader == "keyset" else _cursor(reader):
+            longest = max(longest, page.statement_ms)
+            if page.table.num_rows:
+                yield replace(page, statement_ms=longest)
+                longest = 0.0
+    finally:
+        reader.close()
+
+
+def _cursor(reader: Reader) -> Iterator[Page]:
+    """Pages are bites of one answer, which dies with its connection: then the chunk starts over (SourceLost)."""
+    chunk = reader.chunk
+    statement = sql.select(reader.items, relation=chunk.relation, where=[chunk.where], order_by=chunk.order_by)
+    size = paging.Size(now=1, most=1, rows=None, pace=reader.pace)
+    for page in reader.bites(statement, target_bytes=min(size.target_bytes, paging.SMALL_BYTES)):
+        yield page
+        reader.wait(page.table.num_rows)
