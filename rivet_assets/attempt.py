@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rivet_assets.checks import Verdict, audit, blocks, rules_of, schema_drift, special_values
 from rivet_assets.drift import Drift, compare, judge
-from rivet_assets.modes.protocol import Mode, Planning, require_column
+from rivet_assets.modes.protocol import Mode, Planning, require_name
 from rivet_resources.commit import discard
 from rivet_resources.errors import GateRefused, RivetError
 from rivet_resources.extract import Extract, Relation, Staged, Window
 from rivet_resources.manifest import current_manifests, resolve_cursor, window_manifest
 from rivet_resources.measures import count_duplicates
 from rivet_resources.settings import pace
+from rivet_resources.shaping import planned
 from rivet_resources.state.runs import RunRecord
 
 if TYPE_CHECKING:
@@ -166,22 +167,24 @@ def _staged(site: Site, window: Window | None, run_id: str, started_at: datetime
 
 
 def _admitted(site: Site, relation: Relation) -> Drift:
-    """Compare the relation with the last commit's schema, before the first row is read.
+    """Compare what the relation becomes with the last commit's schema, before the first row is read.
 
     Raises:
         DriftRefused: by the export's policy.
         UnknownColumn: `null_ratio_max` names a column that is not there.
+        TransformError: a transform does not fit the relation.
     """
     export = site.export
     stored = site.state.schema(export.name)
     baseline = None if stored is None else [column for column in stored if column[0] not in META_COLUMNS]
-    drift = compare(baseline, [(column.name, str(column.arrow)) for column in relation.columns])
+    shaped = planned(relation, export.steps).schema
+    drift = compare(baseline, [(field.name, str(field.type)) for field in shaped])
     judge(drift, export.on_schema_drift, export=export.name, relation=relation.name)
     if drift and export.on_schema_drift != "continue":
         site.tell(f"{export.name}: the columns of {relation.name} changed since the last run: {drift}.")
     for rule in rules_of(export.quality):
         if rule.kind == "null_ratio_max":
-            require_column(relation, rule.column, key="quality.null_ratio_max")
+            require_name(shaped, rule.column, key="quality.null_ratio_max")
     return drift
 
 

@@ -72,7 +72,7 @@ class Choice:
     ) -> None:
         self.key = key
         self.unknown = unknown
-        self.blocks = {_word(block, key): block for block in blocks}
+        self.blocks = {word: block for block in blocks for word in _words(block, key)}
         self.default = default
         self.later = later or {}
 
@@ -85,14 +85,14 @@ class Choice:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Describe the choice as: one of these words, then exactly that block's schema."""
         union = handler(schema)
-        references = dict(zip(self.blocks, union.get("oneOf", [union]), strict=True))
-        branches: list[dict[str, Any]] = [
-            {"if": {"properties": {self.key: {"const": word}}, "required": [self.key]}, "then": reference}
-            for word, reference in references.items()
-        ]
-        for branch, word in zip(branches, references, strict=True):
-            if word == self.default:
-                del branch["if"]["required"]  # `properties` alone also holds where the key is absent
+        kinds = list(dict.fromkeys(self.blocks.values()))  # a block with aliases stands there once
+        branches: list[dict[str, Any]] = []
+        for kind, reference in zip(kinds, union.get("oneOf", [union]), strict=True):
+            words_of = [word for word, block in self.blocks.items() if block is kind]
+            condition: dict[str, Any] = {"properties": {self.key: {"enum": words_of}}}
+            if self.default not in words_of:  # `properties` alone also holds where the key is absent
+                condition["required"] = [self.key]
+            branches.append({"if": condition, "then": reference})
         words: dict[str, Any] = {"type": "string", "enum": list(self.blocks)}
         described: dict[str, Any] = {"type": "object", "properties": {self.key: words}, "allOf": branches}
         if self.default is None:
@@ -169,7 +169,6 @@ class NameOr:
         return value if value is None or isinstance(value, str) else self.choice.validate(value)
 
 
-def _word(block: type[BaseModel], key: str) -> str:
-    """Read the one word that the block's `key` allows."""
-    (word,) = get_args(block.model_fields[key].annotation)
-    return str(word)
+def _words(block: type[BaseModel], key: str) -> tuple[str, ...]:
+    """Read the words that the block's `key` allows: one, and its aliases."""
+    return tuple(map(str, get_args(block.model_fields[key].annotation)))

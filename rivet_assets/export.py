@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, ValidationError, field_validator, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from rivet_assets.choice import Choice, NameOr, details, refusals
@@ -36,23 +36,32 @@ from rivet_resources.destinations.stdout import Stdout
 from rivet_resources.formats.csv import Csv
 from rivet_resources.formats.parquet import COMPRESSION_PROFILES, Codec, ColumnEncoding, Parquet, ParquetOptions
 from rivet_resources.settings import Settings, Size, Tuning
+from rivet_resources.sources.datagen import Datagen
+from rivet_resources.sources.mysql import MySql
 from rivet_resources.sources.postgres import Postgres
 from rivet_resources.sources.protocol import TypeRules
+from rivet_resources.sources.sqlite import Sqlite
+from rivet_resources.sources.sqlserver import SqlServer
+from rivet_resources.transforms.protocol import Transform
+from rivet_resources.transforms.union import STEPS
 from rivet_resources.types import SpecialValue
 
-LATER_SOURCES = {
-    name: "is not in this version; it reads postgres"
-    for name in ("mysql", "mariadb", "mssql", "sqlserver", "sqlite", "datagen", "mongo")
-}
+ENGINES = (Postgres, MySql, SqlServer, Sqlite, Datagen)
+LATER_SOURCES = {"mongo": "is not in this version; it reads postgres, mysql, mariadb, sqlserver, sqlite, datagen"}
 LATER_DESTINATIONS = {"azure": "is not in this version; write to local, s3, gcs or stdout"}
 
 # A new engine or destination is one line here.
-SOURCES = Choice("type", Postgres, unknown="RIVET_CONFIG_TYPE_UNKNOWN", later=LATER_SOURCES)
-AnySource = Annotated[Postgres, SOURCES]
+SOURCES = Choice("type", *ENGINES, unknown="RIVET_CONFIG_TYPE_UNKNOWN", later=LATER_SOURCES)
+SourceBlock = Postgres | MySql | SqlServer | Sqlite | Datagen
+AnySource = Annotated[SourceBlock, SOURCES]
 AnyDestination = Annotated[
     Local | S3 | Gcs | Stdout,
     Choice("type", Local, S3, Gcs, Stdout, unknown="RIVET_CONFIG_TYPE_UNKNOWN", later=LATER_DESTINATIONS),
 ]
+
+
+STEP_CHOICE = Choice("type", *STEPS, unknown="RIVET_CONFIG_TYPE_UNKNOWN")
+AnyStep = Annotated[Transform, STEP_CHOICE]
 
 
 class Quality(Settings):
@@ -70,6 +79,17 @@ class MetaColumnsBlock(Settings):
     """Columns Rivet appends after the source's own."""
 
     exported_at: bool = Field(False, description="append _rivet_exported_at, one instant per window")
+    row_hash: bool | ColumnsOnce = Field(
+        False, description="append _rivet_row_hash over all columns, or over the listed ones in that order"
+    )
+
+    @field_validator("row_hash")
+    @classmethod
+    def some_columns(cls, asked: bool | tuple[str, ...]) -> bool | tuple[str, ...]:
+        """Refuse a hash over no column."""
+        if asked == ():
+            raise broken("RIVET_CONFIG_ROW_HASH", "lists no column; write true for all of them, or name some")
+        return asked
 
 
 class Freshness(Settings):
@@ -95,7 +115,7 @@ class Export(Settings):
 
     name: ExportName = Field(description="names its asset, folder, files and cursor; unique in the file")
     mode: str = Field("full", description="full, incremental, chunked or time_window")
-    source: Annotated[str | Postgres | None, NameOr(SOURCES)] = Field(
+    source: Annotated[str | SourceBlock | None, NameOr(SOURCES)] = Field(
         None, description="name of one of `sources:`, or a source block of its own; default: the only source"
     )
     query: Query | None = Field(None, description="a SELECT; one of query, query_file and table")
@@ -117,6 +137,9 @@ class Export(Settings):
     skip_empty: bool = Field(False, description="zero rows: write nothing and leave what is published")
     max_file_size: Size | None = Field(None, description="split parts at this size: a number with B, KB, MB or GB")
     parallel: int = Field(1, ge=1, description="tasks that read the source side by side")
+    transforms: tuple[Annotated[str | AnyStep, NameOr(STEP_CHOICE)], ...] = Field(
+        (), description="what becomes of each row on its way, in this order: steps, or names of root `transforms:`"
+    )
     meta_columns: MetaColumnsBlock = Field(default_factory=MetaColumnsBlock, description="columns appended to each row")
     quality: Quality | None = Field(None, description="rules that may stop a window")
     columns: ColumnRules = Field(default_factory=dict, description="type overrides by column, or table.column")
@@ -154,6 +177,11 @@ class Export(Settings):
         if faults:
             raise refusals(cls.__name__, faults)
         return export
+
+    @property
+    def steps(self) -> tuple[Transform, ...]:
+        """Give the transforms; names were replaced by what they name when the file was read."""
+        return tuple(step for step in self.transforms if not isinstance(step, str))
 
     def format_settings(self) -> Parquet | Csv:
         """Join the keys that say how parts are written."""

@@ -18,8 +18,8 @@ from rivet_resources.types import WORDS, SpecialValue, parse_word
 
 DURATION_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
-# One identifier: plain, or quoted as SQL quotes it (`contract.md`, section 16, row 10).
-SEGMENT = r'(?:[^\W\d][\w$]*|"(?:[^"\x00]|"")+")'
+# One identifier: plain, or quoted as one of the engines quotes it (`contract.md`, section 16, row 10).
+SEGMENT = r'(?:[^\W\d][\w$]*|"(?:[^"\x00]|"")+"|`(?:[^`\x00]|``)+`|\[(?:[^\]\x00]|\]\])+\])'
 
 # `connectors.md`, section 1.
 SOURCE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -45,7 +45,7 @@ def export_name(name: str) -> str:
 
 
 def table_name(text: str) -> str:
-    """Refuse what is not `name` or `schema.name`, each plain or in double quotes."""
+    """Refuse what is not `name` or `schema.name`, each plain or quoted."""
     if not re.fullmatch(rf"{SEGMENT}(\.{SEGMENT})?", text):
         raise broken(
             "RIVET_CONFIG_TABLE",

@@ -65,6 +65,7 @@ CODES_OF_BLOCKS: Mapping[str, str] = {
     "path": "RIVET_CONFIG_DESTINATION_PATH",
     "prefix": "RIVET_CONFIG_DESTINATION_PATH",
     "parquet": "RIVET_CONFIG_PARQUET",
+    "transforms": "RIVET_CONFIG_TRANSFORM",
     "max_file_size": "RIVET_CONFIG_SIZE",
     "cursor_lag": "RIVET_CONFIG_DURATION",
 }

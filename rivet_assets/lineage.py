@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from rivet_resources.sources.protocol import Source
 
 # The parser's name for each engine's SQL.
-DIALECTS: Mapping[str, str] = {"postgres": "postgres"}
+DIALECTS: Mapping[str, str] = {
+    "postgres": "postgres", "mysql": "mysql", "mariadb": "mysql", "sqlserver": "tsql", "mssql": "tsql",
+    "sqlite": "sqlite",
+}  # fmt: skip
 MOST_COLUMNS = 200  # of a query; each costs the parser some milliseconds
 
 
@@ -44,19 +47,30 @@ def upstream_keys(export: Export, *, source_name: str, source: Source) -> tuple[
 
 
 def column_lineage(
-    export: Export, columns: Iterable[str], *, source_name: str, source: Source
+    export: Export, columns: Mapping[str, Iterable[str]], *, source_name: str, source: Source
 ) -> dg.TableColumnLineage | None:
-    """Map each column of the parts to the source's columns it is made of; None when nothing is proven."""
-    names = list(columns)
-    if export.table is not None:
-        origin = table_key(source_name, source, export.table)
-        return dg.TableColumnLineage({name: [dg.TableColumnDep(origin, name)] for name in names})
-    proven = _query_columns(export.query or "", names, DIALECTS.get(source.type))
+    """Map each column of the parts to the source's columns it is made of; None when nothing is proven.
+
+    Args:
+        columns: column of the parts → columns of the relation that the transforms make it of.
+    """
+    proven = _proven(export, {name for made_of in columns.values() for name in made_of}, source)
     found = {
-        name: [dg.TableColumnDep(table_key(source_name, source, table), column) for table, column in sorted(origins)]
-        for name, origins in proven.items()
+        name: [
+            dg.TableColumnDep(table_key(source_name, source, table), column)
+            for table, column in sorted({origin for part in made_of for origin in proven.get(part, ())})
+        ]
+        for name, made_of in columns.items()
     }
+    found = {name: origins for name, origins in found.items() if origins}
     return dg.TableColumnLineage(found) if found else None
+
+
+def _proven(export: Export, names: Iterable[str], source: Source) -> dict[str, set[tuple[str, str]]]:
+    """Map columns of the relation to (table, column) at the source."""
+    if export.table is not None:
+        return {name: {(export.table, name)} for name in names}
+    return _query_columns(export.query or "", sorted(names), DIALECTS.get(source.type))
 
 
 def _tables(query: str, dialect: str | None) -> set[str]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from rivet_assets.attempt import Attempt, Site
 from rivet_assets.lineage import column_lineage
 from rivet_resources.extract import Staged
+from rivet_resources.shaping import planned
 
 MOST_PARTS = 50  # in the table of parts; all of them are in the manifest
 
@@ -27,6 +28,7 @@ def describe(site: Site, attempt: Attempt) -> dict[str, Any]:
     facts: dict[str, Any] = {
         ("dagster/partition_row_count" if extract.window.kind == "time" else "dagster/row_count"): measures.rows,
         "rivet/rows": measures.rows,
+        "rivet/rows_read": measures.rows_read,
         "rivet/bytes": sum(part.size_bytes for part in staged.parts),
         "rivet/parts": len(staged.parts),
         **{f"rivet/seconds_{step}": round(seconds, 3) for step, seconds in staged.seconds.items()},
@@ -75,10 +77,11 @@ def table_schema(schema: pa.Schema, comments: Mapping[str, str]) -> dg.TableSche
 
 def _schema(site: Site, staged: Staged) -> dict[str, Any]:
     schema = pa.ipc.read_schema(pa.BufferReader(staged.schema_ipc))
-    relation = staged.extract.relation
+    relation, steps = staged.extract.relation, staged.extract.transforms
     comments = {column.name: column.comment for column in relation.columns}
     facts: dict[str, Any] = {"dagster/column_schema": table_schema(schema, comments)}
-    lineage = column_lineage(site.export, comments, source_name=site.source_name, source=site.source)
+    origins = planned(relation, steps).origins
+    lineage = column_lineage(site.export, origins, source_name=site.source_name, source=site.source)
     if lineage is not None:
         facts["dagster/column_lineage"] = lineage
     return facts

@@ -27,7 +27,6 @@ LATER: Mapping[str, Mapping[str, str]] = {
         "partition_by": f"{NOT_YET}; mode time_window writes a folder per window",
         "partition_granularity": f"{NOT_YET}; mode time_window has `granularity`",
         "keyset_incremental": f"{NOT_YET}; use mode incremental with the key as cursor_column",
-        "transforms": f"{NOT_YET}; write them into the query",
         "verify": f"{NOT_YET}; every part is read back and compared by content already; remove it",
         "target": f"{NOT_YET}; it only gave advice; remove it",
         "shape_drift_warn_factor": f"{NOT_YET}; remove it",
@@ -36,7 +35,7 @@ LATER: Mapping[str, Mapping[str, str]] = {
         "wave": f"{NOT_YET}; it was a planning hint; remove it",
         "parallel_safe": f"{NOT_YET}; it was a planning hint; remove it",
     },
-    "source": {"mongo": f"{NOT_YET}; it reads postgres"},
+    "source": {"mongo": f"{NOT_YET}; it reads postgres, mysql, mariadb, sqlserver, sqlite and datagen"},
     "tls": {
         "accept_invalid_certs": f"{NOT_YET}; use mode: require",
         "accept_invalid_hostnames": f"{NOT_YET}; use mode: verify-ca",
@@ -48,7 +47,6 @@ LATER: Mapping[str, Mapping[str, str]] = {
         "on_batch_memory_exceeded": f"{NOT_YET}; set batch_size_memory_mb",
     },
     "quality": {"unique_max_entries": f"{NOT_YET}; unique_columns is exact at any size; remove it"},
-    "meta_columns": {"row_hash": f"{NOT_YET}; it comes later; remove it"},
 }
 
 # Keys of one mode, and that mode. Any of them elsewhere is an error, never ignored (`contract.md`, 1.5).

@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails
 
 from rivet_assets.choice import Choice, details, nearest, refusal, refusals
-from rivet_assets.export import AnySource, Export
+from rivet_assets.export import AnySource, AnyStep, Export
 from rivet_assets.export_values import SOURCE_NAME, broken
 from rivet_assets.modes.chunked import Chunked
 from rivet_assets.modes.full import Full
@@ -87,6 +87,9 @@ class RivetConfig(Settings):
     sources: dict[str, AnySource] = Field(
         default_factory=dict, description="several sources by name, instead of source"
     )
+    transforms: dict[str, AnyStep] = Field(
+        default_factory=dict, description="steps by name, for the `transforms:` of several exports"
+    )
     exports: tuple[AnyExport, ...] = Field((), description="what to read and where to write it; one asset each")
     spark: Annotated[
         Spark, BeforeValidator(_spark_block, json_schema_input_type=Literal["spark", "inline"] | Spark)
@@ -110,10 +113,11 @@ class RivetConfig(Settings):
             config: Self = validate(block)
         except ValidationError as error:
             raise refusals(cls.__name__, [*details(error), *faults]) from None
-        faults = faults or list(_unpaced(config))
+        faults = faults or [*_unpaced(config), *_refused_modes(config)]
         if faults:
             raise refusals(cls.__name__, faults)
-        return config
+        exports = tuple(_with_steps(export, config.transforms) for export in config.exports)
+        return config.model_copy(update={"exports": exports})
 
     @property
     def file(self) -> Path | None:
@@ -186,6 +190,7 @@ def _broken_rules(block: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
     yield from _named_once(exports)
     for index, export in enumerate(exports):
         yield from _source_exists(block, _value(export, "source"), ("exports", index))
+        yield from _steps_exist(block, _value(export, "transforms"), ("exports", index, "transforms"))
 
 
 def _sources_once(block: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
@@ -227,6 +232,33 @@ def _source_exists(block: Mapping[str, Any], source: Any, loc: tuple[str | int, 
     if source is None and len(known) > 1:
         message = f"names no source; add `source:` with one of {', '.join(known)}"
         yield refusal("RIVET_CONFIG_SOURCE_NOT_NAMED", message, loc=loc)
+
+
+def _steps_exist(block: Mapping[str, Any], steps: Any, loc: tuple[str | int, ...]) -> Iterator[InitErrorDetails]:
+    named = block.get("transforms")
+    known = [str(name) for name in named] if isinstance(named, Mapping) else []
+    for index, step in enumerate(steps if isinstance(steps, list | tuple) else ()):
+        if isinstance(step, str) and step not in known:
+            close = nearest(step, known)
+            there = f"there are {', '.join(known)}." if known else "the file has no `transforms:`; write a step here"
+            message = f"'{step}' is not a transform; {there}{f' Did you mean {close}?' if close else ''}"
+            yield refusal("RIVET_CONFIG_TRANSFORM_UNKNOWN", message, loc=(*loc, index))
+
+
+def _with_steps(export: AnyExport, named: Mapping[str, AnyStep]) -> AnyExport:
+    """Put the steps themselves where an export names them."""
+    if not any(isinstance(step, str) for step in export.transforms):
+        return export
+    steps = tuple(named[step] if isinstance(step, str) else step for step in export.transforms)
+    return export.model_copy(update={"transforms": steps})
+
+
+def _refused_modes(config: RivetConfig) -> Iterator[InitErrorDetails]:
+    """Ask each export's source whether it can do the mode: at night would be too late."""
+    for index, export in enumerate(config.exports):
+        refused = config.source_of(export)[1].refuses(export.mode, "table" if export.table else "query")
+        if refused:
+            yield refusal("RIVET_CONFIG_SOURCE_MODE_UNSUPPORTED", refused, loc=("exports", index, "mode"))
 
 
 def _unpaced(config: RivetConfig) -> Iterator[InitErrorDetails]:

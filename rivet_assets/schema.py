@@ -71,7 +71,9 @@ def _admit_references(schema: Any, resolve: Callable[[dict[str, Any]], dict[str,
         _wrap(schema)
         return
     for key, value in schema.items():
-        if key not in ("if", "default", "enum", "const", "required"):
+        if key in ("properties", "$defs"):  # names of keys there, which may be words of JSON schema, such as `pattern`
+            _admit_references(list(value.values()), resolve, seen)
+        elif key not in ("if", "default", "enum", "const", "required"):
             _admit_references(value, resolve, seen)
 
 

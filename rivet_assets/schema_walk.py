@@ -67,8 +67,9 @@ def _chosen(schema: Mapping[str, Any], block: Any) -> Mapping[str, Any]:
     word = words.get("default") if word is None else word
     if word not in words["enum"]:
         word = nearest(word, words["enum"]) or words["enum"][0]
-    branch: Mapping[str, Any] = schema["allOf"][words["enum"].index(word)]["then"]
-    return branch
+    branch = next(each for each in schema["allOf"] if word in each["if"]["properties"][key]["enum"])
+    chosen: Mapping[str, Any] = branch["then"]
+    return chosen
 
 
 def _best(members: list[dict[str, Any]], block: Any) -> Mapping[str, Any]:

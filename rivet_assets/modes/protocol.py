@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol
 
-from rivet_resources.errors import UnknownColumn
+import pyarrow as pa
+
+from rivet_resources.errors import ConfigError, UnknownColumn
 from rivet_resources.extract import Chunk, Consistency, CursorMove, Extract, MetaColumns, Relation, Window
 from rivet_resources.settings import pace
+from rivet_resources.shaping import planned, schema_of
 from rivet_resources.sources.protocol import Session, Source
-from rivet_resources.task import schema_of
+from rivet_resources.transforms.mask import Mask
+from rivet_resources.transforms.pipeline import Plan
 from rivet_resources.types import Column
 
 if TYPE_CHECKING:
@@ -63,12 +68,19 @@ def compose(
 
     Raises:
         UnknownColumn: a rule names a column that is not there.
+        TransformError: a transform does not fit the columns it gets.
+        ConfigError: a masked column decides which rows are read, or shows in another one.
         UnsupportedColumn: the format cannot hold a column; the message names the override that helps.
     """
     session = planning.session
+    plan = planned(planning.relation, export.steps)
+    shaped = plan.schema
     unique = tuple(export.quality.unique_columns) if export.quality else ()
     for name in unique:
-        require_column(planning.relation, name, key="quality.unique_columns")
+        require_name(shaped, name, key="quality.unique_columns")
+    if window.kind != "time":
+        _refuse_masked(export, plan, decisive)
+    _refuse_leaks(export, plan)
     extract = Extract(
         export=export.name,
         mode=export.mode,
@@ -91,7 +103,11 @@ def compose(
         parallel=export.parallel,
         max_file_bytes=export.max_file_size,
         skip_empty=export.skip_empty,
-        meta=MetaColumns(exported_at=planning.started_at if export.meta_columns.exported_at else None),
+        transforms=export.steps,
+        meta=MetaColumns(
+            exported_at=planning.started_at if export.meta_columns.exported_at else None,
+            row_hash=_hashed(export, shaped),
+        ),
         unique_columns=unique,
         cursor=cursor,
         fingerprint=fingerprint,
@@ -113,8 +129,69 @@ def require_column(relation: Relation, name: str, *, key: str) -> Column:
     return column
 
 
+def require_name(schema: pa.Schema, name: str, *, key: str) -> None:
+    """Check that the columns of the parts have the one that the export's `key` names.
+
+    Raises:
+        UnknownColumn: the message lists what there is.
+    """
+    if name not in schema.names:
+        raise UnknownColumn(name, relation="The export", known=schema.names, key=key)
+
+
+def _hashed(export: Export, shaped: pa.Schema) -> tuple[str, ...] | None:
+    """Name the columns the row hash covers, in order; None without one.
+
+    Raises:
+        UnknownColumn: a listed one is not there.
+    """
+    asked = export.meta_columns.row_hash
+    if asked is False:
+        return None
+    if asked is True:
+        return tuple(shaped.names)
+    for name in asked:
+        require_name(shaped, name, key="meta_columns.row_hash")
+    return asked
+
+
+def _refuse_masked(export: Export, plan: Plan, decisive: tuple[str, ...]) -> None:
+    """Refuse a mask on a column whose values stand in cursors, bounds and manifests as they are.
+
+    Raises:
+        ConfigError
+    """
+    for name in decisive:
+        if name in plan.masked:
+            raise ConfigError(
+                f"Export {export.name}: column {name!r} is masked, but it decides which rows are read, and its values "
+                f"stand in the state store and the manifests. Use another column for mode {export.mode}, or do not "
+                f"mask this one."
+            )
+
+
+def _refuse_leaks(export: Export, plan: Plan) -> None:
+    """Refuse columns that were made of a masked one before its mask, unless the mask says `reveals`.
+
+    A mask with `when` leaves plain values on purpose.
+
+    Raises:
+        ConfigError
+    """
+    masks = [step for step in export.steps if isinstance(step, Mask)]
+    allowed = {name for mask in masks for name in mask.reveals}
+    allowed |= {field for mask in masks if mask.when is not None for field in mask.fields}
+    for name, plain in plan.leaks.items():
+        if not any(fnmatchcase(name, pattern) for pattern in allowed):
+            raise ConfigError(
+                f"Export {export.name}: column {name!r} is made of {', '.join(sorted(plain))} before that is masked, so "
+                f"its plain value would be published. Put the mask before the step that makes it, drop it, or write "
+                f"`reveals: [{name}]` in the mask if it may stay."
+            )
+
+
 def _consistency(session: Session, chunks: tuple[Chunk, ...]) -> Consistency:
     """Say what one instant the rows will be of: one stream in one transaction needs no exported snapshot."""
-    if session.snapshot is None and len(chunks) == 1 and chunks[0].reader == "cursor":
+    if session.snapshot is None and len(chunks) == 1 and (chunks[0].reader == "cursor" or chunks[0].one_instant):
         return "single"
     return session.consistency

@@ -34,7 +34,7 @@ SEEN = {
 }  # fmt: skip
 
 # Keys of other packages' blocks that still need a sentence; `type` and `mode` explain themselves.
-UNDESCRIBED = {"Postgres.database", "Postgres.tuning", "Postgres.user", "S3.region"}
+UNDESCRIBED = {"S3.region"}
 
 
 def faults(block: Any) -> list[str]:

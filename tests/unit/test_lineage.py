@@ -45,6 +45,6 @@ exports:
     name, source = config.source_of(export)
 
     keys = upstream_keys(export, source_name=name, source=source)
-    column_lineage(export, ["id"], source_name=name, source=source)
+    column_lineage(export, {"id": {"id"}}, source_name=name, source=source)
 
     assert QUERIES[query] == sorted(list(key.path) for key in keys)

@@ -28,7 +28,8 @@ from rivet_resources.extract import ChunkResult, Extract, MetaColumns, Window
 from rivet_resources.formats.csv import Csv
 from rivet_resources.formats.parquet import Parquet
 from rivet_resources.settings import Tuning, pace
-from rivet_resources.task import run_chunk, schema_of
+from rivet_resources.shaping import schema_of
+from rivet_resources.task import run_chunk
 from rivet_resources.throttle import MemoryGate, Throttle
 from tests.fakes import FAST, NOON, FolderRoot, TableSource, columns_of, extract_of
 
