@@ -44,7 +44,7 @@ class Datagen(Settings):
     seed: int | None = Field(default=None, description="default: a random one, told in the run's notes")
     cdc_mode: bool = Field(default=False, description="only false; change cycles come with mode cdc")
     clock: datetime | None = Field(default=None, description="the now of all dates; default: start of the run")
-    tuning: Tuning | None = None
+    tuning: Tuning | None = Field(default=None, description="how hard the source may be driven")
 
     @field_validator("events_per_second")
     @classmethod

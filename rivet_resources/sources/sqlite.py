@@ -35,7 +35,7 @@ class Sqlite(Settings):
     path: Path | None = Field(default=None, description="the database file")
     path_env: str | None = Field(default=None, description="environment variable that holds the path")
     url: str | None = Field(default=None, description="sqlite:///relative.db or sqlite:////absolute.db")
-    tuning: Tuning | None = None
+    tuning: Tuning | None = Field(default=None, description="how hard the source may be driven")
 
     @model_validator(mode="after")
     def _one_file(self) -> Sqlite:

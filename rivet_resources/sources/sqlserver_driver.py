@@ -142,7 +142,7 @@ def _records(statement_handle: Any) -> list[tuple[str, str]]:
     from mssql_python import ddbc_bindings
 
     try:
-        return list(ddbc_bindings.DDBCSQLGetAllDiagRecords(statement_handle))
+        return list(vars(ddbc_bindings)["DDBCSQLGetAllDiagRecords"](statement_handle))
     except Exception:  # the numbers are a refinement: texts decide without them
         return []
 

@@ -274,14 +274,26 @@ def test_every_yaml_key_is_in_the_readme() -> None:
 def test_yaml_examples_of_the_readme_load() -> None:
     """What stands in the README as rivet.yaml, and as a component, is accepted as it is."""
     examples = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    plain, component = examples
+    *plain, component = examples
 
-    loaded = load_text(plain, file=Path("rivet.yaml"))
+    loaded = [load_text(text, file=Path("rivet.yaml")) for text in plain]
     attributes = config_from_attributes(yaml.safe_load(component)["attributes"], file=Path("defs.yaml"))
 
-    assert [("incremental", "orders"), ("time_window", "orders")] == [
-        (export.mode, export.name) for export in (*loaded.exports, *attributes.exports)
+    assert [("full", "orders"), ("incremental", "orders"), ("time_window", "orders")] == [
+        (export.mode, export.name) for config in (*loaded, attributes) for export in config.exports
     ]
+
+
+def test_shortest_example_of_the_readme_runs(tmp_path: Path) -> None:
+    """The first example needs no database and no variable, and publishes what the README shows."""
+    example = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    (tmp_path / "rivet.yaml").write_text(f"{example}\nspark: inline\n")
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("DAGSTER_HOME", "RIVET_"))}
+
+    answer = Shell(tmp_path, {**kept, "PYTHONPATH": str(ROOT)}).rivet("run")
+
+    assert 0 == answer.code, answer.err
+    assert "rows:     88,823" in answer.err
 
 
 def keys_of(schema: object) -> set[str]:
