@@ -22,9 +22,9 @@ from rivet_resources.destinations.addressing import MANIFESTS
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import ManifestUnreadable
 from rivet_resources.extract import Consistency, Part, Relation, Staged, Window
+from rivet_resources.rowhash import RENDER
 
 VERSION = 1
-ROW_HASH_RENDER = "xxh3-128-i64-arrow-display-us-v2"  # `contract.md`, section 9
 READ_THREADS = 16  # an export that keeps a manifest per increment has thousands of them
 
 
@@ -199,7 +199,7 @@ def describe_row_hash(covered: tuple[str, ...] | None) -> dict[str, Any] | None:
     """Say how the row hash was made, so that others can make it again; None without one."""
     if covered is None:
         return None
-    return {"column": "_rivet_row_hash", "covered": list(covered), "render": ROW_HASH_RENDER}
+    return {"column": "_rivet_row_hash", "covered": list(covered), "render": RENDER}
 
 
 def describe_source(staged: Staged) -> ManifestSource:

@@ -38,7 +38,7 @@ from rivet_resources.rowhash_bytes import (
 POINT = {pa.float32(): (-5, 13), pa.float64(): (-4, 16)}
 # Where Arrow C++ spells a float just so, but for the point of whole ones: from, and below.
 # Source: measured with pyarrow 26; a test walks over all powers of ten.
-PLAIN = {pa.float32(): (1e-6, 1e10), pa.float64(): (1e-5, 1e10)}
+PLAIN = {pa.float32(): (1e-6, 2.0**22), pa.float64(): (1e-5, 1e10)}
 HEX_PAIRS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)
 
 Cut = Callable[[int, int], Cells | Framed]  # cells from one row to before another
@@ -133,27 +133,34 @@ def _floats(column: pa.Array) -> Cut:
     """Spell floats with the fewest digits that come back, always with a point or an exponent."""
     if column.type == pa.float16():
         column = column.cast(pa.float32())
+    mask = present(column)
+    found = numbers(column, mask, np.dtype(column.type.to_pandas_dtype()))
 
-    def cut(lo: int, hi: int) -> Cells | Framed:
-        return _texts(_float_texts(column.slice(lo, hi - lo)))(0, hi - lo)
+    def cut(lo: int, hi: int) -> Cells:
+        values, offsets = _float_texts(found[lo:hi], column.type)
+        lengths = np.diff(offsets)
+        cells = _cut(mask, lo, hi)
+        return Cells(values, offsets[:-1], lengths if cells is None else lengths * cells, cells)
 
     return cut
 
 
-def _float_texts(column: pa.Array) -> pa.StringArray:
-    text = column.cast(pa.string())
-    size = np.abs(pc.fill_null(column, 1.5).to_numpy())
-    least, end = PLAIN[column.type]
-    # A point is missing exactly where the float is whole.
-    whole = np.rint(size) == size
-    if whole.any():
-        whole &= size < end
-        text = pc.if_else(pa.array(whole), pc.binary_join_element_wise(text, ".0", ""), text)
+def _float_texts(found: npt.NDArray[Any], arrow: pa.DataType) -> tuple[Bytes, Places]:
+    """Spell floats by Arrow, which leaves out the point of whole ones: they get a half, whose digit is then made 0."""
+    least, end = PLAIN[arrow]
+    whole = np.rint(found) == found
+    whole &= np.abs(found) < end
+    shown = np.where(whole, found + np.copysign(found.dtype.type(0.5), found), found)
+    text = pa.array(shown).cast(pa.string())
+    size = np.abs(shown)
     if not (size.min(initial=least) >= least and size.max(initial=least) < end):
-        odd = ~(whole | ((size >= least) & (size < end)))
-        low, high = POINT[column.type]
+        low, high = POINT[arrow]
+        odd = ~((size >= least) & (size < end))
         text = _mend(text, pa.array(odd), lambda cell: _float(cell, low, high))
-    return text
+    values, offsets = _pieces(text)
+    values = padded(values)  # to write into
+    values[offsets[1:][whole] - 1] = ord("0")
+    return values, offsets
 
 
 def _float(cell: str, low: int, high: int) -> str:
@@ -276,19 +283,17 @@ def _native(arrow: pa.DataType) -> np.dtype[Any]:
 
 
 def _pieces(column: pa.Array) -> tuple[Bytes, Places]:
-    """Give the bytes of a text or binary column and the offsets of its cells in them; a window to spare behind."""
+    """Give the bytes of a text or binary column, and the offsets of its cells in them."""
     if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
         column = column.cast(pa.large_string() if pa.types.is_string_view(column.type) else pa.large_binary())
     narrow = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
     every = np.frombuffer(column.buffers()[1], np.dtype("<i4" if narrow else "<i8"))
     offsets = every[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    values = np.frombuffer(column.buffers()[2] or b"", np.uint8)
-    first, last = int(offsets[0]), int(offsets[-1])
-    return (values, offsets) if len(values) - last >= WINDOW else (padded(values[first:last]), offsets - first)
+    return np.frombuffer(column.buffers()[2] or b"", np.uint8), offsets
 
 
 def _hexed(values: Bytes) -> Bytes:
-    return padded(HEX_PAIRS[values].view(np.uint8))
+    return HEX_PAIRS[values].view(np.uint8)
 
 
 def _between(values: Bytes, offsets: Places, mask: Mask | None) -> Cut:
@@ -296,7 +301,14 @@ def _between(values: Bytes, offsets: Places, mask: Mask | None) -> Cut:
     lengths = np.diff(offsets)
     if mask is not None:
         lengths *= mask
-    return lambda lo, hi: Cells(values, offsets[lo:hi], lengths[lo:hi], _cut(mask, lo, hi))
+
+    def cut(lo: int, hi: int) -> Cells:
+        first, last = int(offsets[lo]), int(offsets[hi])
+        if len(values) - last >= WINDOW:
+            return Cells(values, offsets[lo:hi], lengths[lo:hi], _cut(mask, lo, hi))
+        return Cells(padded(values[first:last]), offsets[lo:hi] - first, lengths[lo:hi], _cut(mask, lo, hi))
+
+    return cut
 
 
 def _digits(found: Places, scale: int, mask: Mask | None) -> Cut:

@@ -1,8 +1,9 @@
 """The whole life of a task: one chunk, from its pages to its staged parts (`architecture.md`, "A task, in order").
 
-Belongs here: the order in which a chunk is read, counted, written, verified and staged, and what is undone when that
-fails. Not here: SQL (`sources/`), what rows become on the way (`shaping.py`), bytes of a format (`formats/`), where parts go (`destinations/`), and Spark
-(`exporter.py`): the same function runs in an executor and in a plain process.
+Belongs here: the order in which a chunk is read, shaped, counted, written, verified and staged, and what is undone
+when that fails. Not here: SQL (`sources/`), what rows become on the way (`shaping.py`), bytes of a format
+(`formats/`), where parts go (`destinations/`), and Spark (`exporter.py`): the same function runs in an executor and in
+a plain process.
 """
 
 from __future__ import annotations

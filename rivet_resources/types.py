@@ -23,6 +23,12 @@ Family = Literal[
 ]  # fmt: skip
 
 
+# A catalog's spelling of a type whose one number is a length: of characters, bytes or bits.
+LENGTH = re.compile(
+    r"(?:n?(?:var)?char|character(?: varying)?|bpchar|(?:var)?binary|bit(?: varying)?)\s*\((\d+)\)", re.IGNORECASE
+)
+
+
 @dataclass(frozen=True)
 class Column:
     """One column of a relation, with the type its cells will have in a part.
@@ -46,6 +52,8 @@ class Column:
     def field(self) -> pa.Field:
         """Describe the column to Arrow and Parquet readers."""
         metadata = {"rivet.native_type": self.native, "rivet.fidelity": self.fidelity}
+        if length := LENGTH.match(self.native):
+            metadata["rivet.max_length"] = length[1]
         if self.logical:
             metadata["rivet.logical_type"] = self.logical
         return pa.field(self.name, self.arrow, nullable=self.nullable, metadata=metadata)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests import servers
+from tests import servers, servers_mysql, tds
 
 # Before any driver is imported: the emulators take any key, and no test may reach a real account.
 os.environ.setdefault("AWS_ACCESS_KEY_ID", "test")
@@ -27,12 +29,30 @@ atexit.register(shutil.rmtree, os.environ["TMPDIR"], ignore_errors=True)
 os.environ.pop("RIVET_CONFIG", None)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests that share one JVM, or one demo, in one worker."""
+    """Keep tests that share one JVM, one demo, or one server of MariaDB or MySQL, in one worker.
+
+    An open transaction holds back every incremental read of its server, and settings of a server hold for all of it.
+    """
     for item in items:
         if item.get_closest_marker("spark"):
             is_own_process = "end_to_end" in item.path.parts
             item.add_marker(pytest.mark.xdist_group(item.path.stem if is_own_process else "spark"))
+        elif server := _shared_server(item):
+            item.add_marker(pytest.mark.xdist_group(server))
+
+
+def _shared_server(item: pytest.Item) -> str | None:
+    """Name the server, one for all workers, that a test asks for by its fixtures or its parameters."""
+    asked = " ".join(getattr(item, "fixturenames", ())) + getattr(getattr(item, "callspec", None), "id", "")
+    return next((server for server in ("mariadb", "mysql") if server in asked), None)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Stop the servers that all workers shared, once the last worker has ended."""
+    if not hasattr(session.config, "workerinput"):
+        servers_mysql.release_all()
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +93,68 @@ def fresh_real_database(real_postgres_url: str) -> Iterator[str]:
     url = servers.create_database(real_postgres_url)
     yield url
     servers.drop_database(real_postgres_url, url)
+
+
+@pytest.fixture(scope="session")
+def mariadb_url() -> str:
+    """The URL of a real MariaDB, without a database; TLS by `servers_mysql.mariadb_authority()`."""
+    return started(servers_mysql.shared_mariadb)
+
+
+@pytest.fixture(scope="session")
+def mysql_url() -> str:
+    """The URL of a real MySQL."""
+    return started(servers_mysql.shared_mysql)
+
+
+def started(start: Callable[[], str]) -> str:
+    """Start a server; skip, with its reason, where there is none."""
+    try:
+        return start()
+    except servers_mysql.NoServer as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def fresh_mariadb(mariadb_url: str) -> Iterator[str]:
+    """The URL of an empty database of MariaDB."""
+    url = servers_mysql.create_mysql_database(mariadb_url)
+    yield url
+    servers_mysql.drop_mysql_database(url)
+
+
+@pytest.fixture
+def fresh_mysql(mysql_url: str) -> Iterator[str]:
+    """The URL of an empty database of MySQL."""
+    url = servers_mysql.create_mysql_database(mysql_url)
+    yield url
+    servers_mysql.drop_mysql_database(url)
+
+
+@pytest.fixture(scope="session")
+def sqlserver_url() -> Iterator[str]:
+    """The URL of the SQL Server emulator, or of the real one that RIVET_TEST_SQLSERVER_URL names."""
+    if lacking := tds.missing():
+        pytest.skip(lacking)
+    with tds.serve() as url:
+        yield url
+
+
+@pytest.fixture
+def fresh_sqlserver(sqlserver_url: str) -> Iterator[str]:
+    """The URL of an empty database of SQL Server, SNAPSHOT isolation allowed."""
+    url = tds.create_database(sqlserver_url)
+    yield url
+    tds.drop_database(sqlserver_url, url)
+
+
+@pytest.fixture
+def fresh_sqlite(tmp_path: Path) -> str:
+    """The path of an empty SQLite file in WAL mode, so that one may write while another reads."""
+    path = tmp_path / "source.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    return str(path)
 
 
 @pytest.fixture(scope="session")

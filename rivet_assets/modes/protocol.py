@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from rivet_resources.errors import ConfigError, UnknownColumn
-from rivet_resources.extract import Chunk, Consistency, CursorMove, Extract, MetaColumns, Relation, Window
+from rivet_resources.extract import Chunk, CursorMove, Extract, MetaColumns, Relation, Window
+from rivet_resources.rowhash import check_columns
 from rivet_resources.settings import pace
 from rivet_resources.shaping import planned, schema_of
 from rivet_resources.sources.protocol import Session, Source
@@ -98,7 +99,7 @@ def compose(
         destination=export.destination,
         format=export.format_settings(),
         pace=pace(planning.source.tuning, export.tuning),
-        consistency=_consistency(session, chunks),
+        consistency=session.consistency,
         snapshot=session.snapshot,
         parallel=export.parallel,
         max_file_bytes=export.max_file_size,
@@ -143,16 +144,14 @@ def _hashed(export: Export, shaped: pa.Schema) -> tuple[str, ...] | None:
     """Name the columns the row hash covers, in order; None without one.
 
     Raises:
-        UnknownColumn: a listed one is not there.
+        UnknownColumn, UnsupportedColumn: a listed one is not there, or cannot be hashed.
     """
     asked = export.meta_columns.row_hash
     if asked is False:
         return None
-    if asked is True:
-        return tuple(shaped.names)
-    for name in asked:
-        require_name(shaped, name, key="meta_columns.row_hash")
-    return asked
+    covered = tuple(shaped.names) if asked is True else asked
+    check_columns(shaped, covered)
+    return covered
 
 
 def _refuse_masked(export: Export, plan: Plan, decisive: tuple[str, ...]) -> None:
@@ -184,14 +183,7 @@ def _refuse_leaks(export: Export, plan: Plan) -> None:
     for name, plain in plan.leaks.items():
         if not any(fnmatchcase(name, pattern) for pattern in allowed):
             raise ConfigError(
-                f"Export {export.name}: column {name!r} is made of {', '.join(sorted(plain))} before that is masked, so "
-                f"its plain value would be published. Put the mask before the step that makes it, drop it, or write "
+                f"Export {export.name}: column {name!r} is made of {', '.join(sorted(plain))} before that is masked, "
+                f"so its plain value would be published. Put the mask before the step that makes it, drop it, or write "
                 f"`reveals: [{name}]` in the mask if it may stay."
             )
-
-
-def _consistency(session: Session, chunks: tuple[Chunk, ...]) -> Consistency:
-    """Say what one instant the rows will be of: one stream in one transaction needs no exported snapshot."""
-    if session.snapshot is None and len(chunks) == 1 and (chunks[0].reader == "cursor" or chunks[0].one_instant):
-        return "single"
-    return session.consistency

@@ -185,8 +185,8 @@ def zones(names: list[str], rules: TypeRules, relation: str) -> dict[str, str]:
 def unknown_zone(column: str, zone: str) -> ConfigError:
     """Say that the server cannot convert from a zone."""
     return ConfigError(
-        f"columns.{column}: the server does not know the time zone {zone!r}. Load its tables with "
-        f"mysql_tzinfo_to_sql, or write an offset such as +02:00."
+        f"columns.{column}: the server does not know the time zone {zone!r}. Let its owner load them: "
+        f"mysql_tzinfo_to_sql /usr/share/zoneinfo | mysql mysql. Or read the column as `timestamp`, without a zone."
     )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 import sys
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -85,11 +86,11 @@ def query(connection: Any, sql: str, *, limit_bytes: int | None = None) -> RawRo
     from pymysql.constants import COMMAND
 
     connection._execute_command(COMMAND.COM_QUERY, sql)
-    columns = _definitions(connection)
-    return _Rows(connection, limit_bytes).read(columns)
+    columns = definitions(connection)
+    return Rows(connection, limit_bytes).read(columns)
 
 
-def _definitions(connection: Any) -> tuple[Definition, ...]:
+def definitions(connection: Any) -> tuple[Definition, ...]:
     """Read the column definitions, with their EOF."""
     from pymysql import err
     from pymysql.protocol import FieldDescriptorPacket
@@ -113,7 +114,7 @@ def _definitions(connection: Any) -> tuple[Definition, ...]:
     )
 
 
-class _Rows:
+class Rows:
     """The bytes behind the column definitions, up to the packet that ends them.
 
     What does not fit the memory of the last page lies in blocks until all has come.
@@ -138,7 +139,7 @@ class _Rows:
             if self.limit_bytes is not None and self.filled > self.limit_bytes:
                 raise TooLarge
         last = int(headers[-1])
-        self._finish(self.buffer[last + HEADER :].tobytes())
+        self.finish(self.buffer[last + HEADER :].tobytes())
         self._check_sequence(headers)
         if len(self._block) <= SPARE_BYTES:
             SPARE[self.connection] = self._block
@@ -203,7 +204,7 @@ class _Rows:
             raise err.InternalError("Packet sequence number wrong")
         self.connection._next_seq_id = (first + len(headers)) & 0xFF
 
-    def _finish(self, last: bytes) -> None:
+    def finish(self, last: bytes) -> None:
         """Read the last packet: raise what the server says, refuse a second result."""
         from pymysql import err
 
@@ -222,10 +223,27 @@ SPARE_BYTES = 32 << 20
 
 def _spare(connection: Any) -> Bytes:
     """Give memory to read into: that of the last page, unless anything still refers to its rows."""
-    block = SPARE.get(connection)
-    if block is not None and sys.getrefcount(block) == 3:  # the table, our name, the argument
-        return block
+    if _references(connection) == _free_references():
+        return SPARE[connection]
     return np.empty(SMALL_BLOCK, np.uint8)
+
+
+def _references(connection: Any) -> int:
+    """Count who refers to a connection's spare memory, this function included; 0 without any."""
+    block = SPARE.get(connection)
+    return 0 if block is None else sys.getrefcount(block)
+
+
+@cache
+def _free_references() -> int:
+    """Count as above for memory that nobody uses: Pythons differ in which references they count."""
+
+    class Connection:
+        pass
+
+    nobody = Connection()
+    SPARE[nobody] = np.empty(1, np.uint8)
+    return _references(nobody)
 
 
 # --- packets -------------------------------------------------------------------------------------
@@ -316,7 +334,7 @@ def _walk_by_steps(buffer: Bytes) -> Places | None:
 
 def joined(columns: tuple[Definition, ...], buffer: Bytes, headers: Places) -> RawRows:
     """Make rows of packets: a packet of 16 MB goes on in the next, whose header is cut out, in place."""
-    behind = np.append(headers[1:], len(buffer))
+    behind = np.append(headers[1:], len(buffer))[: len(headers)]  # an answer without rows has none
     starts = headers + HEADER
     goes_on = behind - starts == CONTINUED
     if not goes_on.any():

@@ -20,8 +20,8 @@ from rivet_resources.sources.mysql_packets import (
     SHORTEST_LONG_VALUE,
     Definition,
     RawRows,
-    _definitions,
-    _Rows,
+    Rows,
+    definitions,
     joined,
 )
 from rivet_resources.sources.paging import TooLarge
@@ -58,7 +58,7 @@ def query_or_drop(connection: Any, statement: str, *, limit_bytes: int) -> RawRo
         pymysql.err.MySQLError: as `mysql_packets.query`.
     """
     columns = _begun(connection, statement)
-    rows = _Rows(connection, limit_bytes)
+    rows = Rows(connection, limit_bytes)
     try:
         return rows.read(columns)
     except TooLarge:
@@ -75,7 +75,7 @@ def _begun(connection: Any, statement: str) -> tuple[Definition, ...]:
     from pymysql.constants import COMMAND
 
     connection._execute_command(COMMAND.COM_QUERY, statement)
-    return _definitions(connection)
+    return definitions(connection)
 
 
 class _Answer:
@@ -146,7 +146,7 @@ class _Answer:
         """Read the last packet: raise what the server says, refuse a second result."""
         payload = bytes(self.buffer[HEADER:])
         self._check_sequence(np.frombuffer(self.buffer[3:4], np.uint8))
-        _Rows(self.connection, None)._finish(payload)
+        Rows(self.connection, None).finish(payload)
 
     def _check_sequence(self, found: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
         """Compare every packet's number with its place, as PyMySQL does packet by packet."""

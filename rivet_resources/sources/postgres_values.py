@@ -40,7 +40,7 @@ def _plain(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
 
 
 def _json(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
-    return array if array.type == column.arrow else pa.ExtensionArray.fromstorage(JSON, storage(array))
+    return array if array.type == column.arrow else pa.ExtensionArray.from_storage(JSON, storage(array))
 
 
 NUMERIC_KINDS = {"nan": "nan", "infinity": "inf", "minus_infinity": "-inf"}

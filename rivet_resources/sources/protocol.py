@@ -66,7 +66,7 @@ class Session(Protocol):
 
     @property
     def consistency(self) -> Consistency:
-        """Say of how many instants the rows will be."""
+        """Say of how many instants the rows will be; asked after `chunks`, which may decide it."""
 
     @property
     def snapshot(self) -> str | None:

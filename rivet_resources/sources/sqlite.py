@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from rivet_resources import retry
 from rivet_resources.errors import ConfigError, SourceLost
@@ -36,6 +36,12 @@ class Sqlite(Settings):
     path_env: str | None = Field(default=None, description="environment variable that holds the path")
     url: str | None = Field(default=None, description="sqlite:///relative.db or sqlite:////absolute.db")
     tuning: Tuning | None = Field(default=None, description="how hard the source may be driven")
+
+    @field_validator("path")
+    @classmethod
+    def _means_one_place(cls, path: Path | None) -> Path | None:
+        """Make a relative path absolute where the config is read, so that every process means the same file."""
+        return path.absolute() if path is not None else None
 
     @model_validator(mode="after")
     def _one_file(self) -> Sqlite:
@@ -109,5 +115,7 @@ class Sqlite(Settings):
         if self.url is not None:
             return Path(unquote(self.url.removeprefix(SCHEME)))
         if self.path_env not in os.environ:
-            raise ConfigError(f"Environment variable {self.path_env} (from `path_env`) is not set. Export it, then run again.")
+            raise ConfigError(
+                f"Environment variable {self.path_env} (from `path_env`) is not set. Export it, then run again."
+            )
         return Path(os.environ[self.path_env or ""])

@@ -29,7 +29,7 @@ KNOWN = """SELECT name FROM pragma_table_list
 WHERE schema = 'main' AND type IN ('table', 'view', 'virtual') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
 ORDER BY name LIMIT 10"""
 # hidden: 1 is a virtual table's own column, 2 and 3 are generated ones, which `SELECT *` shows too.
-COLUMNS = "SELECT name, type, \"notnull\", pk FROM pragma_table_xinfo(?) WHERE hidden <> 1 ORDER BY cid"
+COLUMNS = 'SELECT name, type, "notnull", pk FROM pragma_table_xinfo(?) WHERE hidden <> 1 ORDER BY cid'
 # Whole unique indexes, shortest first; an index on an expression has a NULL name.
 INDEXES = """SELECT l.name, l."unique" AND NOT l.partial, x.name, x.coll
 FROM pragma_index_list(?) AS l JOIN pragma_index_xinfo(l.name) AS x
@@ -114,7 +114,7 @@ def _typed(
 
     def probe(name: str) -> str:
         found = catalog.ask(sqlite_times.look(quoted, sql.quote(name)), doing=f"looking at the times of {name}")
-        return sqlite_times.spelling([tuple(row) for row in found])  # type: ignore[misc]
+        return sqlite_times.spelling([tuple(row) for row in found])
 
     return tuple(
         column_of(

@@ -86,4 +86,3 @@ def _zoned(column: Column) -> Column:
     """Let naive times be read in their zone, before they are converted."""
     facts = {**dict(column.facts), "base_read": "zoned", "natural": "string"}
     return replace(column, facts=tuple(facts.items()))
-

@@ -3,11 +3,12 @@
 Belongs here: connecting, counts, bounds, chunks. Not here: the horizon of incremental reads (sqlite_horizon.py), pages
 (sqlite_pages.py).
 
-The driver is Python's own `sqlite3`, not ADBC, though ADBC takes 0.9 CPU s for 500 000 rows × 10 columns in exact form
-and this 1.5 to 1.9 (2026-11, measured on 12 columns' worth of classes and flags). ADBC brings a second SQLite into the
-process, and two of them cannot see each other's locks: a writer of this process committed under an ADBC reader's open
-transaction in our trial, which POSIX locks make unavoidable (sqlite.org/howtocorrupt.html, 2.2.1). Its statements
-cannot be cancelled either (NOT_IMPLEMENTED), and it takes a column's type from the first batch of values.
+The driver is Python's own `sqlite3`, not ADBC, although ADBC is faster: 500 000 rows × 10 columns, cells of another
+class flagged, took it 1.1 CPU s and these pages 2.3 (2026-11, side by side on a busy machine; 0.9 and 1.5 for the
+bare drivers when it was idle). ADBC brings a second SQLite into the process, and two of them do not see each other's
+locks: in our trial a writer of the same process committed under an ADBC reader's open transaction, which `sqlite3` held
+off (sqlite.org/howtocorrupt.html, 2.2.1). Its statements cannot be cancelled (NOT_IMPLEMENTED), and it takes a column's
+type from the first batch of values.
 
 No transaction is held while planning: in the classic journal mode that would keep writers waiting for the whole run.
 """
@@ -32,7 +33,7 @@ from rivet_resources.sources import sqlite_sql as sql
 from rivet_resources.sources.canonical import canonical
 from rivet_resources.sources.cells import Cells
 from rivet_resources.sources.protocol import Bounds, Horizon, TypeRules
-from rivet_resources.sources.sqlite_errors import changed, fault, missing
+from rivet_resources.sources.sqlite_errors import fault, missing
 from rivet_resources.sources.sqlite_values import READERS, as_text, batch
 from rivet_resources.types import Column
 
@@ -180,9 +181,7 @@ class SqliteSession:
             raise UnknownColumn(expression, relation=relation.name, known=known, key="cursor_column")
         return f"{expression} COLLATE BINARY", None
 
-    def end(
-        self, relation: Relation, spelled: str, column: Column | None, *, where: str, direction: str
-    ) -> str | None:
+    def end(self, relation: Relation, spelled: str, column: Column | None, *, where: str, direction: str) -> str | None:
         """Read the first value in an order as canonical text; None where there is none."""
         statement = sql.select(
             [spelled],
@@ -246,6 +245,7 @@ class SqliteSession:
         if len(ranges) > 1:
             notes.append("SQLite cannot share a snapshot between connections; each chunk sees its own instant")
         self.note = "; ".join(notes)
+        self.consistency = "single" if len(ranges) == 1 else "per_query"
         return tuple(
             Chunk(
                 index=i,
@@ -275,11 +275,6 @@ class SqliteSession:
             " AND ".join([*([f"{name} > {low}"] if low else []), *([f"{name} <= {high}"] if high else [])])
             for low, high in zip(["", *bounds], [*bounds, ""], strict=True)
         ]
-
-
-def read_fault(error: BaseException, *, doing: str, path: Path, relation: str) -> Exception:
-    """Turn a fault of reading into ours; a relation that is not as planned has changed meanwhile."""
-    return changed(fault(error, doing=doing, path=str(path)), error, relation=relation)
 
 
 def _decoded(cell: Any) -> Any:

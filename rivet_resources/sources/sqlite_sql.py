@@ -12,8 +12,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
-from zoneinfo import ZoneInfo
+from datetime import UTC, datetime, timedelta, timezone
 
 import pyarrow as pa
 

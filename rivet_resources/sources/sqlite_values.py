@@ -67,9 +67,10 @@ def as_text(value: Any) -> Any:
         return value
     if isinstance(value, int):
         return str(value).encode()
-    if value in (float("inf"), float("-inf")):
-        return b"Infinity" if value > 0 else b"-Infinity"
-    return f"{Decimal(repr(value)):f}".encode()
+    written = repr(value)
+    if "e" in written:
+        written = f"{Decimal(written):f}"
+    return {"inf": "Infinity", "-inf": "-Infinity"}.get(written, written).encode()
 
 
 def as_stamp(value: Any) -> Any:

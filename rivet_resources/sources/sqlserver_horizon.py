@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from rivet_resources.errors import SourceError, SourcePermission
+from rivet_resources.errors import SourcePermission
 from rivet_resources.extract import Relation
 from rivet_resources.sources import sqlserver_sql as sql
 from rivet_resources.sources.protocol import Horizon
@@ -129,7 +129,7 @@ def _blind(session: SqlServerSession) -> str:
         return REPLICA
     try:
         open_transactions(session)
-    except (SourcePermission, SourceError):
+    except SourcePermission:
         return HIDDEN
     return ""
 

@@ -19,24 +19,23 @@ from rivet_assets.config import load_config
 from rivet_assets.run import run_exports
 from rivet_resources import commit, io_manager
 from rivet_resources.extract import Staged
-from rivet_resources.sources.postgres import Postgres
 
 DIED = 86
 PUBLISH_STEPS = ("parts", "manifest", "success", "cursor", "acknowledge", "metrics")
 PLACES = ("page", "part", *PUBLISH_STEPS)
 
 
-def die_after_pages(count: int) -> None:
-    """End the process once so many pages have been yielded, in whatever chunks."""
-    original, seen = Postgres.pages, itertools.count(1)
+def die_after_pages(source: type, count: int) -> None:
+    """End the process once so many pages of this kind of source have been yielded, in whatever chunks."""
+    original, seen = source.pages, itertools.count(1)  # type: ignore[attr-defined]
 
-    def pages(self: Postgres, *args: Any, **kwargs: Any) -> Iterator[Any]:
+    def pages(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
         for page in original(self, *args, **kwargs):
             if next(seen) > count:
                 os._exit(DIED)
             yield page
 
-    Postgres.pages = pages  # type: ignore[method-assign]
+    source.pages = pages  # type: ignore[attr-defined]
 
 
 def die_after_parts(root: type, count: int) -> None:
@@ -71,8 +70,10 @@ def main() -> None:
     """Run, and die there."""
     path, place, *partitions = sys.argv[1:]
     config = load_config(Path(path))
+    _, source = config.source_of(config.exports[0])
     if place == "page":
-        die_after_pages(0 if config.exports[0].mode == "full" else 1)  # a small table read by blocks is one page
+        blocks = source.type == "postgres" and config.exports[0].mode == "full"
+        die_after_pages(type(source), 0 if blocks else 1)  # a small table read by blocks is one page
     elif place == "part":
         export = config.exports[0]
         die_after_parts(type(export.destination.root(export.name)), 2 if partitions or export.mode == "chunked" else 1)

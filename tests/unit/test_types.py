@@ -119,3 +119,16 @@ def test_column_travels_to_a_task() -> None:
 
     assert column == pickle.loads(pickle.dumps(column))
     assert ("_int4", "") == (column.fact("base"), column.fact("nothing"))
+
+
+@pytest.mark.parametrize(
+    ("native", "length"),
+    [("character varying(30)", b"30"), ("varchar(255)", b"255"), ("nvarchar(40)", b"40"), ("binary(16)", b"16"),
+     ("character(3)", b"3"), ("bit(5)", b"5"), ("numeric(12,2)", None), ("text", None), ("nvarchar(max)", None),
+     ("datetime(6)", None)],
+)  # fmt: skip
+def test_length_of_a_type_is_field_metadata(native: str, length: bytes | None) -> None:
+    """A reader of the file learns how long a text may be at the source; a precision is no length."""
+    column = Column(name="a", native=native, arrow=pa.string(), select="a")
+
+    assert length == column.field.metadata.get(b"rivet.max_length")
