@@ -107,6 +107,7 @@ class Chunk:
     blocks: tuple[int, int] = (0, 0)
     key: tuple[str, ...] = ()  # keyset: column names, in order
     identity: str = ""
+    abreast: int = 1  # so many chunks of the window may be read at once, this one among them
     one_instant: bool = False  # read in one transaction of its own, which sees one instant; a broken line starts over
 
 

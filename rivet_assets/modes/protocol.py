@@ -94,7 +94,7 @@ def compose(
                 for column in planning.relation.columns
             ),
         ),
-        chunks=chunks,
+        chunks=tuple(replace(chunk, abreast=max(1, min(export.parallel, len(chunks)))) for chunk in chunks),
         source=planning.source,
         destination=export.destination,
         format=export.format_settings(),

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from rivet_resources.sources.datagen import Datagen
 
 SNAPSHOT = re.compile(r"seed=(-?\d+) clock=(\S+)")
-SHARE = re.compile(r" AT 1/(\d+) OF THE RATE$")
 
 
 # --- what an instant and a chunk say -------------------------------------------------------------
@@ -59,11 +58,6 @@ def recipe_of(source: Datagen, snapshot: str | None) -> Recipe:
         has_timestamp=source.include_timestamp,
         custom=tuple(source.custom_fields.items()),
     )
-
-
-def share_of(relation: str, parts: int) -> str:
-    """Note at a chunk's relation that so many chunks share the rate."""
-    return f"{relation} AT 1/{parts} OF THE RATE" if parts > 1 else relation
 
 
 def wanted(chunk: Chunk, names: tuple[str, ...], end: int | None) -> tuple[sql.Numbers, str]:
@@ -154,8 +148,7 @@ def read(
     recipe = recipe_of(source, snapshot)
     within, where = wanted(chunk, numbers(recipe), source.max_events or None)
     maker = Maker(recipe, columns, chunk=chunk.index, strict=frozenset(chunk.key))
-    share = SHARE.search(chunk.relation)
-    rate = source.events_per_second / (int(share[1]) if share else 1)
+    rate = source.events_per_second / chunk.abreast
     bucket = TokenBucket(rate)
     size = rows_limit(pace, columns) or pace.batch_size
     if rate:  # about a second's worth, so that a slow stream still moves

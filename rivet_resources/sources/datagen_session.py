@@ -20,7 +20,7 @@ from rivet_resources.errors import ConfigError, SourceError, UnknownColumn, Unkn
 from rivet_resources.extract import Chunk, Consistency, Relation
 from rivet_resources.sources import datagen_sql as sql
 from rivet_resources.sources.canonical import canonical
-from rivet_resources.sources.datagen_pages import Maker, recipe_of, share_of
+from rivet_resources.sources.datagen_pages import Maker, recipe_of
 from rivet_resources.sources.datagen_rows import NATIVE, PATTERNS, Recipe, fields, numbers
 from rivet_resources.sources.making import Making, Spelling
 from rivet_resources.sources.names import split_name
@@ -249,7 +249,8 @@ class DatagenSession:
             Chunk(
                 index=i,
                 reader="blocks",
-                relation=share_of(relation.sql, pieces),
+                relation=relation.sql,
+                abreast=pieces,
                 where="" if within is not None else where,
                 blocks=(edges[i], edges[i + 1]),
                 identity=f"n[{edges[i]},{edges[i + 1]}){'' if within is not None else where}",
