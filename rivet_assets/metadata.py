@@ -89,11 +89,12 @@ def _schema(site: Site, staged: Staged) -> dict[str, Any]:
 
 def _column(field: pa.Field, comment: str) -> dg.TableColumn:
     facts = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
-    tags = {key.removeprefix("rivet."): value[:60] for key, value in facts.items() if key.startswith("rivet.")}
+    made = f"made by {facts['rivet.derived']}" if "rivet.derived" in facts else ""
+    told = "; ".join(word for word in (comment, made) if word)
     return dg.TableColumn(
         name=field.name,
         type=str(field.type),
-        description=comment or tags.get("native_type"),
+        description=told or facts.get("rivet.native_type"),
         constraints=dg.TableColumnConstraints(nullable=field.nullable),
     )
 

@@ -13,6 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from rivet_assets.config import load_config
+from rivet_assets.modes.protocol import Planning
 from rivet_assets.run import Outcome, run_exports
 from rivet_resources.errors import ConfigError, SourceError, UnknownColumn, UnknownTable
 from rivet_resources.extract import Chunk, Relation
@@ -70,6 +71,44 @@ def test_two_runs_of_one_seed_are_equal_however_they_are_cut(pattern):
 
     assert whole(made, pieces=1).equals(whole(made, pieces=7))
     assert whole(made).num_rows == 1000
+
+
+def test_chunks_that_run_side_by_side_share_the_rate():
+    """Each takes its part, which shows in its pages: a page is at most a second's worth."""
+    made = source(events_per_second=8, max_events=8)
+    session, relation = planned(made)
+
+    chunks = session.chunks(relation, pieces=4)
+    pages = [
+        page.table.num_rows
+        for page in made.pages(
+            chunks[0], relation.columns, snapshot=session.snapshot, application="", pace=EAGER, wait=lambda rows: None
+        )
+    ]
+
+    assert [4, 4, 4, 4] == [chunk.abreast for chunk in chunks]
+    assert [2] == pages
+
+
+def test_chunks_of_a_parallel_export_know_how_many_run_at_once(tmp_path: Path) -> None:
+    """In mode chunked at most `parallel` tasks run, so that many share the rate, whatever the number of chunks."""
+    export = {
+        "name": "orders", "table": "orders", "mode": "chunked", "chunk_column": "_sequence", "chunk_size": 100,
+        "parallel": 3, "format": "parquet", "destination": {"type": "local", "path": str(tmp_path)},
+    }  # fmt: skip
+    document = {"source": source().model_dump(mode="json", exclude_none=True), "exports": [export]}
+    (tmp_path / "rivet.yaml").write_text(yaml.safe_dump(document))
+    (chunked,) = load_config(tmp_path / "rivet.yaml").exports
+    session, relation = planned(source())
+
+    extract = chunked.extract(
+        Planning(
+            source=source(), session=session, relation=relation, window=None, cursor=None, run_id="r",
+            started_at=datetime.now(UTC), tasks=4,
+        )
+    )  # fmt: skip
+
+    assert [3] * 10 == [chunk.abreast for chunk in extract.chunks]
 
 
 def test_max_events_is_the_number_of_rows():

@@ -93,6 +93,40 @@ def test_materialization_holds_figures_that_can_be_plotted(shop):
     assert 1 == len(facts["rivet/parts_table"].records)
 
 
+SHAPED = """
+source: {{type: postgres, url_env: SHOP_URL, environment: local}}
+spark: inline
+exports:
+  - name: orders
+    table: orders
+    format: parquet
+    destination: {{type: local, path: {lake}}}
+    meta_columns: {{row_hash: true}}
+    transforms:
+      - {{type: filter, where: "id < 100"}}
+      - {{type: rename, columns: {{total: amount}}}}
+      - {{type: mask, fields: [name], method: partial, first: 1}}
+      - {{type: concat, columns: [id, at], into: label, separator: "@"}}
+      - {{type: add, columns: {{origin: shop}}}}
+"""
+
+
+def test_column_lineage_follows_the_transforms(shop):
+    """Renamed, masked and derived columns point at what they are made of; constants and our own at nothing."""
+    shop.configure(SHAPED)
+
+    (event,) = shop.run("postgres/orders").asset_materializations_for_node("postgres__orders")
+
+    facts = {key: value.value for key, value in event.metadata.items()}
+    found = facts["dagster/column_lineage"].deps_by_column
+    assert {"id": {"id"}, "at": {"at"}, "name": {"name"}, "amount": {"total"}, "label": {"id", "at"}} == {
+        name: {origin.column_name for origin in origins} for name, origins in found.items()
+    }
+    assert (240, 100) == (facts["rivet/rows_read"], facts["rivet/rows"])
+    told = {column.name: column.description for column in facts["dagster/column_schema"].columns}
+    assert "who bought; made by mask(name)" == told["name"]
+
+
 def test_equal_rows_have_an_equal_data_version(shop):
     """A full export of an unchanged table wakes nothing downstream; one of a changed table does."""
     versions = []
