@@ -7,11 +7,17 @@ Every session pins `sql_mode=''`, so a backslash escapes inside quotes, `"x"` is
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date
 from uuid import UUID
 
 from rivet_resources.errors import ConfigError, SourceError
+from rivet_resources.sources import queries
+from rivet_resources.sources.queries import Lexicon
+from rivet_resources.sources.statements import after_each
+from rivet_resources.sources.statements import conjunction as conjunction
+from rivet_resources.sources.statements import derived as derived
+from rivet_resources.sources.statements import select as select
 from rivet_resources.types import Column
 
 # --- names ---------------------------------------------------------------------------------------
@@ -146,90 +152,19 @@ TOKENS = re.compile(
       | /\*.*?(?:\*/|$) | := | (?<![\w\])]):([A-Za-z_]\w*)""",
     re.VERBOSE | re.DOTALL,
 )
-COMMENTS = ("#", "--", "/*")
+LEXICON = Lexicon(TOKENS, quote_text, comments=("#", "--", "/*"))
 
 
 def render_parameters(query: str, params: Mapping[str, str]) -> str:
-    """Replace each `:name` outside quotes and comments by a quoted text.
-
-    Raises:
-        ConfigError: a name without a value; the message lists the known ones.
-    """
-    return TOKENS.sub(lambda match: _parameter(match[1], params) if match[1] else match[0], query)
-
-
-def _parameter(name: str, params: Mapping[str, str]) -> str:
-    if name not in params:
-        known = ", ".join(sorted(params)) or "none"
-        raise ConfigError(
-            f"The query uses :{name}, which has no value; known parameters: {known}. Add `params: {{{name}: …}}`."
-        )
-    return quote_text(params[name])
+    """Replace each `:name` by a quoted text; see queries.py."""
+    return queries.render_parameters(query, params, LEXICON)
 
 
 def strip_query(query: str) -> str:
-    """Check a query's outside: not empty, no trailing semicolon.
-
-    Raises:
-        ConfigError
-    """
-    bare = query.strip()
-    code = TOKENS.sub(lambda match: " " if match[0].startswith(COMMENTS) else match[0], bare).strip()
-    if not code:
-        raise ConfigError("The query is empty; write one SELECT.")
-    if code.endswith(";"):
-        raise ConfigError("The query ends with a semicolon; it is read as a derived table, so remove the semicolon.")
-    return bare
-
-
-def derived(query: str) -> str:
-    """Wrap a query so that it can stand after FROM; the newline ends a trailing line comment."""
-    return f"({query}\n) AS _rivet_q"
+    """Check a query's outside; see queries.py."""
+    return queries.strip_query(query, LEXICON)
 
 
 # --- statements ----------------------------------------------------------------------------------
 
-
-def conjunction(predicates: Sequence[str]) -> str:
-    """Join predicates with AND, each in parentheses, leaving out empty ones."""
-    return " AND ".join(f"({predicate})" for predicate in predicates if predicate)
-
-
-def select(
-    items: Sequence[str],
-    *,
-    relation: str,
-    where: Sequence[str] = (),
-    order_by: Sequence[str] = (),
-    limit: int | None = None,
-) -> str:
-    """Write one SELECT."""
-    predicate = conjunction(where)
-    return (
-        f"SELECT {', '.join(items)} FROM {relation}"
-        + (f" WHERE {predicate}" if predicate else "")
-        + (f" ORDER BY {', '.join(order_by)}" if order_by else "")
-        + (f" LIMIT {limit}" if limit is not None else "")
-    )
-
-
-def after_key(key: Sequence[str], bounds: Sequence[str]) -> str:
-    """Write `key > bounds` for quoted names and rendered literals.
-
-    Expanded, since a row comparison scans the table here; the leading `>=` gives the index range
-    (`connectors.md`, section 11).
-    """
-    name, bound = key[0], bounds[0]
-    if len(key) == 1:
-        return f"{name} > {bound}"
-    return f"{name} >= {bound} AND ({name} > {bound} OR {_next_key(key, bounds)})"
-
-
-def _next_key(key: Sequence[str], bounds: Sequence[str]) -> str:
-    """Write the rows of the same first key part that come later."""
-    return f"({key[0]} = {bounds[0]} AND ({_rest(key[1:], bounds[1:])}))"
-
-
-def _rest(key: Sequence[str], bounds: Sequence[str]) -> str:
-    later = f"{key[0]} > {bounds[0]}"
-    return later if len(key) == 1 else f"{later} OR {_next_key(key, bounds)}"
+after_key = after_each

@@ -7,10 +7,16 @@ Bound parameters are out: one parameter turns binary COPY off and buffers the wh
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from uuid import UUID
 
 from rivet_resources.errors import ConfigError, SourceError
+from rivet_resources.sources import queries
+from rivet_resources.sources.queries import Lexicon, nested_comment
+from rivet_resources.sources.statements import after_row
+from rivet_resources.sources.statements import conjunction as conjunction
+from rivet_resources.sources.statements import derived as derived
+from rivet_resources.sources.statements import select as select
 from rivet_resources.types import Column
 
 # --- names ---------------------------------------------------------------------------------------
@@ -109,109 +115,28 @@ TOKENS = re.compile(
 )
 
 
-def render_parameters(query: str, params: Mapping[str, str]) -> str:
-    """Replace each `:name` outside quotes, comments and casts by a checked literal.
-
-    Raises:
-        ConfigError: a name without a value; the message lists the known ones.
-    """
-    pieces: list[str] = []
-    position = 0
-    while match := TOKENS.search(query, position):
-        pieces.append(query[position : match.start()])
-        end = _token_end(query, match)
-        token = query[match.start() : end]
-        pieces.append(_parameter(match[1], params) if match[1] else token)
-        position = end
-    return "".join([*pieces, query[position:]])
-
-
-def _parameter(name: str, params: Mapping[str, str]) -> str:
-    if name not in params:
-        known = ", ".join(sorted(params)) or "none"
-        raise ConfigError(
-            f"The query uses :{name}, which has no value; known parameters: {known}. Add `params: {{{name}: …}}`."
-        )
-    if "\0" in params[name]:
-        raise ConfigError(f"Parameter {name} of the query holds a NUL, which PostgreSQL text cannot; remove it.")
-    return quote_text(params[name])
-
-
 def _token_end(query: str, match: re.Match[str]) -> int:
     """Find where a token ends: a dollar quote at its twin, a block comment at its own depth."""
     token = match[0]
-    if token.startswith("$"):
-        end = query.find(token, match.end())
-        return len(query) if end < 0 else end + len(token)
-    if token != "/*":
-        return match.end()
-    depth, position = 1, match.end()
-    while depth and (inner := re.compile(r"/\*|\*/").search(query, position)):
-        depth += 1 if inner[0] == "/*" else -1
-        position = inner.end()
-    return len(query) if depth else position
+    if not token.startswith("$"):
+        return nested_comment(query, match)
+    end = query.find(token, match.end())
+    return len(query) if end < 0 else end + len(token)
+
+
+LEXICON = Lexicon(TOKENS, quote_text, long=_token_end, holds_nul=False)
+
+
+def render_parameters(query: str, params: Mapping[str, str]) -> str:
+    """Replace each `:name` by a quoted text; see queries.py."""
+    return queries.render_parameters(query, params, LEXICON)
 
 
 def strip_query(query: str) -> str:
-    """Check a query's outside: not empty, no trailing semicolon.
-
-    Raises:
-        ConfigError
-    """
-    bare = query.strip()
-    code = _without_comments(bare).strip()
-    if not code:
-        raise ConfigError("The query is empty; write one SELECT.")
-    if code.endswith(";"):
-        raise ConfigError("The query ends with a semicolon; it is read as a derived table, so remove the semicolon.")
-    return bare
-
-
-def _without_comments(query: str) -> str:
-    """Blank out comments, keeping quoted things as they are."""
-    pieces: list[str] = []
-    position = 0
-    while match := TOKENS.search(query, position):
-        end = _token_end(query, match)
-        is_comment = match[0].startswith(("--", "/*"))
-        pieces += [query[position : match.start()], " " if is_comment else query[match.start() : end]]
-        position = end
-    return "".join([*pieces, query[position:]])
-
-
-def derived(query: str) -> str:
-    """Wrap a query so that it can stand after FROM; the newline ends a trailing line comment."""
-    return f"({query}\n) AS _rivet_q"
+    """Check a query's outside; see queries.py."""
+    return queries.strip_query(query, LEXICON)
 
 
 # --- statements ----------------------------------------------------------------------------------
 
-
-def conjunction(predicates: Sequence[str]) -> str:
-    """Join predicates with AND, each in parentheses, leaving out empty ones."""
-    return " AND ".join(f"({predicate})" for predicate in predicates if predicate)
-
-
-def select(
-    items: Sequence[str],
-    *,
-    relation: str,
-    where: Sequence[str] = (),
-    order_by: Sequence[str] = (),
-    limit: int | None = None,
-) -> str:
-    """Write one SELECT."""
-    predicate = conjunction(where)
-    return (
-        f"SELECT {', '.join(items)} FROM {relation}"
-        + (f" WHERE {predicate}" if predicate else "")
-        + (f" ORDER BY {', '.join(order_by)}" if order_by else "")
-        + (f" LIMIT {limit}" if limit is not None else "")
-    )
-
-
-def after_key(key: Sequence[str], bounds: Sequence[str]) -> str:
-    """Write `key > bounds` for quoted names and rendered literals, as a row comparison when there are several."""
-    if len(key) == 1:
-        return f"{key[0]} > {bounds[0]}"
-    return f"({', '.join(key)}) > ({', '.join(bounds)})"
+after_key = after_row

@@ -17,6 +17,12 @@ from datetime import UTC, datetime, timedelta, timezone
 import pyarrow as pa
 
 from rivet_resources.errors import ConfigError, SourceError
+from rivet_resources.sources import queries
+from rivet_resources.sources.queries import Lexicon
+from rivet_resources.sources.statements import after_row
+from rivet_resources.sources.statements import conjunction as conjunction
+from rivet_resources.sources.statements import derived as derived
+from rivet_resources.sources.statements import select as select
 from rivet_resources.types import Column
 
 INTEGER = re.compile(r"[+-]?\d+")
@@ -150,79 +156,22 @@ TOKENS = re.compile(
       | (?<![\w:]):([A-Za-z_]\w*)""",
     re.VERBOSE | re.DOTALL,
 )
+LEXICON = Lexicon(TOKENS, quote_text)
 
 
 def render_parameters(query: str, params: Mapping[str, str]) -> str:
-    """Replace each `:name` outside quotes and comments by a text literal.
-
-    Raises:
-        ConfigError: a name without a value; the message lists the known ones.
-    """
-
-    def rendered(match: re.Match[str]) -> str:
-        if not match[1]:
-            return match[0]
-        if match[1] not in params:
-            known = ", ".join(sorted(params)) or "none"
-            raise ConfigError(
-                f"The query uses :{match[1]}, which has no value; known parameters: {known}. "
-                f"Add `params: {{{match[1]}: …}}`."
-            )
-        return quote_text(params[match[1]])
-
-    return TOKENS.sub(rendered, query)
+    """Replace each `:name` by a quoted text; see queries.py."""
+    return queries.render_parameters(query, params, LEXICON)
 
 
 def strip_query(query: str) -> str:
-    """Check a query's outside: not empty, no trailing semicolon.
-
-    Raises:
-        ConfigError
-    """
-    code = TOKENS.sub(lambda match: " " if match[0].startswith(("--", "/*")) else match[0], query).strip()
-    if not code:
-        raise ConfigError("The query is empty; write one SELECT.")
-    if code.endswith(";"):
-        raise ConfigError("The query ends with a semicolon; it is read as a derived table, so remove the semicolon.")
-    return query.strip()
-
-
-def derived(query: str) -> str:
-    """Wrap a query so that it can stand after FROM; the newline ends a trailing line comment."""
-    return f"({query}\n) AS _rivet_q"
+    """Check a query's outside; see queries.py."""
+    return queries.strip_query(query, LEXICON)
 
 
 # --- statements ----------------------------------------------------------------------------------
 
-
-def conjunction(predicates: Sequence[str]) -> str:
-    """Join predicates with AND, each in parentheses, leaving out empty ones."""
-    return " AND ".join(f"({predicate})" for predicate in predicates if predicate)
-
-
-def select(
-    items: Sequence[str],
-    *,
-    relation: str,
-    where: Sequence[str] = (),
-    order_by: Sequence[str] = (),
-    limit: int | None = None,
-) -> str:
-    """Write one SELECT."""
-    predicate = conjunction(where)
-    return (
-        f"SELECT {', '.join(items)} FROM {relation}"
-        + (f" WHERE {predicate}" if predicate else "")
-        + (f" ORDER BY {', '.join(order_by)}" if order_by else "")
-        + (f" LIMIT {limit}" if limit is not None else "")
-    )
-
-
-def after_key(key: Sequence[str], bounds: Sequence[str]) -> str:
-    """Write `key > bounds` for quoted names and rendered literals, as a row comparison when there are several."""
-    if len(key) == 1:
-        return f"{key[0]} > {bounds[0]}"
-    return f"({', '.join(key)}) > ({', '.join(bounds)})"
+after_key = after_row
 
 
 def ordered(column: Column) -> str:

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from rivet_resources.errors import ConfigError, SourceError
+from rivet_resources.sources.statements import after_each
+from rivet_resources.sources.statements import conjunction as conjunction
 from rivet_resources.types import Column
 
 # --- names ---------------------------------------------------------------------------------------
@@ -191,11 +193,6 @@ def _six_digits(text: str) -> str:
 # --- statements ----------------------------------------------------------------------------------
 
 
-def conjunction(predicates: Sequence[str]) -> str:
-    """Join predicates with AND, each in parentheses, leaving out empty ones."""
-    return " AND ".join(f"({predicate})" for predicate in predicates if predicate)
-
-
 def select(
     items: Sequence[str],
     *,
@@ -213,12 +210,4 @@ def select(
     )
 
 
-def after_key(key: Sequence[str], bounds: Sequence[str]) -> str:
-    """Write `key > bounds` for quoted names and rendered literals.
-
-    There are no row comparisons here: a > x OR (a = x AND …), led by a >= x, which gives the index its range.
-    """
-    after = f"{key[-1]} > {bounds[-1]}"
-    for name, bound in zip(reversed(key[:-1]), reversed(bounds[:-1]), strict=True):
-        after = f"{name} > {bound} OR ({name} = {bound} AND ({after}))"
-    return after if len(key) == 1 else f"{key[0]} >= {bounds[0]} AND ({after})"
+after_key = after_each
