@@ -33,7 +33,8 @@ SMALL_BLOCK, LARGE_BLOCK = 1 << 20, 1 << 23
 # Rows longer than this are few: steps are cheaper than looking at all bytes.
 LARGEST_BY_ZEROS = 2048
 BLOCK_BYTES = 1 << 16
-FEWEST_BYTES_PER_ZERO = 32  # fewer, and the candidates would take more memory than the page
+REACHES = (4, 12, 40)  # candidates ahead among which the next header is sought: '' and each 256th packet add zeros
+FEWEST_BYTES_PER_ZERO = 12  # fewer, and the candidates would take more memory than the page
 MORE_RESULTS = 0x0008  # SERVER_MORE_RESULTS_EXISTS
 
 
@@ -296,14 +297,16 @@ def _walk_by_zeros(buffer: Bytes) -> Places | None:
         return None
     lengths = np.ndarray(size - 1, "<u2", buffer.data, strides=(1,))
     behind = header + lengths[header] + HEADER
-    leads_on = behind == size
-    for skipped in range(1, min(4, len(header))):
-        leads_on[:-skipped] |= behind[:-skipped] == header[skipped:]
-    kept: Places = header[leads_on]
-    behind = behind[leads_on]
-    if not len(kept) or kept[0] != 0 or behind[-1] != size or not np.array_equal(kept[1:], behind[:-1]):
-        return None
-    return kept
+    leads_on, looked = behind == size, 1
+    for reach in REACHES:
+        for skipped in range(looked, min(reach, len(header))):
+            leads_on[:-skipped] |= behind[:-skipped] == header[skipped:]
+        looked = reach
+        kept: Places = header[leads_on]
+        ends = behind[leads_on]
+        if len(kept) and kept[0] == 0 and ends[-1] == size and np.array_equal(kept[1:], ends[:-1]):
+            return kept
+    return None
 
 
 def _third_bytes(buffer: Bytes) -> Places | None:

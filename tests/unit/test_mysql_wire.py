@@ -276,6 +276,20 @@ def test_no_value_is_taken_for_a_packet(name: str, server: Server) -> None:
     assert [list(row.values()) for row in batch.to_pylist()] == rows
 
 
+@pytest.mark.parametrize("empty", [0, 1, 8])
+def test_empty_texts_do_not_slow_the_walk(empty: int) -> None:
+    """Empty texts and each 256th packet add zeros, which the fast way must see past: it would fall back unseen."""
+    rows: list[list[bytes | None]] = [[b"x" * 180, *[b""] * empty] for _ in range(2000)]
+    lines = [b"".join(coded(value) for value in row) for row in rows]
+    buffer = np.frombuffer(bytearray(packets(*lines, EOF)), np.uint8)
+
+    fast, slow = mysql_packets._walk_by_zeros(buffer), mysql_packets._walk_by_steps(buffer)
+
+    assert fast is not None
+    assert slow is not None
+    assert slow.tolist() == fast.tolist()
+
+
 @pytest.mark.parametrize("size", [CONTINUED - 10, CONTINUED - 9, CONTINUED, CONTINUED + 1, 2 * CONTINUED + 5])
 def test_a_row_of_16_mb_is_joined_from_its_packets(size: int, server: Server) -> None:
     """A packet of the largest length goes on in the next one, which may be empty, and may begin like an error."""
