@@ -18,6 +18,10 @@ from rivet_assets.lineage import column_lineage
 from rivet_resources.extract import Staged
 from rivet_resources.shaping import planned
 
+OUR_COLUMNS = {
+    "_rivet_exported_at": "when this window was exported; one instant for all of it",
+    "_rivet_row_hash": "low 64 bits of XXH3-128 over the row's cells; the manifest says which",
+}
 MOST_PARTS = 50  # in the table of parts; all of them are in the manifest
 
 
@@ -79,7 +83,7 @@ def _schema(site: Site, staged: Staged) -> dict[str, Any]:
     schema = pa.ipc.read_schema(pa.BufferReader(staged.schema_ipc))
     relation, steps = staged.extract.relation, staged.extract.transforms
     comments = {column.name: column.comment for column in relation.columns}
-    facts: dict[str, Any] = {"dagster/column_schema": table_schema(schema, comments)}
+    facts: dict[str, Any] = {"dagster/column_schema": table_schema(schema, {**comments, **OUR_COLUMNS})}
     origins = planned(relation, steps).origins
     lineage = column_lineage(site.export, origins, source_name=site.source_name, source=site.source)
     if lineage is not None:
