@@ -126,6 +126,7 @@ def identity(relation: Relation, where: str) -> str:
     return hashlib.sha256(f"{len(relation.sql)}:{relation.sql}{where}".encode()).hexdigest()[:16]
 
 
+UNSERVED = "the rows of the window are looked for in the whole table, and a page of few of them is a long statement"
 SEVERAL_INSTANTS = "MySQL cannot share a snapshot between connections; each chunk sees its own instant"
 
 
@@ -301,6 +302,8 @@ class MySqlSession:
         is_one = len(ranges) == 1
         self.consistency = "single" if is_one and not self._weakness else "per_query"
         self.note = self._note(relation, key, is_one=is_one)
+        if where and order_by and key == relation.key and not self._is_served(relation, order_by[0]):
+            self.note = "; ".join(filter(None, (self.note, f"no index begins with {order_by[0]}: {UNSERVED}")))
         if not key:
             whole = Chunk(index=0, reader="cursor", relation=relation.sql, where=where, order_by=order_by)
             return (replace(whole, one_instant=True),)
@@ -308,6 +311,11 @@ class MySqlSession:
         return tuple(
             replace(made, index=i, where=part, identity=identity(relation, part)) for i, part in enumerate(ranges)
         )
+
+    def _is_served(self, relation: Relation, expression: str) -> bool:
+        """Say whether an index finds the rows of a range; of an expression nobody knows."""
+        lead = next((c.name for c in relation.columns if sql.quote(c.name) == expression), None)
+        return lead is None or lead in relation.indexed
 
     def _page_key(self, relation: Relation, where: str, order_by: Sequence[str]) -> tuple[str, ...]:
         """Choose what pages walk along: the wanted order where an index serves it, else the relation's own key.

@@ -242,6 +242,19 @@ def test_bounds_of_a_key_cut_exactly_equal_pieces(url: str, rows: int, pieces: i
     assert rows == 0 or 0 < sizes[-1] <= size
 
 
+def test_a_cursor_that_no_index_serves_is_told(url: str) -> None:
+    """Rows of a window are then looked for in the whole table, which a reader of the plan must know."""
+    run(url, "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, KEY (b, a))", "INSERT INTO t VALUES (1, 1, 1)")
+    notes = {}
+    for name in ("a", "b"):
+        with session(url) as planning:
+            planning.chunks(describe(planning), where=f"`{name}` > 0", order_by=(f"`{name}`", "`id`"))
+            notes[name] = planning.note
+
+    assert notes["a"].startswith("no index begins with `a`")
+    assert "" == notes["b"]
+
+
 def test_quantiles_need_an_index(url: str) -> None:
     """Values are cut by a walk along an index that the column leads; without one nothing is promised."""
     run(
