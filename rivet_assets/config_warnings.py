@@ -15,11 +15,17 @@ from rivet_assets.schema_walk import describe
 from rivet_assets.substitution import has_reference
 from rivet_assets.yaml_lines import Document
 from rivet_resources.formats.parquet import GZIP_HIGHEST
+from rivet_resources.transforms.mask import Mask
 
 
 def warnings_of(document: Document, block: Any, config: RivetConfig, *, unused: Sequence[str]) -> list[Finding]:
     """Find everything worth a warning in a valid configuration."""
-    found = [*_secrets(document, block), *_codecs(block, config), *_silent_slack(block, config)]
+    found = [
+        *_secrets(document, block),
+        *_codecs(block, config),
+        *_guessable(config),
+        *_silent_slack(block, config),
+    ]
     placed = [Finding(loc, "RIVET_CONFIG_WARNING", message, document.line(loc)) for loc, message in found]
     message = "no reference ${{{name}}} uses the param {name}; check its spelling, names are case-sensitive"
     return placed + [Finding((), "RIVET_CONFIG_WARNING", message.format(name=name), 1) for name in unused]
@@ -50,6 +56,17 @@ def _codecs(block: Any, config: RivetConfig) -> Iterator[tuple[Loc, str]]:
                 (*loc, "compression_level"),
                 f"compression_level {export.compression_level} is written as {GZIP_HIGHEST}, gzip's highest",
             )
+
+
+def _guessable(config: RivetConfig) -> Iterator[tuple[Loc, str]]:
+    """Warn of hashes without a key: whoever has a list of likely values finds the plain one."""
+    for index, export in enumerate(config.exports):
+        for place, step in enumerate(export.steps):
+            if isinstance(step, Mask) and step.unkeyed:
+                yield (
+                    ("exports", index, "transforms", place),
+                    f"the hash of {', '.join(step.fields)} has no key, so likely values can be tried; use key_env",
+                )
 
 
 def _silent_slack(block: Any, config: RivetConfig) -> Iterator[tuple[Loc, str]]:

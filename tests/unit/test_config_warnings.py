@@ -31,6 +31,12 @@ CASES = {
     HEAD + EXPORT.replace("}}", "}, compression: gzip, compression_level: 10}"): [
         "rivet.yaml:3: exports.orders: compression_level 10 is written as 9, gzip's highest"
     ],
+    HEAD + EXPORT.replace("}}", "}, transforms: [{type: mask, fields: [email], method: hash, unkeyed: true}]}"): [
+        "rivet.yaml:3: exports.orders: the hash of email has no key, so likely values can be tried; use key_env"
+    ],
+    HEAD + EXPORT.replace("}}", "}, transforms: [{type: mask, fields: [email], method: hash, key: k}]}"): [
+        f"rivet.yaml:3: exports.orders: key {IN_FILE} key_env with the name of a variable"
+    ],
     HEAD + "notifications: {slack: {}}\n" + EXPORT: [
         "rivet.yaml:2: notifications: notifications are not sent by this version; the key is kept for the next",
         "rivet.yaml:2: notifications: slack has no webhook_url_env, so nobody is told; add it",
