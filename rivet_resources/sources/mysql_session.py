@@ -10,7 +10,6 @@ several each sees its own, and `note` says so.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from rivet_resources.errors import SourceError, UnknownColumn
 from rivet_resources.extract import Chunk, Consistency, Relation
 from rivet_resources.sources import mysql_catalog, mysql_horizon, mysql_packets
 from rivet_resources.sources import mysql_sql as sql
+from rivet_resources.sources.key_ranges import half_open, identity
 from rivet_resources.sources.mysql_catalog import Found, Row
 from rivet_resources.sources.mysql_columns import described_of, is_key
 from rivet_resources.sources.mysql_errors import connect_fault, fault
@@ -119,11 +119,6 @@ def _text(cell: object) -> str | None:
 def open_session(line: Line) -> MySqlSession:
     """Connect for planning."""
     return MySqlSession(line, connect(line, first=True))
-
-
-def identity(relation: Relation, where: str) -> str:
-    """Name a key-range chunk across runs."""
-    return hashlib.sha256(f"{len(relation.sql)}:{relation.sql}{where}".encode()).hexdigest()[:16]
 
 
 UNSERVED = "the rows of the window are looked for in the whole table, and a page of few of them is a long statement"
@@ -336,11 +331,7 @@ class MySqlSession:
         if column is None:
             return (where,)
         literals = [sql.literal(bound, column) for bound in self._even(relation, column, pieces)]
-        name = sql.quote(column.name)
-        return tuple(
-            sql.conjunction([where, f"{name} > {low}" if low else "", f"{name} <= {high}" if high else ""])
-            for low, high in zip([None, *literals], [*literals, None], strict=True)
-        )
+        return half_open(sql.quote(column.name), literals, where=where)
 
     def _note(self, relation: Relation, key: tuple[str, ...], *, is_one: bool) -> str:
         """Say what the reader of a plan would not expect."""

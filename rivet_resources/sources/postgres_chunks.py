@@ -1,23 +1,17 @@
-"""Cutting a PostgreSQL table into chunks by blocks, and naming key ranges across runs. Pure.
+"""Cutting a PostgreSQL table into chunks by blocks. Pure.
 
 Belongs here: arithmetic of `engine.md`, section 5. Not here: which way to cut (postgres_session.py).
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
-from rivet_resources.extract import Chunk, Leaf, Relation
+from rivet_resources.extract import Chunk, Leaf
 
 # 256 MB of heap, the upper end of a chunk.
 LARGEST_CHUNK_BLOCKS = 32_768
 MOST_CHUNKS = 10_000
-
-
-def identity(relation: Relation, where: str) -> str:
-    """Name a key-range chunk across runs."""
-    return hashlib.sha256(f"{len(relation.sql)}:{relation.sql}{where}".encode()).hexdigest()[:16]
 
 
 def block_chunks(leaves: Sequence[Leaf], *, where: str, pieces: int) -> tuple[Chunk, ...]:

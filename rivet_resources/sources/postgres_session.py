@@ -14,7 +14,8 @@ from rivet_resources.errors import SourceAuth, SourceError, SourceLost, SourceUn
 from rivet_resources.extract import Chunk, Consistency, Relation
 from rivet_resources.sources import postgres_catalog, postgres_horizon
 from rivet_resources.sources import postgres_sql as sql
-from rivet_resources.sources.postgres_chunks import block_chunks, identity
+from rivet_resources.sources.key_ranges import half_open, key_chunks
+from rivet_resources.sources.postgres_chunks import block_chunks
 from rivet_resources.sources.postgres_errors import clean, connect_fault, fault
 from rivet_resources.sources.protocol import Bounds, Horizon, TypeRules
 from rivet_resources.types import Column
@@ -326,19 +327,5 @@ class PostgresSession:
         if len(relation.key) == 1 and column is not None:
             bounds = self.quantiles(relation, column, pieces)
         literals = [sql.literal(bound, column) for bound in bounds] if column is not None else []
-        name = sql.quote(relation.key[0])
-        ranges = [
-            sql.conjunction([where, f"{name} > {low}" if low else "", f"{name} <= {high}" if high else ""])
-            for low, high in zip([None, *literals], [*literals, None], strict=True)
-        ]
-        return tuple(
-            Chunk(
-                index=i,
-                reader="keyset",
-                relation=relation.sql,
-                where=part,
-                key=relation.key,
-                identity=identity(relation, part),
-            )
-            for i, part in enumerate(ranges)
-        )
+        ranges = half_open(sql.quote(relation.key[0]), literals, where=where)
+        return key_chunks(relation, ranges)

@@ -15,7 +15,6 @@ No transaction is held while planning: in the classic journal mode that would ke
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
@@ -32,6 +31,7 @@ from rivet_resources.sources import sqlite_catalog, sqlite_horizon
 from rivet_resources.sources import sqlite_sql as sql
 from rivet_resources.sources.canonical import canonical
 from rivet_resources.sources.cells import Cells
+from rivet_resources.sources.key_ranges import identity
 from rivet_resources.sources.protocol import Bounds, Horizon, TypeRules
 from rivet_resources.sources.sqlite_errors import fault, missing
 from rivet_resources.sources.sqlite_values import READERS, as_text, batch
@@ -253,7 +253,7 @@ class SqliteSession:
                 relation=relation.sql,
                 where=sql.conjunction([where, part]),
                 order_by=order_by,
-                identity=_identity(relation, where + part) if part else "",
+                identity=identity(relation, where + part) if part else "",
                 one_instant=True,
             )
             for i, part in enumerate(ranges)
@@ -280,8 +280,3 @@ class SqliteSession:
 def _decoded(cell: Any) -> Any:
     """Decode a text of the catalog; what is not UTF-8 there is shown as such."""
     return cell.decode("utf-8", "replace") if isinstance(cell, bytearray | bytes) else cell
-
-
-def _identity(relation: Relation, where: str) -> str:
-    """Name a range across runs."""
-    return hashlib.sha256(f"{len(relation.sql)}:{relation.sql}{where}".encode()).hexdigest()[:16]

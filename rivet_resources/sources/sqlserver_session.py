@@ -9,7 +9,6 @@ allows that; several see one instant each, and the note says so.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from rivet_resources.errors import SourceError, UnknownColumn
 from rivet_resources.extract import Chunk, Consistency, Relation
 from rivet_resources.sources import sqlserver_catalog, sqlserver_driver, sqlserver_horizon
 from rivet_resources.sources import sqlserver_sql as sql
+from rivet_resources.sources.key_ranges import half_open, key_chunks
 from rivet_resources.sources.protocol import Bounds, Horizon, TypeRules
 from rivet_resources.sources.sqlserver_connect import Line, connect
 from rivet_resources.sources.sqlserver_errors import fault
@@ -256,24 +256,5 @@ class SqlServerSession:
         if len(relation.key) == 1 and column is not None:
             bounds = self.quantiles(relation, column, pieces)
         literals = [sql.literal(bound, column) for bound in bounds] if column is not None else []
-        name = sql.quote(relation.key[0])
-        ranges = [
-            sql.conjunction([where, f"{name} > {low}" if low else "", f"{name} <= {high}" if high else ""])
-            for low, high in zip([None, *literals], [*literals, None], strict=True)
-        ]
-        return tuple(
-            Chunk(
-                index=i,
-                reader="keyset",
-                relation=relation.sql,
-                where=part,
-                key=relation.key,
-                identity=identity(relation, part),
-            )
-            for i, part in enumerate(ranges)
-        )
-
-
-def identity(relation: Relation, where: str) -> str:
-    """Name a key-range chunk across runs."""
-    return hashlib.sha256(f"{len(relation.sql)}:{relation.sql}{where}".encode()).hexdigest()[:16]
+        ranges = half_open(sql.quote(relation.key[0]), literals, where=where)
+        return key_chunks(relation, ranges)
