@@ -118,6 +118,41 @@ class SourceChanged(SourceError):
     code = "RIVET_SOURCE_CHANGED"
 
 
+# --- change logs ---------------------------------------------------------------------------------
+
+
+class LogSetup(SourceError):
+    """The source is not set up for change capture; the message names the setting or the GRANT."""
+
+    code = "RIVET_LOG_SETUP"
+
+
+class LogBusy(SourceError):
+    """Another reader has the slot, the server id or the capture's lock; ours leaves it alone."""
+
+    code = "RIVET_LOG_BUSY"
+    exit_code = 2
+
+
+class LogRefused(SourceError):
+    """The log holds an event that cannot be read without losing data; nothing behind it is acknowledged."""
+
+    code = "RIVET_LOG_REFUSED"
+    exit_code = 3
+
+
+class PositionLost(SourceError):
+    """The source no longer has the log behind our position: changes are gone, only a new snapshot helps."""
+
+    code = "RIVET_LOG_POSITION_LOST"
+
+
+class CheckpointUnusable(RivetError):
+    """A checkpoint is missing where one is needed, damaged, of another source, or older than what is stored."""
+
+    code = "RIVET_CHECKPOINT_UNUSABLE"
+
+
 # --- values, parts, windows ----------------------------------------------------------------------
 
 
