@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rivet_assets.checks import Verdict, audit, blocks, rules_of, schema_drift, special_values
 from rivet_assets.drift import Drift, compare, judge
 from rivet_assets.modes.protocol import Mode, Planning, require_name
+from rivet_resources.changes.protocol import ENVELOPE
 from rivet_resources.commit import discard
 from rivet_resources.errors import GateRefused, RivetError
 from rivet_resources.extract import Extract, Relation, Staged, Window
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from rivet_resources.state.store import State
 
 Tell = Callable[[str], None]  # one line for the log of the run
-META_COLUMNS = frozenset({"_rivet_exported_at", "_rivet_row_hash"})  # ours: switching them is no drift of the source
+# Ours: switching them is no drift of the source.
+META_COLUMNS = frozenset({"_rivet_exported_at", "_rivet_row_hash", *(field.name for field in ENVELOPE)})
 WHOLE = "all"  # lease of exports that have one window at a time, whatever its key will be
 
 
@@ -117,7 +119,7 @@ def committed_cursor(site: Site) -> str | None:
 
     A store that knows nothing of an export whose destination has manifests is filled from these: they are the truth.
     """
-    if site.export.mode != "incremental":
+    if site.export.mode not in ("incremental", "poll"):
         return None
     held = site.state.cursor(site.export.name)
     if held is not None or not site.root.keeps_manifests:
@@ -156,6 +158,7 @@ def _staged(site: Site, window: Window | None, run_id: str, started_at: datetime
                 run_id=run_id,
                 started_at=started_at,
                 tasks=site.exporter.spark.parallelism,
+                runs=len(site.state.known_runs(export.name)),
             )
         )
         for note in extract.notes:
@@ -209,7 +212,7 @@ def _recorded(site: Site, run_id: str, key: str, started_at: datetime) -> Iterat
         yield outcome
     except BaseException as error:
         outcome["status"] = "failed" if isinstance(error, Exception) else "interrupted"
-        outcome |= {"error_code": getattr(error, "code", type(error).__name__), "error_message": _safe(error)}
+        outcome |= {"error_code": getattr(error, "code", type(error).__name__), "error_message": safe_text(error)}
         if isinstance(error, GateRefused):
             outcome["quality_passed"] = False
         raise
@@ -221,7 +224,7 @@ def _recorded(site: Site, run_id: str, key: str, started_at: datetime) -> Iterat
         )
 
 
-def _safe(error: BaseException) -> str:
+def safe_text(error: BaseException) -> str:
     """Give a text that may be stored: only our own errors promise to hold no secret and no value."""
     return str(error) if isinstance(error, RivetError) else type(error).__name__
 

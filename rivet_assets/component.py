@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster.components import Component, ComponentLoadContext
 
-from rivet_assets.assets import build_export_asset
+from rivet_assets.build import build_assets
 from rivet_assets.config import ExportsAttributes, RivetConfig, config_from_attributes
 from rivet_assets.environment import params
 from rivet_assets.resources import RESOURCES
@@ -56,7 +56,9 @@ class Exports(Component):
     def build_defs(self, context: ComponentLoadContext) -> dg.Definitions:
         """Give one asset per export and its source tables; nothing is opened."""
         exports = self.config.exports
-        assets = [build_export_asset(each, config=self.config, spec=self.get_asset_spec(each)) for each in exports]
+        assets = [
+            asset for each in exports for asset in build_assets(each, config=self.config, spec_of=self.get_asset_spec)
+        ]
         return dg.Definitions(assets=[*assets, *source_specs(exports, config=self.config)], resources=RESOURCES)
 
 

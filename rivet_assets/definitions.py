@@ -16,7 +16,7 @@ from typing import Any
 
 import dagster as dg
 
-from rivet_assets.assets import build_export_asset
+from rivet_assets.build import build_assets
 from rivet_assets.automation import automation_sensor
 from rivet_assets.config import RivetConfig, load_config
 from rivet_assets.environment import config_files, params
@@ -51,7 +51,7 @@ def load_definitions() -> dg.Definitions:
 def _assets_of(config: RivetConfig) -> dg.Definitions:
     return dg.Definitions(
         assets=[
-            *(build_export_asset(export, config=config) for export in config.exports),
+            *(asset for export in config.exports for asset in build_assets(export, config=config)),
             *source_specs(config.exports, config=config),
         ]
     )

@@ -33,6 +33,9 @@ def inner(block: Block, key: str, name: str) -> Any:
 
 def one_relation(block: Block) -> Iterator[InitErrorDetails]:
     """Ask for exactly one of query, query_file and table."""
+    if block.get("mode") == "cdc":
+        yield from _tables_of_a_log(block)
+        return
     relations = given(block, *RELATIONS)
     if not relations:
         yield refusal("RIVET_CONFIG_NO_RELATION", "says not what to read; write one of query, query_file or table")
@@ -42,6 +45,18 @@ def one_relation(block: Block) -> Iterator[InitErrorDetails]:
             f"stands beside {relations[0]}; keep one of {', '.join(relations)}",
             loc=(extra,),
         )
+
+
+def _tables_of_a_log(block: Block) -> Iterator[InitErrorDetails]:
+    """Ask for `table` or `tables`: a log holds changes of tables, and no query can be asked of it."""
+    for extra in given(block, "query", "query_file"):
+        message = "cannot be asked of a change log; write `table`, or `tables`"
+        yield refusal("RIVET_CONFIG_CDC", message, loc=(extra,))
+    relations = [key for key in ("table", "tables") if block.get(key)]
+    if not relations and not given(block, "query", "query_file"):
+        yield refusal("RIVET_CONFIG_NO_RELATION", "says not what to follow; write `table`, or `tables` for several")
+    if len(relations) > 1:
+        yield refusal("RIVET_CONFIG_TWO_RELATIONS", "stands beside table; keep one of table, tables", loc=("tables",))
 
 
 def params_have_a_query(block: Block) -> Iterator[InitErrorDetails]:

@@ -52,7 +52,7 @@ def describe(site: Site, attempt: Attempt) -> dict[str, Any]:
         **_schema(site, staged),
     }
     if staged.parts:
-        facts["rivet/parts_table"] = _parts(staged)
+        facts["rivet/parts_table"] = parts_table(staged)
     if extract.cursor is not None and extract.cursor.high is not None:
         facts["rivet/cursor"] = extract.cursor.high
     if attempt.previous_rows is not None:
@@ -103,7 +103,8 @@ def _column(field: pa.Field, comment: str) -> dg.TableColumn:
     )
 
 
-def _parts(staged: Staged) -> dg.TableMetadataValue:
+def parts_table(staged: Staged) -> dg.TableMetadataValue:
+    """List the parts of a window, as many as people read."""
     records = [
         dg.TableRecord({"path": part.path, "rows": part.rows, "bytes": part.size_bytes})
         for part in staged.parts[:MOST_PARTS]

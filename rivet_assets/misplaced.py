@@ -21,8 +21,6 @@ LATER: Mapping[str, Mapping[str, str]] = {
         "load": f"{NOT_YET}; load the committed parts with your warehouse's own tool",
     },
     "exports": {
-        "tables": "comes with change capture; write one export per table in this version",
-        "cdc": "comes with change capture; this version reads full, incremental, chunked, time_window",
         "load": f"{NOT_YET}; load the committed parts with your warehouse's own tool",
         "partition_by": f"{NOT_YET}; mode time_window writes a folder per window",
         "partition_granularity": f"{NOT_YET}; mode time_window has `granularity`",
@@ -56,6 +54,7 @@ MODE_KEYS: Mapping[str, str] = {
         "incremental": "cursor_column incremental_cursor_mode cursor_fallback_column cursor_nulls cursor_lag",
         "chunked": "chunk_column chunk_size chunk_size_memory_mb chunk_count chunk_by_days chunk_dense chunk_by_key "
         "chunk_checkpoint chunk_max_attempts",
+        "cdc": "tables cdc apply key",
         "time_window": "time_column days_window time_column_type granularity timezone start end include_open",
     }.items()
     for key in keys.split()

@@ -24,31 +24,29 @@ from pydantic_core import InitErrorDetails
 from rivet_assets.choice import Choice, details, nearest, refusal, refusals
 from rivet_assets.export import AnySource, AnyStep, Export
 from rivet_assets.export_values import SOURCE_NAME, broken
+from rivet_assets.modes.cdc import Cdc
 from rivet_assets.modes.chunked import Chunked
 from rivet_assets.modes.full import Full
 from rivet_assets.modes.incremental import Incremental
+from rivet_assets.modes.poll import Poll
 from rivet_assets.modes.time_window import TimeWindow
 from rivet_resources.errors import ConfigError
 from rivet_resources.settings import Settings, Spark, pace
 from rivet_resources.sources.protocol import Source
 
-LATER_MODES = {
-    word: "comes with change capture; this version reads full, incremental, chunked, time_window"
-    for word in ("cdc", "poll")
-}
-
 # A new mode is one line here.
 AnyExport = Annotated[
-    Full | Incremental | Chunked | TimeWindow,
+    Full | Incremental | Chunked | TimeWindow | Cdc | Poll,
     Choice(
         "mode",
         Full,
         Incremental,
         Chunked,
         TimeWindow,
+        Cdc,
+        Poll,
         unknown="RIVET_CONFIG_MODE_UNKNOWN",
         default="full",
-        later=LATER_MODES,
     ),
 ]
 
@@ -113,7 +111,7 @@ class RivetConfig(Settings):
             config: Self = validate(block)
         except ValidationError as error:
             raise refusals(cls.__name__, [*details(error), *faults]) from None
-        faults = faults or [*_unpaced(config), *_refused_modes(config)]
+        faults = faults or [*_unpaced(config), *_refused_modes(config), *_shared_logs(config)]
         if faults:
             raise refusals(cls.__name__, faults)
         exports = tuple(_with_steps(export, config.transforms) for export in config.exports)
@@ -259,6 +257,25 @@ def _refused_modes(config: RivetConfig) -> Iterator[InitErrorDetails]:
         refused = config.source_of(export)[1].refuses(export.mode, "table" if export.table else "query")
         if refused:
             yield refusal("RIVET_CONFIG_SOURCE_MODE_UNSUPPORTED", refused, loc=("exports", index, "mode"))
+
+
+def _shared_logs(config: RivetConfig) -> Iterator[InitErrorDetails]:
+    """Refuse two drains that would take changes from each other: a log's reader is one."""
+    first: dict[tuple[str, ...], str] = {}
+    for index, export in enumerate(config.exports):
+        if not isinstance(export, Cdc):
+            continue
+        name, source = config.source_of(export)
+        for key, resource in export.resources(source.type).items():
+            # A checkpoint is a file of this machine; the rest belongs to one source.
+            owner = first.setdefault((key, resource, "" if key == "checkpoint" else name), export.name)
+            if owner != export.name:
+                yield refusal(
+                    "RIVET_CONFIG_CDC_RESOURCE_CONFLICT",
+                    f"{resource} is the {key} of export {owner} too, and the two would lose changes to each other; "
+                    f"give each its own, or join them with `tables:`",
+                    loc=("exports", index, "cdc", key),
+                )
 
 
 def _unpaced(config: RivetConfig) -> Iterator[InitErrorDetails]:

@@ -64,7 +64,7 @@ def run_windows(config: RivetConfig, windows: Mapping[str, Sequence[str]], *, wa
 
 
 def _run_plan(config: RivetConfig, plan: Plan, watch: Watch) -> list[Outcome]:
-    recorder = Recorder({_node(config, export): export.name for export, _ in plan}, watch)
+    recorder = Recorder({node: export.name for export, _ in plan for node in _nodes(config, export)}, watch)
     began = datetime.now(UTC)
     _execute(config, plan, recorder)
     return _outcomes(config, plan, recorder, began)
@@ -117,7 +117,7 @@ def _warm_spark(config: RivetConfig, exports: Sequence[Export]) -> Iterator[None
     A start that fails is told by the export that needs it, not here.
     """
     settings = config.spark
-    if settings.engine == "inline" or not exports:
+    if settings.engine == "inline" or not any(_needs_spark(export) for export in exports):
         yield
         return
     runtime = SparkRuntime(settings)
@@ -135,6 +135,11 @@ def _warm_spark(config: RivetConfig, exports: Sequence[Export]) -> Iterator[None
         runtime.stop()
 
 
+def _needs_spark(export: Export) -> bool:
+    """Say whether a run of it surely needs the JVM: a drain does so for a first copy only, and starts it itself."""
+    return export.mode != "cdc"
+
+
 def _execute(config: RivetConfig, plan: Plan, recorder: Recorder) -> None:
     """Start the Dagster runs one after another; nothing a run does raises here."""
     import dagster as dg
@@ -148,7 +153,7 @@ def _execute(config: RivetConfig, plan: Plan, recorder: Recorder) -> None:
     listening = dg.LoggerDefinition(lambda _: logger, description="What `rivet run` shows")
     definitions = dg.Definitions.merge(base, dg.Definitions(loggers={"rivet": listening}))
     job = definitions.resolve_implicit_global_asset_job_def()
-    whole = [_asset_key(config, export) for export, keys in plan if keys is None]
+    whole = [key for export, keys in plan if keys is None for key in _asset_keys(config, export)]
     with _instance() as instance:
 
         def go(selection: list[dg.AssetKey], tags: dict[str, str]) -> None:
@@ -167,7 +172,7 @@ def _execute(config: RivetConfig, plan: Plan, recorder: Recorder) -> None:
         for export, keys in plan:
             for first, last in _ranges(export, keys or []):
                 tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
-                go([_asset_key(config, export)], tags)
+                go(_asset_keys(config, export), tags)
 
 
 def _ranges(export: Export, keys: Sequence[str]) -> list[tuple[str, str]]:
@@ -200,15 +205,18 @@ def _instance() -> Iterator[dg.DagsterInstance]:
             yield instance
 
 
-def _asset_key(config: RivetConfig, export: Export) -> dg.AssetKey:
-    from rivet_assets.specs import asset_key
+def _asset_keys(config: RivetConfig, export: Export) -> list[dg.AssetKey]:
+    """List the assets of an export: one, or those of a drain and of the tables kept beside it."""
+    from rivet_assets.build import asset_keys
 
-    return asset_key(export, config=config)
+    return asset_keys(export, config=config)
 
 
-def _node(config: RivetConfig, export: Export) -> str:
-    """Name the step of an export, as Dagster spells it."""
-    return str(_asset_key(config, export).to_python_identifier())
+def _nodes(config: RivetConfig, export: Export) -> list[str]:
+    """Name the steps of an export, as Dagster spells them."""
+    from rivet_assets.build import step_names
+
+    return step_names(export, config=config)
 
 
 def _outcomes(config: RivetConfig, plan: Plan, recorder: Recorder, began: datetime) -> list[Outcome]:

@@ -53,7 +53,7 @@ def asset_spec(export: Export, *, config: RivetConfig) -> dg.AssetSpec:
 def asset_key(export: Export, *, config: RivetConfig) -> dg.AssetKey:
     """Name the asset: [source name, export name]."""
     source_name, _ = config.source_of(export)
-    return dg.AssetKey([source_name, key_part(export.name)])
+    return dg.AssetKey([source_name, *map(key_part, export.name.split("/"))])  # <export>/<table> of several tables
 
 
 def check_specs(export: Export, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:

@@ -17,6 +17,7 @@ from rivet_resources.types import Column
 if TYPE_CHECKING:
     from rivet_resources.destinations.protocol import Destination
     from rivet_resources.formats.protocol import Format
+    from rivet_resources.polling import PollShape
     from rivet_resources.settings import Pace
     from rivet_resources.sources.protocol import Source
     from rivet_resources.transforms.protocol import Transform
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 Reader = Literal["blocks", "cursor", "keyset"]
 # snapshot: one instant for all tasks; single: one stream in one transaction; per_query: each statement its own
 # instant; resumed: chunks of a dead run, of an earlier instant, were kept.
-Consistency = Literal["snapshot", "single", "per_query", "resumed"]
+# log: whole transactions, in the order of their commits.
+Consistency = Literal["snapshot", "single", "per_query", "resumed", "log"]
 
 LONGEST_NAME = 180
 
@@ -127,6 +129,18 @@ class MetaColumns:
 
     exported_at: datetime | None = None  # one instant per window
     row_hash: tuple[str, ...] | None = None  # covered columns in order; None: no hash
+    inserted_at: str | None = None  # rows become inserts of a change stream at this position; None: they stay rows
+
+
+@dataclass(frozen=True)
+class Applied:
+    """How much of a change export a table made from it holds; kept in its manifest."""
+
+    changes: str  # address of the change export
+    origin: str  # run id of its first window: another one is another copy, and another beginning
+    key: tuple[str, ...]
+    high: str  # `Position.key` that the applied windows reach
+    newest: str  # highest __pos among them; '' when there were only rows of the first copy
 
 
 @dataclass(frozen=True)
@@ -153,7 +167,10 @@ class Extract:
     unique_columns: tuple[str, ...] = ()  # measured exactly over the whole window
     cursor: CursorMove | None = None
     fingerprint: str = ""  # of the plan; chunk progress of a dead run counts only if equal
+    poll: PollShape | None = None  # rows become changes, told by their own stamps; None: they stay rows
     notes: tuple[str, ...] = ()  # what the plan wants people to know; shown as metadata
+    part_prefix: str = ""  # changes: parts are named by where they start, `cdc-<position>`, not by the export
+    applied: Applied | None = None  # tables made from changes; None: rows of a source
 
     @property
     def resumable(self) -> bool:
@@ -175,6 +192,7 @@ class Part:
     md5: str  # base64
     staged: dict[str, Any] = field(default_factory=dict)
     chunk: int = 0
+    schema: str = ""  # base64 of its IPC-serialised schema, where that is not its window's
 
 
 @dataclass(frozen=True)

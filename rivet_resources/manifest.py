@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from rivet_resources.destinations.addressing import MANIFESTS
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import ManifestUnreadable
-from rivet_resources.extract import Consistency, Part, Relation, Staged, Window
+from rivet_resources.extract import Applied, Consistency, Part, Relation, Staged, Window
 from rivet_resources.rowhash import RENDER
 
 VERSION = 1
@@ -79,6 +79,7 @@ class ManifestPart(Entry):
     content_fingerprint: str
     content_md5: str
     status: Literal["committed", "quarantined"] = "committed"
+    schema_ipc: str | None = None  # where it is not the manifest's: the table was altered inside the window
 
 
 class Superseded(Entry):
@@ -123,6 +124,7 @@ class Manifest(Entry):
     parts: tuple[ManifestPart, ...]
     measures: ManifestMeasures = ManifestMeasures()
     supersedes: tuple[Superseded, ...] = ()
+    applied: Applied | None = None  # tables made from changes: how much of them
     column_checksums: tuple[dict[str, Any], ...] | None = None
     row_hash: dict[str, Any] | None = None
     split_window: dict[str, Any] | None = None
@@ -172,6 +174,7 @@ def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple
         run_id=extract.run_id,
         export_name=extract.export,
         export_family=extract.export,
+        mode="cdc" if extract.mode == "cdc" else "batch",
         started_at=staged.started_at,
         finished_at=datetime.now(UTC),
         window=window.key,
@@ -192,6 +195,7 @@ def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple
         measures=ManifestMeasures(nulls=staged.measures.nulls, special_values=staged.measures.special_values),
         supersedes=supersedes,
         row_hash=describe_row_hash(extract.meta.row_hash),
+        applied=extract.applied,
     )
 
 
@@ -230,6 +234,7 @@ def describe_part(number: int, part: Part) -> ManifestPart:
         size_bytes=part.size_bytes,
         content_fingerprint=part.fingerprint,
         content_md5=part.md5,
+        schema_ipc=part.schema or None,
     )
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import xxhash
 
+from rivet_resources.destinations.addressing import stem_of
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import DiskFull, PartCorrupt
 from rivet_resources.extract import Chunk, Extract, Part
@@ -120,7 +121,7 @@ def part_path(extract: Extract, chunk: Chunk, *, number: int | None) -> str:
     id, the chunk is named when there are several, the part when its chunk was split.
     """
     day, time_, millis, nonce = _run_stamp(extract.run_id)
-    name = f"{extract.export}_{day}_{time_}_{millis}_{nonce}"
+    name = f"{extract.part_prefix or stem_of(extract.export)}_{day}_{time_}_{millis}_{nonce}"
     if len(extract.chunks) > 1:
         name += f"_chunk{chunk.index}"
     if number is not None:

@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from rivet_resources.changes.envelope import as_inserts, change_schema
+from rivet_resources.changes.protocol import ENVELOPE
 from rivet_resources.errors import SourceChanged
 from rivet_resources.extract import Extract, Relation
+from rivet_resources.polling import enveloped, poll_schema
 from rivet_resources.rowhash import row_hashes
 from rivet_resources.transforms.pipeline import Plan, plan
 from rivet_resources.transforms.protocol import Transform
@@ -39,7 +42,10 @@ def schema_of(extract: Extract) -> pa.Schema:
     schema = planned(extract.relation, extract.transforms).schema
     own = [EXPORTED_AT] if extract.meta.exported_at is not None else []
     own += [ROW_HASH] if extract.meta.row_hash is not None else []
-    return pa.schema([*schema, *own])
+    rows = pa.schema([*schema, *own])
+    if extract.poll is not None:
+        return poll_schema(rows)
+    return rows if extract.meta.inserted_at is None else change_schema(rows)
 
 
 @dataclass
@@ -62,6 +68,8 @@ class Shaping:
             RowRefused: cells cannot be transformed.
         """
         self._check_types(table)
+        # Of the page as it came: a transform may hide a stamp. None may drop a row.
+        envelope = () if self.extract.poll is None else enveloped(table, self.extract.poll)
         if self.extract.transforms:
             table = self._plan.apply(table)
         columns = list(table.columns)
@@ -70,7 +78,10 @@ class Shaping:
             columns.append(pa.chunked_array([pa.repeat(instant, table.num_rows)]))
         if self.extract.meta.row_hash is not None:
             columns.append(pa.chunked_array([row_hashes(table, self.extract.meta.row_hash)]))
-        return pa.Table.from_arrays(columns, schema=self.schema)
+        if self.extract.meta.inserted_at is not None:
+            rows = pa.Table.from_arrays(columns, schema=pa.schema(list(self.schema)[len(ENVELOPE) :]))
+            return as_inserts(rows, self.extract.meta.inserted_at)
+        return pa.Table.from_arrays([*envelope, *columns], schema=self.schema)
 
     def _check_types(self, table: pa.Table) -> None:
         """Compare a page with the plan: Arrow would cast a difference away in silence.

@@ -14,7 +14,8 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from rivet_resources.sources.protocol import Session, TypeRules
+from rivet_resources.settings import Pace
+from rivet_resources.sources.protocol import Session, Source, TypeRules
 from rivet_resources.types import Column
 
 PositionType = Literal["PostgresLsn", "MysqlBinlog", "Gtid", "Custom"]
@@ -123,6 +124,17 @@ class Handover(Protocol):
 
     def seen(self) -> str:
         """Tell, once all rows are staged, what `Log.read` needs to drop changes that the copy holds; '' for nothing."""
+
+
+class LogSource(Source, Protocol):
+    """A source that has a log."""
+
+    def open_log(self, capture: Capture, *, application: str, pace: Pace) -> AbstractContextManager[Log]:
+        """Connect for reading changes; the connection ends with the block.
+
+        Raises:
+            SourceUnreachable, SourceAuth, SourceError, ConfigError
+        """
 
 
 class Log(Protocol):

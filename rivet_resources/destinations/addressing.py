@@ -23,6 +23,8 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 # `{export}_{YYYYMMDDTHHMMSS.mmm}_{nonce}` in a run id, `…_{YYYYMMDD_HHMMSS_mmm}_{nonce}` in a part's name.
 STAMP = re.compile(r"_(\d{8})[T_](\d{6})[._]\d{3}_[0-9a-f]{6}")
 # `{export}_{YYYYMMDD_HHMMSS_mmm}_{run nonce}[_chunk{i}][_part{N}].{ext}` (`contract.md`, 8.1, Ours).
+# A part of changes begins with `cdc-{position}-{part}` instead of its export (`cdc.md`, section 3).
+CHANGE_STEM = re.compile(r"cdc-[0-9a-z]+-\d{6}")
 PART_NAME = re.compile(r"(?P<export>.+)_\d{8}_\d{6}_\d{3}_(?P<nonce>[0-9a-f]{6})(_chunk\d+)?(_part\d+)?\.[a-z0-9.]+")
 
 
@@ -92,7 +94,13 @@ def nonce_of(run_id: str) -> str:
 def part_nonce(path: str, *, export: str) -> str | None:
     """Read the run nonce out of a part's path; None when Rivet did not write that file for this export."""
     match = PART_NAME.fullmatch(path.rpartition("/")[2])
-    return match["nonce"] if match and match["export"] == export else None
+    ours = match is not None and (match["export"] == stem_of(export) or CHANGE_STEM.fullmatch(match["export"]))
+    return match["nonce"] if match and ours else None
+
+
+def stem_of(export: str) -> str:
+    """Name the parts of an export: a table of several, `<export>/<table>`, by itself."""
+    return export.rpartition("/")[2]
 
 
 def started_at(run: str) -> datetime | None:

@@ -1,0 +1,197 @@
+"""A change export as Dagster assets: one drain that feeds an asset per table.
+
+Belongs here: what Dagster is told of a drain, and when. Not here: the drain (`draining.py`), tables kept beside the
+changes (`apply_assets.py`), sensors (`sensors.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+import dagster as dg
+import pyarrow as pa
+
+from rivet_assets.change_checks import lag_verdict, prerequisites_verdict, sequence_verdict, slot_verdict
+from rivet_assets.change_specs import change_check_specs, change_results
+from rivet_assets.checks import DRIFT, SPECIAL_VALUES, schema_drift, special_values
+from rivet_assets.draining import DrainSite, run_drain
+from rivet_assets.drift import Drift
+from rivet_assets.events import result
+from rivet_assets.lineage import column_lineage
+from rivet_assets.metadata import OUR_COLUMNS, parts_table, table_schema
+from rivet_assets.pools import drain_pool
+from rivet_resources.changes.protocol import Lag, LogSource
+from rivet_resources.dagster_errors import translated
+from rivet_resources.drain import Drained, TableDrained
+from rivet_resources.manifest import current_manifests
+from rivet_resources.settings import pace
+from rivet_resources.state.store import state_url
+
+if TYPE_CHECKING:
+    from rivet_assets.config import RivetConfig
+    from rivet_assets.export import Export
+    from rivet_assets.modes.cdc import Cdc
+
+ENVELOPE_WORDS = {
+    "__op": "insert, update, delete or truncate",
+    "__pos": "position of the commit in the source's log; sorts as text",
+    "__seq": "order of the change inside its commit",
+    "__ts": "when it was committed, by the source's clock; NULL in a first copy",
+    "__unchanged": "columns the log did not carry; their cell means: as before",
+    "__before": "the row as it was, where the log has it",
+}
+
+
+def build_drain(export: Cdc, *, config: RivetConfig, spec_of: Callable[[Export], dg.AssetSpec]) -> dg.AssetsDefinition:
+    """Give the drain of an export; nothing is opened before it runs."""
+    source_name, source = config.source_of(export)
+    specs = {table: spec_of(export.of_table(table)) for table in export.captured}
+
+    @dg.multi_asset(
+        name=drain_name(export, config=config),
+        specs=list(specs.values()),
+        check_specs=[check for spec in specs.values() for check in _checks(export, spec.key)],
+        required_resource_keys={"rivet"},
+        pool=drain_pool(source_name, export),
+        description=f"Drains the change log of {source_name} for {', '.join(export.captured)}.",
+    )
+    def changes(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        wait = pace(source.tuning, export.tuning).retry_backoff_ms / 1000
+        with translated(retry_number=context.retry_number, seconds_to_wait=wait):
+            site = _site(export, config, context)
+            drained = run_drain(site)
+            for table, spec in specs.items():
+                yield from _told(site, spec, table, drained)
+
+    return changes
+
+
+def drain_name(export: Cdc, *, config: RivetConfig) -> str:
+    """Name the drain's step."""
+    source_name, _ = config.source_of(export)
+    return dg.AssetKey([source_name, export.name]).to_python_identifier()
+
+
+def _checks(export: Cdc, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
+    described = {SPECIAL_VALUES: "No value was replaced because its type cannot hold it."}
+    if export.on_schema_drift != "continue":
+        described[DRIFT] = "The columns are those of the last window."
+    return [
+        *(dg.AssetCheckSpec(name, asset=key, description=text) for name, text in described.items()),
+        *change_check_specs(key),
+    ]
+
+
+def _site(export: Cdc, config: RivetConfig, context: dg.AssetExecutionContext) -> DrainSite:
+    """Open what the drain needs; Spark starts only for a first copy."""
+    rivet = context.resources.rivet
+    name, source = config.source_of(export)
+    state = rivet.state(state_url(config.state_url, folder=config.folder))
+    return DrainSite(
+        export=export,
+        source_name=name,
+        source=cast(LogSource, source),  # the configuration refuses the mode for all others
+        exporter=lambda: rivet.exporter(spark=config.spark, state=state),
+        state=state,
+        folder=config.folder,
+        tell=context.log.info,
+    )
+
+
+def _told(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drained) -> Iterator[Any]:
+    """Tell of one table: a materialization where windows were committed, an observation of the lag where none was."""
+    mine = drained.tables[table]
+    results = [*_results(site, spec, table, drained)]
+    if mine.last is None:
+        yield dg.AssetObservation(spec.key, metadata=_position(drained))
+        yield from results
+        return
+    yield dg.MaterializeResult(
+        asset_key=spec.key,
+        metadata={**_metadata(site, table, mine), **_position(drained)},
+        data_version=dg.DataVersion(f"{drained.position.key}-{mine.last.extract.run_id[-6:]}"),
+        check_results=results,
+    )
+
+
+def _results(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drained) -> Iterator[dg.AssetCheckResult]:
+    mine = drained.tables[table]
+    yield result(spec.key, special_values(mine.measures))
+    if site.export.on_schema_drift != "continue":
+        drift = site.drifts.get(table, Drift((), (), ()))
+        yield result(spec.key, schema_drift(drift, accepted=False, rows=mine.rows))
+    root = site.roots[table]
+    links = [
+        (each.cursor.low, each.cursor.high)
+        for each in current_manifests(root).values()
+        if each.cursor is not None and each.cursor.high is not None
+    ]
+    yield from change_results(
+        spec.key,
+        [
+            lag_verdict(drained.lag, rows=mine.rows),
+            slot_verdict(drained.lag, rows=mine.rows),
+            sequence_verdict(links, disorder=drained.disorder, rows=mine.rows),
+            prerequisites_verdict(drained.findings),
+        ],
+    )
+
+
+def _position(drained: Drained) -> dict[str, Any]:
+    """Say where the drain stands, and how far that is behind."""
+    facts: dict[str, Any] = {
+        "rivet/position": drained.position.text,
+        "rivet/position_key": drained.position.key,
+        **{f"rivet/seconds_{step}": round(seconds, 3) for step, seconds in drained.seconds.items()},
+        **lag_metadata(drained.lag),
+    }
+    if drained.commit_at is not None:
+        facts["rivet/last_commit"] = dg.MetadataValue.timestamp(drained.commit_at)
+    return facts
+
+
+def lag_metadata(lag: Lag) -> dict[str, Any]:
+    """Give a lag as numbers that Dagster plots."""
+    numbers = {
+        "rivet/lag_bytes": lag.unread_bytes,
+        "rivet/lag_changes": lag.unread_changes,
+        "rivet/lag_seconds": lag.seconds,
+        "rivet/held_bytes": lag.held_bytes,
+        "rivet/lag_budget": lag.budget,
+    }
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+def _metadata(site: DrainSite, table: str, mine: TableDrained) -> dict[str, Any]:
+    assert mine.last is not None
+    extract = mine.last.extract
+    schema = pa.ipc.read_schema(pa.BufferReader(mine.last.schema_ipc))
+    comments = {column.name: column.comment for column in extract.relation.columns}
+    facts: dict[str, Any] = {
+        "dagster/row_count": mine.rows,
+        "rivet/rows": mine.rows,
+        "rivet/windows": mine.windows,
+        "rivet/parts": mine.files,
+        "rivet/bytes": mine.size_bytes,
+        "rivet/cpu_seconds": round(mine.measures.cpu_seconds, 3),
+        "rivet/peak_mb": round(mine.measures.peak_mb, 1),
+        "rivet/special_values": sum(sum(kinds.values()) for kinds in mine.measures.special_values.values()),
+        "rivet/window": extract.window.key,
+        "rivet/run_id": extract.run_id,
+        "dagster/uri": site.roots[table].uri,
+        "dagster/table_name": table,
+        "dagster/column_schema": table_schema(schema, {**comments, **OUR_COLUMNS, **ENVELOPE_WORDS}),
+    }
+    names = [column.name for column in extract.relation.columns]
+    lineage = column_lineage(
+        site.export.of_table(table),
+        {name: frozenset({name}) for name in schema.names if name in names},
+        source_name=site.source_name,
+        source=site.source,
+    )
+    if lineage is not None:
+        facts["dagster/column_lineage"] = lineage
+    if mine.last.parts:
+        facts["rivet/parts_table"] = parts_table(mine.last)
+    return facts

@@ -1,0 +1,163 @@
+"""Follow a database's change log (`mode: cdc`): a drain per run, one asset per table.
+
+Belongs here: the YAML keys, what a drain asks of the log, the first copy of a table. Not here: the drain itself
+(`rivet_resources/drain.py`), logs of one engine (`rivet_resources/changes/`), current-state and history tables
+(`rivet_resources/apply/`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from rivet_assets.export import Export
+from rivet_assets.export_values import ColumnsOnce, TableName, broken
+from rivet_assets.modes.protocol import Planning, compose
+from rivet_resources.changes.protocol import Capture
+from rivet_resources.extract import CursorMove, Extract, Window
+from rivet_resources.settings import Settings
+from rivet_resources.sources.names import split_name
+from rivet_resources.transforms.filter import Filter
+
+START = "after=start"  # the window of the first copy, or of nothing: where the chain of windows begins
+SNAPSHOT_FOLDER = "snapshot"
+FOLDER_SIGNS = re.compile(r"[^A-Za-z0-9_.-]")  # in a table's name: not in a folder's
+
+
+def _listed(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+class CdcBlock(Settings):
+    """How the log is read and where the place in it is kept."""
+
+    checkpoint: str | None = Field(
+        None, min_length=1, description="file that keeps the position, beside the config; default: the state store"
+    )
+    until_current: bool = Field(
+        True, description="end where the log ended when the run began; false: go on until max_events or a signal"
+    )
+    max_events: int | None = Field(None, ge=1, description="end with the first commit at or past so many changes")
+    rollover: int = Field(100_000, ge=1, description="changes per part, all tables together")
+    rollover_memory_mb: int = Field(64, ge=1, description="megabytes of changes per part, all tables together")
+    initial: Literal["snapshot"] | None = Field(
+        None, description="snapshot: first a consistent copy of each table, then its changes"
+    )
+    before: bool = Field(False, description="also a __before column, the row as it was, where the log has it")
+    slot: str = Field(
+        "rivet_slot", pattern=r"^[a-z0-9_]{1,63}$", description="PostgreSQL: logical slot; one drain per slot"
+    )
+    publication: str | None = Field(
+        None, min_length=1, max_length=63, description="PostgreSQL: made if it is missing; default: the slot's name"
+    )
+    server_id: int | None = Field(
+        None,
+        ge=1,
+        le=4294967295,
+        description="MySQL: replica id of this drain; default: made of state store and source",
+    )
+    capture_instance: Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])] = (
+        Field((), description="SQL Server: capture instance, or one per table in their order; default: looked up")
+    )
+
+
+class Cdc(Export):
+    """Every insert, update and delete, in the order of their commits."""
+
+    mode: Literal["cdc"]
+    tables: tuple[TableName, ...] = Field((), description="several tables: one drain, a folder and an asset each")
+    cdc: CdcBlock = Field(default_factory=CdcBlock, description="how the log is read")
+    apply: Annotated[
+        tuple[Literal["mirror", "history"], ...],
+        BeforeValidator(_listed, json_schema_input_type=str | list[str]),
+    ] = Field((), description="tables kept beside the changes: mirror is the current state, history every version")
+    key: ColumnsOnce = Field((), description="columns that identify a row for `apply`; default: the table's key")
+
+    @model_validator(mode="after")
+    def fits_a_log(self) -> Cdc:
+        """Refuse what has no meaning for changes."""
+        for code, message in self._misfits():
+            raise broken(code, message)
+        return self
+
+    def _misfits(self) -> Iterator[tuple[str, str]]:
+        code = "RIVET_CONFIG_CDC"
+        folders = [self.folder_of(table) for table in self.tables]
+        if len(set(folders)) < len(folders):
+            yield (
+                code,
+                "two of `tables` would share a folder: their names differ only in schema or signs. "
+                "Give one an export of its own",
+            )
+        if self.key and not self.apply:
+            yield code, "`key` identifies rows for `apply`; add `apply: mirror`, or remove it"
+        if self.key and len(self.captured) > 1:
+            yield code, "`key` names columns of one table; give this table an export of its own"
+        if self.quality is not None and "mirror" not in self.apply:
+            yield code, "`quality` judges whole tables, and changes are not one; add `apply: mirror`, or remove it"
+        if any(isinstance(step, Filter) for step in self.transforms):
+            yield code, "a filter would take changes out of the middle of a row's history; filter the mirror instead"
+        if self.meta_columns.row_hash is not False:
+            yield code, "`meta_columns.row_hash` is for whole rows, and deletes may carry a key alone; remove it"
+        if self.destination.type == "stdout":
+            yield code, "stdout keeps no manifest, so nothing could be acknowledged; use `rivet cdc`, which prints"
+        instances = len(self.cdc.capture_instance)
+        if instances not in (0, len(self.captured)):
+            yield code, f"capture_instance lists {instances}, and there are {len(self.captured)} tables; one for each"
+
+    @property
+    def captured(self) -> tuple[str, ...]:
+        """Name the tables of the drain, as configured."""
+        return self.tables or ((self.table,) if self.table else ())
+
+    def folder_of(self, table: str) -> str:
+        """Name what a table's windows are kept as: the export, or `<export>/<table>` where there are several."""
+        return f"{self.name}/{FOLDER_SIGNS.sub('_', split_name(table)[1])}" if self.tables else self.name
+
+    def of_table(self, table: str) -> Cdc:
+        """Give the export of one table: its name, which is also its folder, and its relation."""
+        return self.model_copy(update={"name": self.folder_of(table), "table": table, "tables": ()})
+
+    def capture(self, *, deployment: str) -> Capture:
+        """Describe what the drain asks of the log."""
+        block = self.cdc
+        return Capture(
+            export=self.name,
+            tables=self.captured,
+            rules=self.type_rules(),
+            slot=block.slot,
+            publication=block.publication or block.slot,
+            server_id=block.server_id,
+            capture_instances=block.capture_instance,
+            deployment=deployment,
+            before=block.before,
+            memory_bytes=block.rollover_memory_mb << 20,
+            max_events=block.max_events,
+        )
+
+    def resources(self, engine: str) -> dict[str, str]:
+        """Name what no two drains may share: {key of `cdc:`: its value}."""
+        block = self.cdc
+        held = {
+            "slot": block.slot if engine == "postgres" else None,
+            "server_id": block.server_id,
+            "checkpoint": block.checkpoint,
+            "capture_instance": ", ".join(block.capture_instance) or None,
+        }
+        return {key: str(value) for key, value in held.items() if value is not None}
+
+    def extract(self, planning: Planning) -> Extract:
+        """Describe the first copy of one table; its rows become inserts at the position `planning.cursor`."""
+        chunks = planning.session.chunks(planning.relation, pieces=self.parallel)
+        extract = compose(
+            self,
+            planning,
+            window=Window(START, folder=SNAPSHOT_FOLDER),
+            chunks=chunks,
+            cursor=CursorMove(low=None, high=planning.cursor, column="__pos"),
+        )
+        return replace(extract, meta=replace(extract.meta, inserted_at=planning.cursor))

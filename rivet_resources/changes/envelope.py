@@ -1,0 +1,32 @@
+"""The columns every row of changes begins with, around rows of a table.
+
+Belongs here: the schema of a part of changes, snapshot rows as inserts. Not here: what a log writes into the
+columns (`postgres.py` and its siblings), transforms (`change_parts.py`).
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from rivet_resources.changes.protocol import ENVELOPE
+
+SNAPSHOT_SEQ = 0  # before every change of the same position (`cdc.md`, section 8)
+
+
+def change_schema(rows: pa.Schema) -> pa.Schema:
+    """Give the schema of parts of changes: the envelope, then the row, whose every cell may be missing in a delete."""
+    return pa.schema([*ENVELOPE, *(field.with_nullable(True) for field in rows)])
+
+
+def as_inserts(table: pa.Table, position: str) -> pa.Table:
+    """Make rows of a first copy into inserts at `position`; their commit time is not known."""
+    count = table.num_rows
+    cells = {
+        "__op": pa.repeat(pa.scalar("insert", pa.string()), count),
+        "__pos": pa.repeat(pa.scalar(position, pa.string()), count),
+        "__seq": pa.repeat(pa.scalar(SNAPSHOT_SEQ, pa.int64()), count),
+        "__ts": pa.nulls(count, ENVELOPE[3].type),
+        "__unchanged": pa.nulls(count, ENVELOPE[4].type),
+    }
+    schema = change_schema(table.schema)
+    return pa.Table.from_arrays([*cells.values(), *table.columns], schema=schema)
