@@ -95,17 +95,17 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
     started_at = datetime.now(UTC)
     run_id = new_run_id(site.export.name, started_at)
     key = window.key if window else WHOLE
-    with site.state.lease(site.export.name, key, run_id) as lease, _recorded(site, run_id, key, started_at) as outcome:
+    with site.state.lease(site.export.name, key, run_id) as lease, recorded(site, run_id, key, started_at) as outcome:
         made = _staged(site, window, run_id, started_at, lease)
-        outcome.update(_figures(made))
+        outcome.update(figures(made))
         try:
             yield made
         except BaseException:
             if made.is_refused or not made.staged.extract.resumable:
-                _forget(site, made.staged)
+                forget_staged(site, made.staged)
             raise
         if made.is_skipped:
-            _forget(site, made.staged)
+            forget_staged(site, made.staged)
 
 
 def new_run_id(export: str, started_at: datetime) -> str:
@@ -132,7 +132,7 @@ def committed_cursor(site: Site) -> str | None:
     return cursor
 
 
-def _forget(site: Site, staged: Staged) -> None:
+def forget_staged(site: Site, staged: Staged) -> None:
     """Remove what was staged, and the progress that would bring it back: rows of a refused window are read again."""
     discard(staged, root=site.root)
     if staged.extract.resumable:
@@ -204,7 +204,7 @@ def _verdicts(site: Site, staged: Staged, drift: Drift) -> tuple[Verdict, ...]:
 
 
 @contextmanager
-def _recorded(site: Site, run_id: str, key: str, started_at: datetime) -> Iterator[dict[str, Any]]:
+def recorded(site: Site, run_id: str, key: str, started_at: datetime) -> Iterator[dict[str, Any]]:
     """Keep the run's row: running, then what the block made of it. Yields the figures to write with the end."""
     outcome: dict[str, Any] = {"status": "success"}
     site.state.begin_run(RunRecord(run_id, site.export.name, key, started_at, mode=site.export.mode))
@@ -229,7 +229,7 @@ def safe_text(error: BaseException) -> str:
     return str(error) if isinstance(error, RivetError) else type(error).__name__
 
 
-def _figures(made: Attempt) -> dict[str, Any]:
+def figures(made: Attempt) -> dict[str, Any]:
     staged, measures = made.staged, made.staged.measures
     extract: Extract = staged.extract
     published = not (made.is_refused or made.is_skipped)

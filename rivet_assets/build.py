@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from rivet_assets.apply_assets import build_applied
+from rivet_assets.applying import name_of
 from rivet_assets.assets import build_export_asset
 from rivet_assets.change_assets import build_drain
+from rivet_assets.change_on_demand import build_checks
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.specs import asset_key, asset_spec
 
@@ -30,17 +33,37 @@ def build_assets(export: Export, *, config: RivetConfig, spec_of: SpecOf | None 
     """
     describe = spec_of or (lambda each: asset_spec(each, config=config))
     if isinstance(export, Cdc):
-        return [build_drain(export, config=config, spec_of=describe)]
+        return [
+            build_drain(export, config=config, spec_of=describe),
+            *build_applied(export, config=config, spec_of=describe),
+        ]
     return [build_export_asset(export, config=config, spec=describe(export))]
 
 
+def build_asset_checks(
+    export: Export, *, config: RivetConfig, spec_of: SpecOf | None = None
+) -> list[dg.AssetChecksDefinition]:
+    """Give the checks of an export that people run by themselves; nothing is opened before they do."""
+    if not isinstance(export, Cdc):
+        return []
+    return build_checks(export, config=config, spec_of=spec_of or (lambda each: asset_spec(each, config=config)))
+
+
 def asset_keys(export: Export, *, config: RivetConfig) -> list[dg.AssetKey]:
-    """List the keys of an export's assets."""
-    if isinstance(export, Cdc):
-        return [asset_key(export.of_table(table), config=config) for table in export.captured]
-    return [asset_key(export, config=config)]
+    """List the keys of an export's own assets: one, or one per drained table."""
+    tables = [export.of_table(table) for table in export.captured] if isinstance(export, Cdc) else [export]
+    return [asset_key(each, config=config) for each in tables]
+
+
+def applied_keys(export: Export, *, config: RivetConfig) -> list[dg.AssetKey]:
+    """List the keys of the tables kept beside the changes of an export."""
+    if not isinstance(export, Cdc):
+        return []
+    names = [name_of(export, table, kind) for table in export.captured for kind in export.apply]
+    return [asset_key(export.model_copy(update={"name": name}), config=config) for name in names]
 
 
 def step_names(export: Export, *, config: RivetConfig) -> list[str]:
-    """Name the steps of an export's assets."""
-    return [asset_key(export, config=config).to_python_identifier()]
+    """Name the steps of an export's assets; a drain is one step, whatever its tables."""
+    keys = (asset_key(export, config=config), *applied_keys(export, config=config))
+    return [key.to_python_identifier() for key in keys]

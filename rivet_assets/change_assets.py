@@ -4,22 +4,23 @@ Belongs here: what Dagster is told of a drain, and when. Not here: the drain (`d
 changes (`apply_assets.py`), sensors (`sensors.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import dagster as dg
 import pyarrow as pa
 
-from rivet_assets.change_checks import lag_verdict, prerequisites_verdict, sequence_verdict, slot_verdict
+from rivet_assets.change_checks import lag_verdict, sequence_verdict, slot_verdict
 from rivet_assets.change_specs import change_check_specs, change_results
 from rivet_assets.checks import DRIFT, SPECIAL_VALUES, schema_drift, special_values
+from rivet_assets.config import RivetConfig
 from rivet_assets.draining import DrainSite, run_drain
 from rivet_assets.drift import Drift
 from rivet_assets.events import result
+from rivet_assets.export import Export
 from rivet_assets.lineage import column_lineage
 from rivet_assets.metadata import OUR_COLUMNS, parts_table, table_schema
+from rivet_assets.modes.cdc import Cdc
 from rivet_assets.pools import drain_pool
 from rivet_resources.changes.protocol import Lag, LogSource
 from rivet_resources.dagster_errors import translated
@@ -27,11 +28,6 @@ from rivet_resources.drain import Drained, TableDrained
 from rivet_resources.manifest import current_manifests
 from rivet_resources.settings import pace
 from rivet_resources.state.store import state_url
-
-if TYPE_CHECKING:
-    from rivet_assets.config import RivetConfig
-    from rivet_assets.export import Export
-    from rivet_assets.modes.cdc import Cdc
 
 ENVELOPE_WORDS = {
     "__op": "insert, update, delete or truncate",
@@ -92,7 +88,7 @@ def _site(export: Cdc, config: RivetConfig, context: dg.AssetExecutionContext) -
         export=export,
         source_name=name,
         source=cast(LogSource, source),  # the configuration refuses the mode for all others
-        exporter=lambda: rivet.exporter(spark=config.spark, state=state),
+        exporter=lambda: rivet.exporter(spark=config.spark, state=state, begin=False),
         state=state,
         folder=config.folder,
         tell=context.log.info,
@@ -124,18 +120,15 @@ def _results(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drained) 
     root = site.roots[table]
     links = [
         (each.cursor.low, each.cursor.high)
-        for each in current_manifests(root).values()
+        for each in (current_manifests(root) if root.keeps_manifests else {}).values()
         if each.cursor is not None and each.cursor.high is not None
     ]
-    yield from change_results(
-        spec.key,
-        [
-            lag_verdict(drained.lag, rows=mine.rows),
-            slot_verdict(drained.lag, rows=mine.rows),
-            sequence_verdict(links, disorder=drained.disorder, rows=mine.rows),
-            prerequisites_verdict(drained.findings),
-        ],
-    )
+    verdicts = [
+        lag_verdict(drained.lag, rows=mine.rows),
+        slot_verdict(drained.lag, rows=mine.rows),
+        sequence_verdict(links, disorder=drained.disorder, rows=mine.rows),
+    ]
+    yield from change_results(spec.key, verdicts)
 
 
 def _position(drained: Drained) -> dict[str, Any]:

@@ -111,6 +111,28 @@ def demo_command(ui: bool, port: int) -> int:
     return demo.serve_ui(port=port, say=_say) if ui else demo.run(say=_say)
 
 
+@commands.command("cdc")
+@click.option("--source", metavar="URL", help="of a database on this machine; a remote one needs a config with `tls:`")
+@click.option("--source-env", metavar="VAR", help="environment variable that holds the URL")
+@click.option("--source-file", metavar="PATH", help="file that holds the URL")
+@click.option("--table", required=True, metavar="T", help="name or schema.name")
+@click.option("--output", metavar="DIR", help="write files there; default: one line of NDJSON per change on stdout")
+@click.option("--format", "form", type=click.Choice(["parquet", "csv", "ndjson"]), help="of files; default parquet")
+@click.option("--checkpoint", metavar="PATH", help="file that keeps the position; default: the state store here")
+@click.option("--rollover", type=int, metavar="N", help="changes per part")
+@click.option("--max-events", type=int, metavar="N", help="end with the first commit at or past N changes")
+@click.option("--until-current", is_flag=True, help="end where the log ends now; default: follow it until Ctrl-C")
+@click.option("--server-id", type=int, metavar="N", help="MySQL: replica id of this reader")
+@click.option("--slot", metavar="S", help="PostgreSQL: logical slot; default rivet_slot")
+@click.option("--capture-instance", metavar="C", help="SQL Server: capture instance")
+@click.option("--snapshot", is_flag=True, help="first a copy of the table")
+def cdc_command(**options: Any) -> int:
+    """Follow one table's changes from the command line."""
+    from rivet_assets.cdc_command import Asked, follow
+
+    return follow(Asked(**options), say=_say)
+
+
 @commands.group("state")
 def state_group() -> None:
     """What Rivet remembers: cursors, files. The manifests are the truth."""
@@ -121,17 +143,18 @@ def state_group() -> None:
 @PARAM
 @JSON
 def state_show(path: Path, params: Sequence[str], as_json: bool) -> int:
-    """Show each export's cursor and last run."""
+    """Show each export's cursor, or position in a log, and its last run."""
+    from rivet_assets.forgetting import standing
     from rivet_assets.run import open_state_of
 
     config = _load(path, params)
     state = open_state_of(config)
     rows = []
     for export in config.exports:
-        cursor, last = state.cursor(export.name), next(iter(state.runs(export.name, last=1)), None)
+        last = next(iter(state.runs(export.name, last=1)), None)
         rows.append({
             "export": export.name,
-            "cursor": (cursor.value or "(reset)") if cursor else None,
+            "cursor": standing(config, export, state=state),
             "last run": last.started_at if last else None,
             "status": last.status if last else "never ran",
             "rows": last.total_rows if last else None,
@@ -164,9 +187,9 @@ def state_reset(path: Path, params: Sequence[str], name: str) -> int:
     from rivet_assets.run import open_state_of
 
     config = _load(path, params)
-    config.export(name)
-    state = open_state_of(config)
-    state.reset(name)
+    from rivet_assets.forgetting import forget
+
+    forget(config, config.export(name), state=open_state_of(config))
     _say(f"{name}: the cursor is reset; the next run starts from the beginning and replaces its windows")
     return 0
 

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster.components import Component, ComponentLoadContext
 
-from rivet_assets.build import build_assets
+from rivet_assets.build import build_asset_checks, build_assets
 from rivet_assets.config import ExportsAttributes, RivetConfig, config_from_attributes
 from rivet_assets.environment import params
 from rivet_assets.resources import RESOURCES
+from rivet_assets.sensors import drain_sensors
 from rivet_assets.specs import asset_spec, source_specs
 
 if TYPE_CHECKING:
@@ -59,7 +60,17 @@ class Exports(Component):
         assets = [
             asset for each in exports for asset in build_assets(each, config=self.config, spec_of=self.get_asset_spec)
         ]
-        return dg.Definitions(assets=[*assets, *source_specs(exports, config=self.config)], resources=RESOURCES)
+        checks = [
+            check
+            for each in exports
+            for check in build_asset_checks(each, config=self.config, spec_of=self.get_asset_spec)
+        ]
+        return dg.Definitions(
+            assets=[*assets, *source_specs(exports, config=self.config)],
+            asset_checks=checks,
+            sensors=drain_sensors(self.config, spec_of=self.get_asset_spec),
+            resources=RESOURCES,
+        )
 
 
 def _file_of(context: ComponentLoadContext) -> Path:

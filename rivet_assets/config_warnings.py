@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rivet_assets.choice import Loc
+from rivet_assets.export_rules import TEXTS
 from rivet_assets.faults import Finding, at, scalars
 from rivet_assets.root import RivetConfig
 from rivet_assets.schema_walk import describe
@@ -47,10 +48,14 @@ def _codecs(block: Any, config: RivetConfig) -> Iterator[tuple[Loc, str]]:
     """Warn of keys that change nothing."""
     for index, export in enumerate(config.exports):
         loc = ("exports", index)
-        if export.format == "csv":
+        if export.format in TEXTS:
             for key in ("compression", "compression_level", "parquet"):
                 if at(block, (*loc, key)) not in (None, "none"):
-                    yield (*loc, key), f"{key} is not applied to CSV; parts are written plain, and manifests say none"
+                    yield (
+                        (*loc, key),
+                        f"{key} is not applied to {export.format.upper()}; "
+                        f"parts are written plain, and manifests say none",
+                    )
         elif export.compression == "gzip" and (export.compression_level or 0) > GZIP_HIGHEST:
             yield (
                 (*loc, "compression_level"),

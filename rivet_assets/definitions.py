@@ -16,11 +16,12 @@ from typing import Any
 
 import dagster as dg
 
-from rivet_assets.build import build_assets
 from rivet_assets.automation import automation_sensor
+from rivet_assets.build import build_asset_checks, build_assets
 from rivet_assets.config import RivetConfig, load_config
 from rivet_assets.environment import config_files, params
 from rivet_assets.resources import RESOURCES
+from rivet_assets.sensors import drain_sensors, joined
 from rivet_assets.specs import EXPORT, source_specs
 from rivet_resources.errors import ConfigError
 
@@ -53,7 +54,9 @@ def _assets_of(config: RivetConfig) -> dg.Definitions:
         assets=[
             *(asset for export in config.exports for asset in build_assets(export, config=config)),
             *source_specs(config.exports, config=config),
-        ]
+        ],
+        asset_checks=[check for export in config.exports for check in build_asset_checks(export, config=config)],
+        sensors=drain_sensors(config),
     )
 
 
@@ -83,7 +86,7 @@ def _located(parts: Sequence[dg.Definitions]) -> dg.Definitions:
         assets=list(_each_once(merged.assets or ())),
         asset_checks=merged.asset_checks,
         schedules=merged.schedules,
-        sensors=[*(merged.sensors or ()), automation_sensor()],
+        sensors=[*joined(merged.sensors or ()), automation_sensor()],
         jobs=merged.jobs,
         resources={**RESOURCES, **(merged.resources or {})},
         loggers=merged.loggers,

@@ -120,6 +120,7 @@ def plan_of(site: DrainSite, run_id: str, started_at: datetime) -> DrainPlan:
         exported_at=export.meta_columns.exported_at,
         initial=block.initial == "snapshot",
         until_current=block.until_current,
+        as_lines=export.destination.type == "stdout",
         rollover=block.rollover,
         rollover_bytes=block.rollover_memory_mb << 20,
     )
@@ -143,7 +144,8 @@ class _Copies:
         application = f"rivet:{self.plan.export}"
         with self.site.source.session(application=application, pace=self.plan.pace, snapshot=False) as session:
             extract = replace(self._extract(session, table, position, tasks=1), chunks=(), notes=())
-        standing = window_manifest(self.roots[table], extract.window)
+        root = self.roots[table]
+        standing = window_manifest(root, extract.window) if root.keeps_manifests else None
         return Staged(
             extract=extract,
             parts=(),
@@ -183,6 +185,8 @@ class _Judge:
         Raises:
             DriftRefused: nothing was published, and the position is where it was.
         """
+        if self.site.export.destination.type == "stdout":  # a stream has no columns to be held to
+            return
         export, name = self.site.export, staged.extract.export
         stored = self.site.state.schema(name)
         baseline = None if stored is None else [column for column in stored if column[0] not in OUR_COLUMNS]

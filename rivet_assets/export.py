@@ -34,6 +34,7 @@ from rivet_resources.destinations.local import Local
 from rivet_resources.destinations.s3 import S3
 from rivet_resources.destinations.stdout import Stdout
 from rivet_resources.formats.csv import Csv
+from rivet_resources.formats.ndjson import Ndjson
 from rivet_resources.formats.parquet import COMPRESSION_PROFILES, Codec, ColumnEncoding, Parquet, ParquetOptions
 from rivet_resources.settings import Settings, Size, Tuning
 from rivet_resources.sources.datagen import Datagen
@@ -124,8 +125,8 @@ class Export(Settings):
     )
     table: TableName | None = Field(None, description='name or schema.name; quoted where SQL needs it: public."Orders"')
     params: Texts = Field(default_factory=dict, description="values bound to :name in the query, as text")
-    format: Literal["parquet", "csv"] = Field(description="how parts are written")
-    compression: Codec = Field("zstd", description="codec of Parquet parts; CSV is never compressed")
+    format: Literal["parquet", "csv", "ndjson"] = Field(description="how parts are written")
+    compression: Codec = Field("zstd", description="codec of Parquet parts; CSV and NDJSON are never compressed")
     compression_level: int | None = Field(None, description="zstd 1 to 22, default 3; gzip 0 to 10, default 6")
     compression_profile: Literal["none", "fast", "balanced", "compact"] | None = Field(
         None, description="instead of compression: fast is snappy, balanced zstd 3, compact zstd 9"
@@ -183,10 +184,12 @@ class Export(Settings):
         """Give the transforms; names were replaced by what they name when the file was read."""
         return tuple(step for step in self.transforms if not isinstance(step, str))
 
-    def format_settings(self) -> Parquet | Csv:
+    def format_settings(self) -> Parquet | Csv | Ndjson:
         """Join the keys that say how parts are written."""
         if self.format == "csv":
             return Csv(type="csv")
+        if self.format == "ndjson":
+            return Ndjson(type="ndjson")
         codec, level = self.compression, self.compression_level
         if self.compression_profile is not None:
             codec, level = COMPRESSION_PROFILES[self.compression_profile]

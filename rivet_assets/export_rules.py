@@ -17,6 +17,7 @@ from rivet_resources.formats.parquet import LEVELS
 Block = Mapping[str, Any]
 Rule = Callable[[Block], Iterator[InitErrorDetails]]
 
+TEXTS = ("csv", "ndjson")  # formats that are written plain
 RELATIONS = ("query", "query_file", "table")
 
 
@@ -72,7 +73,7 @@ def params_have_a_query(block: Block) -> Iterator[InitErrorDetails]:
 def level_fits_codec(block: Block) -> Iterator[InitErrorDetails]:
     """Refuse a level its codec does not have (`contract.md`, 1.5)."""
     level, codec = block.get("compression_level"), str(block.get("compression") or "zstd")
-    if level is None or block.get("format") == "csv":  # CSV: accepted and warned about
+    if level is None or block.get("format") in TEXTS:  # accepted and warned about
         return
     code, loc = "RIVET_CONFIG_COMPRESSION_LEVEL", ("compression_level",)
     if given(block, "compression_profile"):
@@ -87,10 +88,10 @@ def level_fits_codec(block: Block) -> Iterator[InitErrorDetails]:
 
 def csv_has_no_profile(block: Block) -> Iterator[InitErrorDetails]:
     """Refuse a profile on CSV: unlike `compression`, no old configuration carries it."""
-    if block.get("format") == "csv" and block.get("compression_profile") not in (None, "none"):
+    if block.get("format") in TEXTS and block.get("compression_profile") not in (None, "none"):
         yield refusal(
             "RIVET_CONFIG_CSV_PROFILE",
-            "is for Parquet, and CSV is never compressed; remove it",
+            f"is for Parquet, and {str(block['format']).upper()} is never compressed; remove it",
             loc=("compression_profile",),
         )
 

@@ -137,7 +137,7 @@ def _warm_spark(config: RivetConfig, exports: Sequence[Export]) -> Iterator[None
 
 def _needs_spark(export: Export) -> bool:
     """Say whether a run of it surely needs the JVM: a drain does so for a first copy only, and starts it itself."""
-    return export.mode != "cdc"
+    return export.mode != "cdc"  # nor do the tables beside it, as long as there is nothing new
 
 
 def _execute(config: RivetConfig, plan: Plan, recorder: Recorder) -> None:
@@ -154,6 +154,7 @@ def _execute(config: RivetConfig, plan: Plan, recorder: Recorder) -> None:
     definitions = dg.Definitions.merge(base, dg.Definitions(loggers={"rivet": listening}))
     job = definitions.resolve_implicit_global_asset_job_def()
     whole = [key for export, keys in plan if keys is None for key in _asset_keys(config, export)]
+    beside = [key for export, _ in plan for key in _applied_keys(config, export)]
     with _instance() as instance:
 
         def go(selection: list[dg.AssetKey], tags: dict[str, str]) -> None:
@@ -173,6 +174,8 @@ def _execute(config: RivetConfig, plan: Plan, recorder: Recorder) -> None:
             for first, last in _ranges(export, keys or []):
                 tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
                 go(_asset_keys(config, export), tags)
+        if beside:  # a run of their own: Dagster would skip them after a drain that found nothing
+            go(beside, {})
 
 
 def _ranges(export: Export, keys: Sequence[str]) -> list[tuple[str, str]]:
@@ -206,10 +209,17 @@ def _instance() -> Iterator[dg.DagsterInstance]:
 
 
 def _asset_keys(config: RivetConfig, export: Export) -> list[dg.AssetKey]:
-    """List the assets of an export: one, or those of a drain and of the tables kept beside it."""
+    """List the assets of an export: one, or those of a drain."""
     from rivet_assets.build import asset_keys
 
     return asset_keys(export, config=config)
+
+
+def _applied_keys(config: RivetConfig, export: Export) -> list[dg.AssetKey]:
+    """List the tables kept beside the changes of an export."""
+    from rivet_assets.build import applied_keys
+
+    return applied_keys(export, config=config)
 
 
 def _nodes(config: RivetConfig, export: Export) -> list[str]:

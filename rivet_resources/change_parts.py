@@ -12,7 +12,7 @@ import base64
 import queue
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -126,6 +126,7 @@ class _TableParts:
 
     def write(self, table: pa.Table, special: Mapping[str, Mapping[str, int]], *, prefix: str, folder: Path) -> None:
         if self.writer is None:
+            self.extract.format.check_schema(table.schema, export=self.extract.export)
             self.schema = table.schema
             extract = replace(self.extract, part_prefix=prefix)
             label = f"{prefix}-{self.number}"
@@ -161,6 +162,7 @@ class WindowParts:
     Args:
         tables: table as configured → the extract its parts are named by, and its root.
         start: the position the window starts from; parts are named by it.
+        shape: a last change of form, told the table's name.
     """
 
     def __init__(
@@ -171,6 +173,7 @@ class WindowParts:
         rows: int,
         size_bytes: int,
         scratch: Path,
+        shape: Callable[[pa.Table, str], pa.Table] | None = None,
     ) -> None:
         self.changes = 0
         self.disorder = 0  # rows that do not stand above the row before in their table; 0 is what must be
@@ -178,6 +181,7 @@ class WindowParts:
             name: _TableParts(number, extract, ChangeShaping(extract.transforms, extract.meta.exported_at), root)
             for number, (name, (extract, root)) in enumerate(tables.items())
         }
+        self._shape = shape
         self._start, self._rows, self._bytes, self._scratch = start, rows, size_bytes, scratch
         self._part, self._in_part, self._bytes_in_part = 0, 0, 0
         self._queue: queue.Queue[Changes | None] = queue.Queue(WAITING)
@@ -247,6 +251,8 @@ class WindowParts:
         table = self._tables[changes.table]
         self.disorder += table.order.disorder(changes.data)
         shaped = table.shaping.shape(changes)
+        if self._shape is not None:
+            shaped = self._shape(shaped, changes.table)
         table.columns = changes.columns
         if table.writer is not None and table.schema != shaped.schema:
             self._roll()

@@ -28,10 +28,11 @@ class Rivet(dg.ConfigurableResource):  # type: ignore[type-arg]
     _stores: dict[str, State] = PrivateAttr(default_factory=dict)
     _lock: threading.Lock = PrivateAttr(default_factory=threading.Lock)
 
-    def exporter(self, *, spark: Spark, state: State) -> Exporter:
-        """Give the exporter of a configuration; its JVM, if it needs one, begins to start now."""
+    def exporter(self, *, spark: Spark, state: State, begin: bool = True) -> Exporter:
+        """Give the exporter of a configuration; its JVM, if it needs one, starts now, or at its first job."""
         runtime = self._runtime(spark)
-        runtime.begin()
+        if begin:
+            runtime.begin()
         return Exporter(spark=runtime, state=state)
 
     def state(self, url: str) -> State:

@@ -19,6 +19,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+import pyarrow as pa
+
+from rivet_resources.change_lines import lines
 from rivet_resources.change_parts import TableWindow, WindowParts, scratch_of
 from rivet_resources.changes.protocol import (
     Capture,
@@ -68,6 +71,7 @@ class DrainPlan:
     exported_at: bool = False
     initial: bool = False
     until_current: bool = True
+    as_lines: bool = False  # one object per change, both images nested: for people and pipes
     rollover: int = 100_000
     rollover_bytes: int = 64 << 20
 
@@ -318,6 +322,7 @@ class _Drain:
                 start=start.key,
                 rows=self.plan.rollover,
                 size_bytes=self.plan.rollover_bytes,
+                shape=self._line if self.plan.as_lines else None,
                 scratch=folder,
             )
             clock = time.monotonic()
@@ -356,6 +361,10 @@ class _Drain:
         done.transactions += commit.transactions
         done.commit_at = commit.committed_at or done.commit_at
         return commit.position
+
+    def _line(self, changes: pa.Table, table: str) -> pa.Table:
+        schema, name = self.plan.source.lineage_name(table)
+        return lines(changes, schema, name)
 
     def _read(self, start: Position, target: Position, parts: WindowParts, limit: int) -> Commit:
         """Hand what the log yields to the writer.
@@ -402,7 +411,7 @@ class _Drain:
     def _staged(self, table: str, window: TableWindow, commit: Commit) -> Staged:
         extract = self._extract(table)
         root = self.hands.roots[table]
-        standing = window_manifest(root, extract.window)
+        standing = window_manifest(root, extract.window) if root.keeps_manifests else None
         assert extract.cursor is not None
         return Staged(
             extract=replace(

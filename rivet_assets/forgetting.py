@@ -1,0 +1,40 @@
+"""Where an export stands, and making it start again, whatever its mode.
+
+Belongs here: which memory a mode has: a cursor, or a checkpoint. Not here: the stores (`rivet_resources/state/`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rivet_assets.draining import checkpoint_key, checkpoints_of
+from rivet_assets.modes.cdc import Cdc
+from rivet_resources.errors import CheckpointUnusable
+
+if TYPE_CHECKING:
+    from rivet_assets.config import RivetConfig
+    from rivet_assets.export import Export
+    from rivet_resources.state.store import State
+
+
+def standing(config: RivetConfig, export: Export, *, state: State) -> str | None:
+    """Tell how far an export has committed: its cursor, or its position in the log; None before the first run."""
+    if isinstance(export, Cdc):
+        store = checkpoints_of(export, state=state, folder=config.folder)
+        try:
+            stored = store.load(checkpoint_key(export, config.source_of(export)[0]))
+        except CheckpointUnusable:
+            return "(unreadable)"
+        return stored.position if stored else None
+    cursor = state.cursor(export.name)
+    return (cursor.value or "(reset)") if cursor else None
+
+
+def forget(config: RivetConfig, export: Export, *, state: State) -> None:
+    """Make the next run start from the beginning; what is published stays until that run replaces it."""
+    state.reset(export.name)
+    if isinstance(export, Cdc):
+        store = checkpoints_of(export, state=state, folder=config.folder)
+        store.reset(checkpoint_key(export, config.source_of(export)[0]), "rivet state reset")
+        for table in export.captured:
+            state.reset(export.folder_of(table))

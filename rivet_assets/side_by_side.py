@@ -1,0 +1,85 @@
+"""Ask several places at once, each for so many seconds at most: what a sensor's tick and `rivet doctor` need.
+
+Belongs here: threads that may hang without hanging their caller. Not here: what is asked.
+
+Decision: daemon threads instead of a pool, because a pool waits for its threads when the process ends: a server that
+accepts a connection and stays silent would hold `rivet doctor` for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+ABREAST = 16
+
+_hanging: dict[str, threading.Thread] = {}  # by name; so that ticks do not pile up threads on a silent server
+_lock = threading.Lock()
+
+
+class NoAnswer(Exception):
+    """Nothing came back in time; the thread that waits is left alone."""
+
+
+class _Asked(Generic[T]):
+    """One question on its way."""
+
+    def __init__(self, name: str, ask: Callable[[], T]) -> None:
+        self.answer: T | Exception | None = None
+        self._ask = ask
+        self.thread = threading.Thread(target=self._run, name=f"rivet-{name}", daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self.answer = self._ask()
+        except Exception as error:  # every kind is an answer to whoever asked
+            self.answer = error
+
+
+def side_by_side(asks: Mapping[str, Callable[[], T]], *, seconds: float) -> dict[str, T | Exception]:
+    """Call all, at most ABREAST at a time, and give each one's value or exception, in the order of `asks`.
+
+    Args:
+        asks: by a name that is the same each time the same place is asked.
+        seconds: after which a silent one is answered for with NoAnswer. One that still hangs from an earlier
+            call under its name is not asked again.
+    """
+    answers: dict[str, T | Exception] = {}
+    names = list(asks)
+    for first in range(0, len(names), ABREAST):
+        answers |= _together({name: asks[name] for name in names[first : first + ABREAST]}, seconds)
+    return answers
+
+
+def _together(asks: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T | Exception]:
+    deadline = time.monotonic() + seconds
+    begun = {name: _begin(name, ask) for name, ask in asks.items()}
+    answers: dict[str, T | Exception] = {}
+    for name, asked in begun.items():
+        if asked is None:
+            answers[name] = NoAnswer("it has still not answered the question before this one")
+            continue
+        asked.thread.join(max(0.0, deadline - time.monotonic()))
+        if asked.thread.is_alive():
+            answers[name] = NoAnswer(f"no answer in {seconds:g} s")
+        else:
+            answers[name] = asked.answer  # type: ignore[assignment]  # the thread has ended, so it is set
+            with _lock:
+                _hanging.pop(name, None)
+    return answers
+
+
+def _begin(name: str, ask: Callable[[], T]) -> _Asked[T] | None:
+    """Start asking; None while the last question under this name hangs."""
+    with _lock:
+        before = _hanging.get(name)
+        if before is not None and before.is_alive():
+            return None
+        asked = _Asked(name, ask)
+        _hanging[name] = asked.thread
+        asked.thread.start()
+        return asked
