@@ -158,7 +158,7 @@ def _staged(site: Site, window: Window | None, run_id: str, started_at: datetime
                 run_id=run_id,
                 started_at=started_at,
                 tasks=site.exporter.spark.parallelism,
-                runs=len(site.state.known_runs(export.name)),
+                runs=len(site.state.known_runs(export.name)) if export.mode == "poll" else 1,
             )
         )
         for note in extract.notes:

@@ -24,6 +24,7 @@ from rivet_assets.modes.cdc import Cdc
 from rivet_assets.pools import drain_pool
 from rivet_resources.changes.protocol import Lag, LogSource
 from rivet_resources.dagster_errors import translated
+from rivet_resources.destinations.protocol import Root
 from rivet_resources.drain import Drained, TableDrained
 from rivet_resources.manifest import current_manifests
 from rivet_resources.settings import pace
@@ -47,6 +48,7 @@ def build_drain(export: Cdc, *, config: RivetConfig, spec_of: Callable[[Export],
     @dg.multi_asset(
         name=drain_name(export, config=config),
         specs=list(specs.values()),
+        can_subset=True,  # so that an idle drain need not tell of every check
         check_specs=[check for spec in specs.values() for check in _checks(export, spec.key)],
         required_resource_keys={"rivet"},
         pool=drain_pool(source_name, export),
@@ -58,7 +60,10 @@ def build_drain(export: Cdc, *, config: RivetConfig, spec_of: Callable[[Export],
             site = _site(export, config, context)
             drained = run_drain(site)
             for table, spec in specs.items():
-                yield from _told(site, spec, table, drained)
+                if spec.key in context.selected_asset_keys:
+                    yield from _told(site, spec, table, drained)
+                elif drained.tables[table].last is not None:  # drained along with those that were asked for
+                    yield dg.AssetMaterialization(spec.key, metadata=_facts(site, table, drained))
 
     return changes
 
@@ -105,30 +110,36 @@ def _told(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drained) -> 
         return
     yield dg.MaterializeResult(
         asset_key=spec.key,
-        metadata={**_metadata(site, table, mine), **_position(drained)},
+        metadata=_facts(site, table, drained),
         data_version=dg.DataVersion(f"{drained.position.key}-{mine.last.extract.run_id[-6:]}"),
         check_results=results,
     )
 
 
 def _results(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drained) -> Iterator[dg.AssetCheckResult]:
+    """Judge what this drain brought; one that brought nothing judges the lag alone, and reads no manifest."""
     mine = drained.tables[table]
+    lags = [lag_verdict(drained.lag, rows=mine.rows), slot_verdict(drained.lag, rows=mine.rows)]
+    if mine.last is None:
+        yield from change_results(spec.key, lags)
+        return
     yield result(spec.key, special_values(mine.measures))
     if site.export.on_schema_drift != "continue":
         drift = site.drifts.get(table, Drift((), (), ()))
         yield result(spec.key, schema_drift(drift, accepted=False, rows=mine.rows))
-    root = site.roots[table]
-    links = [
-        (each.cursor.low, each.cursor.high)
-        for each in (current_manifests(root) if root.keeps_manifests else {}).values()
-        if each.cursor is not None and each.cursor.high is not None
-    ]
-    verdicts = [
-        lag_verdict(drained.lag, rows=mine.rows),
-        slot_verdict(drained.lag, rows=mine.rows),
-        sequence_verdict(links, disorder=drained.disorder, rows=mine.rows),
-    ]
-    yield from change_results(spec.key, verdicts)
+    sequence = sequence_verdict(_links(site.roots[table]), disorder=drained.disorder, rows=mine.rows)
+    yield from change_results(spec.key, [*lags, sequence])
+
+
+def _links(root: Root) -> list[tuple[str | None, str]]:
+    """Give (low, high] of every current window."""
+    manifests = current_manifests(root).values() if root.keeps_manifests else ()
+    cursors = [each.cursor for each in manifests if each.cursor is not None]
+    return [(cursor.low, cursor.high) for cursor in cursors if cursor.high is not None]
+
+
+def _facts(site: DrainSite, table: str, drained: Drained) -> dict[str, Any]:
+    return {**_metadata(site, table, drained.tables[table]), **_position(drained)}
 
 
 def _position(drained: Drained) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from rivet_assets.change_checks import (
     prerequisites_verdict,
 )
 from rivet_assets.change_logs import opened
-from rivet_assets.change_specs import DESCRIBED, change_results
+from rivet_assets.change_specs import BY_HAND, DESCRIBED, change_results
 from rivet_assets.config import RivetConfig
 from rivet_assets.export import Export, MetaColumnsBlock
 from rivet_assets.modes.cdc import Cdc
@@ -82,7 +82,7 @@ def _on_demand(key: dg.AssetKey, name: str, description: str, judged: Judged) ->
 
     @dg.multi_asset_check(
         name=f"{key.to_python_identifier()}__{name}",
-        specs=[dg.AssetCheckSpec(name, asset=key, description=description)],
+        specs=[dg.AssetCheckSpec(name, asset=key, description=description, automation_condition=BY_HAND)],
         can_subset=True,  # or it would have to answer
         required_resource_keys={"rivet"},
     )

@@ -111,6 +111,24 @@ def demo_command(ui: bool, port: int) -> int:
     return demo.serve_ui(port=port, say=_say) if ui else demo.run(say=_say)
 
 
+@commands.command("doctor")
+@CONFIG
+@click.option("-e", "--export", "names", multiple=True, metavar="NAME", help="only this one; may be repeated")
+@PARAM
+@JSON
+def doctor_command(path: Path, names: Sequence[str], params: Sequence[str], as_json: bool) -> int:
+    """Ask sources, destinations, the state store and Java whether exports could run; exit code 1 when one could not."""
+    from rivet_assets import doctor, doctor_report
+
+    config = _load(path, params)
+    rows = doctor.examine(config, names)
+    if as_json:
+        click.echo(json.dumps(doctor_report.document(rows, config_path=path), indent=2))
+    else:
+        click.echo(doctor_report.render(rows))
+    return doctor_report.exit_code(rows)
+
+
 @commands.command("cdc")
 @click.option("--source", metavar="URL", help="of a database on this machine; a remote one needs a config with `tls:`")
 @click.option("--source-env", metavar="VAR", help="environment variable that holds the URL")

@@ -254,8 +254,11 @@ def _log(export: Cdc, source_name: str, source: Source, state: State, config: Ri
         rows.append(Row("drain", "ok", f"{drains[0]} drains it now", about=about))
     try:
         with opened(export, source, deployment=state.name) as log:
-            rows += [Row(f.name, f.status, f.text, f.fix, about) for f in log.preflight()]
-            rows += _position(log, checkpoint, about)
+            findings = log.preflight()
+            rows += [Row(f.name, f.status, f.text, f.fix, about) for f in findings]
+            is_ready = all(finding.status != "fail" for finding in findings)
+            if is_ready or drained_to(checkpoint) is not None:  # else the look would only repeat what is missing
+                rows += _position(log, checkpoint, about)
     except RivetError as error:
         rows.append(failed(about, "log", error))
     return rows

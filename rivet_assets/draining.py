@@ -6,6 +6,7 @@ effects (`rivet_resources/drain.py`), what Dagster is told (`change_assets.py`).
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -65,7 +66,7 @@ def checkpoints_of(export: Cdc, *, state: State, folder: Path) -> Checkpoints:
     """Give the place where the export's position is kept: a file if it names one, else the state store."""
     if export.cdc.checkpoint is None:
         return state_checkpoints(state)
-    return file_checkpoints(folder / export.cdc.checkpoint)
+    return file_checkpoints(os.path.join(folder, export.cdc.checkpoint))  # a slash at its end says: a folder
 
 
 def checkpoint_key(export: Cdc, source_name: str) -> str:

@@ -105,14 +105,19 @@ def drain_sensors(config: RivetConfig, *, spec_of: Callable[[Export], dg.AssetSp
 
 
 def joined(sensors: Iterable[Any]) -> list[Any]:
-    """Join drain sensors of one name, as several files may read one source; all others pass."""
-    whole: dict[str, Any] = {}
+    """Join drain sensors of one name, as several files may read one source; all others pass as they are."""
+    found: list[Any] = []
+    places: dict[str, int] = {}
     for sensor in sensors:
-        before = whole.get(sensor.name)
-        if isinstance(before, DrainSensor) and isinstance(sensor, DrainSensor):
-            sensor = DrainSensor(before.source_name, [*before.watched, *sensor.watched])
-        whole[sensor.name] = sensor
-    return list(whole.values())
+        if not isinstance(sensor, DrainSensor):
+            found.append(sensor)
+        elif sensor.name in places:
+            before = found[places[sensor.name]]
+            found[places[sensor.name]] = DrainSensor(before.source_name, [*before.watched, *sensor.watched])
+        else:
+            places[sensor.name] = len(found)
+            found.append(sensor)
+    return found
 
 
 # --- one tick ------------------------------------------------------------------------------------
@@ -151,8 +156,9 @@ def tick(watched: Sequence[Watched], context: dg.SensorEvaluationContext, *, now
 
 def _request(each: Watched, context: dg.SensorEvaluationContext) -> dg.RunRequest:
     """Ask for a drain with the checks it makes itself; by default Dagster would add those that ask the source again."""
-    graph = context.repository_def.asset_graph if context.repository_def else None
-    own = None if graph is None else [key for node in map(graph.get, each.keys[:1]) for key in node.assets_def.check_keys]
+    own = None
+    if context.repository_def is not None:
+        own = list(context.repository_def.asset_graph.get(each.keys[0]).assets_def.check_keys)
     return dg.RunRequest(asset_selection=list(each.keys), asset_check_keys=own, tags={DRAIN: each.tag})
 
 

@@ -52,6 +52,7 @@ IDLE_SECONDS = 1.0  # between two looks of a drain that has no end
 BEGINNING = "beginning"  # the slot may or may not be there
 COPYING = "copying"  # the position is fixed; the first copy is not published
 DRAINING = "draining"
+NOWHERE = Position("", BEGINNING, "Custom")  # sorts before no other, so any may follow
 
 
 @dataclass(frozen=True)
@@ -232,9 +233,10 @@ class _Drain:
         """
         done.findings = self._refuse_unready()
         if stored is None or stored.metadata.get("state") != COPYING:
-            position = self._fixed(stored, survey)
+            position = self._fixed(stored)
         else:
             position = position_of(stored)
+            self.log.refuse_lost(position, survey)
         self.hands.tell(f"{self.plan.export}: begins at {position.text}.")
         if self.plan.initial:
             with self.log.handover() as handover:
@@ -247,6 +249,7 @@ class _Drain:
             self.chain[table] = position.key
         done.copied_rows = sum(each.measures.rows for each in staged.values())
         self.seen_until = self.log.survey().target.key if self.seen else ""
+        self.hands.step("checkpoint")
         self._save(position, DRAINING)
         return position
 
@@ -266,18 +269,18 @@ class _Drain:
             raise LogSetup(f"Export {self.plan.export} cannot follow the log yet.\n{told}")
         return findings
 
-    def _fixed(self, stored: Checkpoint | None, survey: Survey) -> Position:
+    def _fixed(self, stored: Checkpoint | None) -> Position:
         """Make the place in the log; noted before and after, so that a run that dies between finds its own slot."""
-        existing = position_of(stored) if stored is not None else None
         if stored is None:
-            self._save(survey.oldest or survey.target, BEGINNING)
+            self._save(NOWHERE, BEGINNING)
         self.hands.step("begin")
         try:
-            position = self.log.begin(existing=existing)
+            position = self.log.begin(again=stored is not None)
         except RivetError as error:
             if stored is None and not isinstance(error, SourceLost):
                 self.hands.checkpoints.delete(self.plan.key)
             raise
+        self.hands.step("begun")
         self._save(position, COPYING)
         return position
 

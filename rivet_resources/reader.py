@@ -2,20 +2,21 @@
 
 Belongs here: reading for assets downstream. Not here: which manifests (`io_manager.py`). No folder is ever listed.
 
-Two ways. Local Parquet that Spark understands is read by Spark. Everything else (object stores, CSV, types that Spark
-refuses) is read by pyarrow in the executors, one part per task, through the destination's own client: that needs no
-Hadoop connector, and works on a cluster and under Spark Connect alike.
+Two ways. Local Parquet that Spark understands is read by Spark. Everything else (object stores, CSV, NDJSON, types
+that Spark refuses) is read by pyarrow in the executors, one part per task, through the destination's own client: that
+needs no Hadoop connector, and works on a cluster and under Spark Connect alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from rivet_resources.destinations.protocol import Root
+from rivet_resources.formats import ndjson_read
 from rivet_resources.manifest import Manifest, schema_of
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _read(
                     yield from fit(table, schema).to_batches(max_chunksize=BATCH_ROWS)
 
 
-def _tables(file: object, form: str, schema: pa.Schema) -> Iterator[pa.Table]:
+def _tables(file: Any, form: str, schema: pa.Schema) -> Iterator[pa.Table]:
     if form == "csv":
         import pyarrow.csv as csv
 
@@ -106,6 +107,9 @@ def _tables(file: object, form: str, schema: pa.Schema) -> Iterator[pa.Table]:
             file, convert_options=options, parse_options=csv.ParseOptions(newlines_in_values=True)
         ):
             yield _unhexed(pa.Table.from_batches([batch]), schema)
+        return
+    if form == "ndjson":
+        yield from ndjson_read.tables(file, schema)
         return
     import pyarrow.parquet as pq
 

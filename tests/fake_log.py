@@ -66,9 +66,9 @@ class FakeReader:
         self.log.statements.append("survey")
         return Survey(self.log.identity, place(len(self.log.transactions)), oldest=place(self.log.acknowledged))
 
-    def begin(self, *, existing: Position | None = None) -> Position:
+    def begin(self, *, again: bool = False) -> Position:
         self.log.statements.append("begin")
-        return existing or place(len(self.log.transactions))
+        return place(len(self.log.transactions))
 
     def refuse_lost(self, at: Position, survey: Survey) -> None:
         if int(at.key, 16) < self.log.acknowledged:

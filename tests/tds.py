@@ -167,6 +167,11 @@ def seen(url: str) -> list[str]:
     return list(_tell(url, {"seen": True})["seen"])
 
 
+def set_capture(url: str, **switches: Any) -> None:
+    """Set switches of a database's change capture; `Capturing` in tds_cdc.py has them."""
+    _tell(url, {"cdc": {"database": urlsplit(url).path.removeprefix("/"), "set": switches}})
+
+
 def _tell(url: str, command: dict[str, Any]) -> dict[str, Any]:
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname or "", parts.port or 0)) as line:

@@ -9,11 +9,13 @@ import itertools
 import struct
 import threading
 from typing import Any
+from uuid import uuid4
 
 import duckdb
 
 from tests import tds_times as times
 from tests.tds_catalog import VIEWS, Session, Table, rows
+from tests.tds_cdc import Capturing
 from tests.tds_types import CATALOG, stored_uuid, uuid_of
 
 BASES = {system: name for name, (system, user, *_) in CATALOG.items() if system == user}
@@ -69,6 +71,8 @@ class Database:
         self.allows_snapshot = True
         self.updateability = "READ_WRITE"
         self.lock = threading.RLock()
+        self.guid = str(uuid4()).upper()
+        self.capturing = Capturing(self)
         self.root.execute("SET threads = 1")
         for function, body, given, result in FUNCTIONS:
             self.root.create_function(function, body, given, result, side_effects=True)
@@ -92,16 +96,19 @@ class Database:
         opened = [s.first_rowversion for s in self.sessions.values() if s.transaction]
         return min([*opened, self.rowversion() + 1])
 
-    def fill(self, cursor: Any) -> None:
-        """Write the catalog's views anew, as one session's temporary tables."""
+    def fill(self, cursor: Any, view: str) -> None:
+        """Write one of the catalog's views anew, as a temporary table of the session."""
         counts = {}
-        for (schema, name), table in self.tables.items():
-            if not table.view:
-                counts[table.number] = cursor.execute(f'SELECT count(*) FROM "{schema}"."{name}"').fetchone()[0]
+        if view == "dm_db_partition_stats":
+            for (schema, name), table in self.tables.items():
+                if not table.view:
+                    counts[table.number] = cursor.execute(f'SELECT count(*) FROM "{schema}"."{name}"').fetchone()[0]
         state = 1 if self.allows_snapshot else 0
-        found = rows(self.tables.values(), self.sessions.values(), counts=counts, database=(self.name, 5, state))
-        for view, records in found.items():
-            cursor.execute(f"CREATE OR REPLACE TEMP TABLE {view} ({VIEWS[view]})")
-            if records:
-                marks = ", ".join("?" * len(records[0]))
-                cursor.executemany(f"INSERT INTO temp.main.{view} VALUES ({marks})", records)
+        database = (self.name, 5, state, int(self.capturing.is_enabled))
+        found = rows(self.tables.values(), self.sessions.values(), counts=counts, database=database)
+        found["database_recovery_status"] = [(5, self.guid)]
+        cursor.execute(f"CREATE OR REPLACE TEMP TABLE {view} ({VIEWS[view]})")
+        if records := found[view]:
+            marks = f"({', '.join('?' * len(records[0]))})"
+            values = [cell for record in records for cell in record]
+            cursor.execute(f"INSERT INTO temp.main.{view} VALUES {', '.join([marks] * len(records))}", values)

@@ -107,7 +107,7 @@ def _as_text(node: exp.Expression, to: Type, style: int) -> exp.Expression:
     elif source.name in ("float", "real"):
         text = call("tds_float", cast(node, "DOUBLE", None), style, kind=to)
     elif source.name in ("binary", "varbinary", "timestamp", "image"):
-        text = call("concat", "0x", call("hex", node, kind=None), kind=to)
+        text = typed(exp.DPipe(this=exp.Literal.string("0x"), expression=call("hex", node, kind=None)), to)
     elif source.name == "sql_variant":
         text = call("regexp_replace", node, "^[^:]*:", "", kind=to)
     elif source.name == "bit":
@@ -155,6 +155,7 @@ class Rewriter:
     tables: Callable[[exp.Table], tuple[exp.Expression, Mapping[str, Type | None]]]
     facts: Mapping[str, Any]  # spid, login, database, rowversion
     describe: Callable[[str], exp.Expression]
+    changes: Callable[[exp.Table], tuple[exp.Expression, Mapping[str, Type | None]]]  # a change-capture function's rows
     common: dict[str, Mapping[str, Type | None]] = field(default_factory=dict)
 
     # --- queries ---------------------------------------------------------------------------------
@@ -210,6 +211,11 @@ class Rewriter:
             return
         if isinstance(source, exp.Table) and not source.db and source.name.lower() in self.common:
             scope[alias] = self.common[source.name.lower()]
+            return
+        if isinstance(source, exp.Table) and isinstance(source.this, exp.Func) and source.db.lower() == "cdc":
+            new, columns = self.changes(source)
+            holder.set("this", new)
+            scope[alias] = columns
             return
         if isinstance(source, exp.Table) and isinstance(source.this, exp.Func):
             holder.set("this", self._function(source))
@@ -283,6 +289,10 @@ class Rewriter:
 
     def _method(self, node: exp.Dot, scope: Scope) -> exp.Expression:
         """Rewrite column.Method(): CLR types are stored as their text."""
+        if isinstance(node.expression, exp.Anonymous) and node.expression.name.lower() in LOG_ENDS:
+            given = [self.expression(e, scope).sql("duckdb") for e in node.expression.expressions]
+            found = parse_one(LOG_ENDS[node.expression.name.lower()].format(*given), read="duckdb")
+            return typed(found, named("binary", "10"))
         names = [part.name for part in node.flatten() if isinstance(part, exp.Identifier)]
         column = self.expression(exp.column(names[-1], names[-2] if len(names) > 1 else None, quoted=True), scope)
         if node.expression.name.lower() == "stasbinary":
@@ -388,6 +398,8 @@ class Rewriter:
 
     def parameter(self, node: exp.Expression) -> exp.Expression:
         name = node.sql().upper()
+        if name in self.facts["variables"]:
+            return call("coalesce", int(self.facts["variables"][name]), kind=INT)
         value = {"@@SPID": self.facts["spid"], "@@TRANCOUNT": self.facts["open"], "@@VERSION": "emulator"}.get(name, 0)
         return call("coalesce", value, kind=INT if isinstance(value, int) else WIDE)
 
@@ -428,6 +440,12 @@ class Rewriter:
         return node
 
 
+# Ends of the change log, of all and of one capture instance.
+LOG_ENDS: Mapping[str, str] = {
+    "fn_cdc_get_max_lsn": "(SELECT max(start_lsn) FROM cdc.lsn_time_mapping)",
+    "fn_cdc_get_min_lsn": "coalesce((SELECT max(start_lsn) FROM cdc.change_tables AS tds_t "
+    "WHERE tds_t.capture_instance = {}), unhex('00000000000000000000'))",
+}
 CONSTANT: Mapping[str, Callable[[Mapping[str, Any], Sequence[exp.Expression]], str | int]] = {
     "DB_ID": lambda facts, given: 5,
     "DB_NAME": lambda facts, given: str(facts["database"]),

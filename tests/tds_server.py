@@ -25,6 +25,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests import tds_cdc
 from tests.tds_database import Database
 from tests.tds_expressions import Fault
 from tests.tds_sql import Executor, Result
@@ -117,9 +118,11 @@ class Faults:
                 return demand
         return None
 
-    def command(self, text: str) -> str:
+    def command(self, text: str, databases: dict[str, Database]) -> str:
         """Do what a test asks: a new fault, the statements seen, or to forget."""
         asked = json.loads(text)
+        if "cdc" in asked:
+            tds_cdc.command(databases, asked["cdc"])
         if "fault" in asked:
             self.waiting.append(Demand(**asked["fault"]))
         if "forget" in asked:
@@ -146,7 +149,7 @@ class Connection(socketserver.BaseRequestHandler):
         try:
             if self.request.recv(1, 2) == b"{":  # MSG_PEEK
                 line = self.request.makefile().readline()
-                self.request.sendall(self.server.faults.command(line).encode() + b"\n")
+                self.request.sendall(self.server.faults.command(line, self.server.databases).encode() + b"\n")
                 return
             while True:
                 self._answer(*self._message())

@@ -16,8 +16,8 @@ import duckdb
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
-from tests import tds_times
-from tests.tds_catalog import Column, Index, Session, Table, numbers
+from tests import tds_cdc, tds_times
+from tests.tds_catalog import VIEWS, Column, Index, Session, Table, numbers
 from tests.tds_catalog import type_ids as type_ids_of
 from tests.tds_database import Database, session_numbers, transactions
 from tests.tds_expressions import Fault, Rewriter, convert, declared, type_of
@@ -59,6 +59,8 @@ class Executor:
 
     def __post_init__(self) -> None:
         self.session = Session(next(session_numbers), self.login)
+        self.variables: dict[str, int] = {}
+        self.changes: list[tds_cdc.Change] = []  # of the open transaction
         self._enter(self.database)
 
     def _enter(self, database: Database) -> None:
@@ -71,6 +73,9 @@ class Executor:
         """End the connection; an open transaction is rolled back."""
         if self.session.transaction:
             self._rollback(None)
+        locks = self.database.capturing.locks
+        for name in [name for name, session in locks.items() if session == self.session.number]:
+            del locks[name]
         self.database.sessions.pop(self.session.number, None)
         self.cursor.close()
 
@@ -82,7 +87,9 @@ class Executor:
         """
         for statement in statements(batch):
             if statement:
-                yield self._one(statement)
+                result = self._one(statement)
+                self.database.capturing.ran(statement)
+                yield result
 
     def _one(self, statement: str) -> Result:
         for pattern, effect in EFFECTS:
@@ -117,11 +124,13 @@ class Executor:
         if self.session.transaction:
             self.cursor.execute("COMMIT")
             self.session.transaction = 0
+            self._captured([])
 
     def _rollback(self, match: re.Match[str] | None) -> None:
         if self.session.transaction:
             self.cursor.execute("ROLLBACK")
             self.session.transaction = 0
+            self.changes = []
 
     def _isolation(self, match: re.Match[str]) -> None:
         self.is_snapshot = match[1].upper() == "SNAPSHOT"
@@ -168,8 +177,11 @@ class Executor:
             "database": self.database.name,
             "updateability": self.database.updateability,
             "rowversion": f"{self.database.least_active():016X}",
+            "variables": self.variables,
         }
-        return Rewriter(tables=self._columns, facts=facts, describe=self._describe)
+        return Rewriter(
+            tables=self._columns, facts=facts, describe=self._describe, changes=self.database.capturing.function
+        )
 
     def _columns(self, source: exp.Table) -> tuple[exp.Expression, Mapping[str, Type | None]]:
         schema = source.db.lower() or "dbo"
@@ -177,10 +189,14 @@ class Executor:
         if schema == "sys":
             if "dm_tran" in source.name.lower() and self.login != "sa":
                 raise Fault(300, "VIEW SERVER STATE permission was denied on object 'server', database 'master'.")
-            self.database.fill(self.cursor)
+            if source.name.lower() not in VIEWS:
+                raise Fault(208, f"Invalid object name 'sys.{source.name}'.")
+            self.database.fill(self.cursor, source.name.lower())
             new = exp.to_table(f"temp.main.{source.name}")
             new.set("alias", exp.TableAlias(this=alias))
             return new, {}
+        if source.catalog.lower() == "msdb":
+            source = exp.to_table(f"cdc.{source.name}", alias=source.alias)
         table = self._table(source)
         if self.is_snapshot and self.session.transaction and not self.database.allows_snapshot:
             raise Fault(3952, f"Snapshot isolation transaction failed accessing database '{self.database.name}'.")
@@ -266,8 +282,28 @@ class Executor:
             items = ", ".join(_stored(place, c) for place, c in zip(places, columns, strict=True))
             aliases = ", ".join(place.name for place in places)
             body = f"SELECT {items}{added} FROM ({source.sql('duckdb')}) AS s({aliases})"
-        self.cursor.execute(f'INSERT INTO "{table.schema}"."{table.name}" ({names}) {body}')
-        return self._counted()
+        statement = f'INSERT INTO "{table.schema}"."{table.name}" ({names}) {body}'
+        if not self.database.capturing.of(table):
+            self.cursor.execute(statement)
+            return self._counted()
+        rows = self._images(table, f"{statement} RETURNING {_names(table)}")
+        return self._captured([(None, row) for row in rows], table)
+
+    def _images(self, table: Table, statement: str) -> list[dict[str, Any]]:
+        """Run what gives whole rows; each by column name."""
+        names = [column.name for column in table.columns]
+        return [dict(zip(names, row, strict=True)) for row in self.cursor.execute(statement).fetchall()]
+
+    def _captured(self, pairs: list[tuple[Any, Any]], table: Table | None = None) -> Result:
+        """Note changed rows, (before, after) each; outside a transaction they are committed at once."""
+        capturing = self.database.capturing
+        shared = next(capturing.seqvals)
+        for before, after in pairs if table is not None else []:
+            self.changes += capturing.row(table, before, after, shared=shared)
+        if not self.session.transaction:
+            changes, self.changes = self.changes, []
+            capturing.commit(changes)
+        return Result(count=len(pairs))
 
     def _extras(self, table: Table, given: set[str], rewriter: Rewriter) -> dict[str, str]:
         extra = {}
@@ -295,8 +331,18 @@ class Executor:
             sets.append(f'"{column.name}" = {_stored(value, column)}')
         sets += [f'"{c.name}" = {NEXT_ROWVERSION}' for c in table.columns if c.type.name == "timestamp"]
         where = self._where(node, rewriter, scope)
-        self.cursor.execute(f'UPDATE "{table.schema}"."{table.name}" SET {", ".join(sets)}{where}')
-        return self._counted()
+        name = f'"{table.schema}"."{table.name}"'
+        statement = f"UPDATE {name} SET {', '.join(sets)}{where}"
+        if not self.database.capturing.of(table):
+            self.cursor.execute(statement)
+            return self._counted()
+        numbers_ = [row[0] for row in self.cursor.execute(f"SELECT rowid FROM {name}{where} ORDER BY rowid").fetchall()]
+        which = (
+            f"SELECT {_names(table)} FROM {name} WHERE rowid IN ({', '.join(map(str, numbers_)) or -1}) ORDER BY rowid"
+        )
+        before = self._images(table, which)
+        self.cursor.execute(statement)
+        return self._captured(list(zip(before, self._images(table, which), strict=True)), table)
 
     def _where(self, node: exp.Expression, rewriter: Rewriter, scope: Any) -> str:
         where = node.args.get("where")
@@ -305,11 +351,17 @@ class Executor:
     def _delete(self, node: exp.Expression) -> Result:
         table = self._table(node.this)
         scope = {table.name.lower(): {c.name.lower(): c.type for c in table.columns}}
-        self.cursor.execute(f'DELETE FROM "{table.schema}"."{table.name}"{self._where(node, self._rewriter(), scope)}')
-        return self._counted()
+        statement = f'DELETE FROM "{table.schema}"."{table.name}"{self._where(node, self._rewriter(), scope)}'
+        if not self.database.capturing.of(table):
+            self.cursor.execute(statement)
+            return self._counted()
+        rows = self._images(table, f"{statement} RETURNING {_names(table)}")
+        return self._captured([(row, None) for row in rows], table)
 
     def _truncate(self, node: exp.Expression) -> Result:
         table = self._table(node.expressions[0])
+        if self.database.capturing.of(table):
+            raise Fault(4711, f"Cannot truncate table '{table.name}' because it is enabled for Change Data Capture.")
         self.cursor.execute(f'DELETE FROM "{table.schema}"."{table.name}"')
         return Result()
 
@@ -392,6 +444,10 @@ class Executor:
             else:
                 raise Fault(50000, f"The emulator does not know ALTER TABLE … {type(action).__name__}.")
         return Result()
+
+
+def _names(table: Table) -> str:
+    return ", ".join(f'"{column.name}"' for column in table.columns)
 
 
 NEXT_ROWVERSION = "unhex(lpad(hex(nextval('tds_rowversion')), 16, '0'))"
@@ -496,6 +552,13 @@ EFFECTS: tuple[tuple[str, Effect], ...] = (
     (rf"ALTER\s+DATABASE\s+{NAME}\s+SET\s+(.*)$", Executor._alter_database),
     (r"WAITFOR\s+DELAY\s+N?'([\d:.]+)'$", Executor._wait),
     (rf"CREATE\s+SCHEMA\s+{NAME}$", Executor._schema),
+    (r"DECLARE\s+@\w+\s+int$", Executor._nothing),
+    (r"EXEC(?:UTE)?\s+(@\w+)\s*=\s*sp_getapplock\s+(.*)$", tds_cdc.lock),
+    (r"EXEC(?:UTE)?\s+(?:sys\.)?sp_cdc_enable_db$", tds_cdc.enable_database),
+    (r"EXEC(?:UTE)?\s+(?:sys\.)?sp_cdc_enable_table\s+(.*)$", tds_cdc.enable_table),
+    (r"EXEC(?:UTE)?\s+(?:sys\.)?sp_cdc_cleanup_change_table\s+(.*)$", tds_cdc.clean_table),
+    (r"EXEC(?:UTE)?\s+(?:sys\.)?sp_cdc_start_job", tds_cdc.start_job),
+    (r"EXEC(?:UTE)?\s+(?:sys\.)?sp_cdc_stop_job", tds_cdc.stop_job),
     (r"UPDATE\s+STATISTICS|EXEC(?:UTE)?\s+sp_", Executor._nothing),
 )
 NODES: tuple[tuple[Any, Callable[[Executor, Any], Result]], ...] = (

@@ -103,8 +103,8 @@ class Cdc(Export):
             yield code, "a filter would take changes out of the middle of a row's history; filter the mirror instead"
         if self.meta_columns.row_hash is not False:
             yield code, "`meta_columns.row_hash` is for whole rows, and deletes may carry a key alone; remove it"
-        if self.destination.type == "stdout":
-            yield code, "stdout keeps no manifest, so nothing could be acknowledged; use `rivet cdc`, which prints"
+        if self.destination.type == "stdout" and (self.format != "ndjson" or self.apply):
+            yield code, "on stdout, changes are one NDJSON line each; write format: ndjson, without `apply`"
         instances = len(self.cdc.capture_instance)
         if instances not in (0, len(self.captured)):
             yield code, f"capture_instance lists {instances}, and there are {len(self.captured)} tables; one for each"

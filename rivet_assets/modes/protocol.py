@@ -38,6 +38,7 @@ class Planning:
     run_id: str
     started_at: datetime  # aware UTC
     tasks: int  # how many chunks can run at once; a hint for cutting
+    runs: int = 1  # of the export so far, this one among them
 
 
 class Mode(Protocol):

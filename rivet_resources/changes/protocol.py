@@ -151,12 +151,11 @@ class Log(Protocol):
             SourceError and its kin.
         """
 
-    def begin(self, *, existing: Position | None = None) -> Position:
+    def begin(self, *, again: bool = False) -> Position:
         """Make what reading needs (publication, slot) and give the position from which no change will be missed.
 
         Args:
-            existing: what an earlier `begin` of ours gave, when that run died before its first window: the same
-                place is kept, never a later one.
+            again: an earlier `begin` of ours died before it could note its place; what it made is taken over.
 
         Raises:
             LogSetup: a prerequisite is missing, or what must be new is there already and in use.

@@ -11,7 +11,7 @@ import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -21,6 +21,9 @@ from rivet_resources.sources import datagen_pages, datagen_session, datagen_sql
 from rivet_resources.sources.datagen_rows import Recipe, fields
 from rivet_resources.sources.protocol import Page, Session, Wait
 from rivet_resources.types import Column
+
+if TYPE_CHECKING:
+    from rivet_resources.changes.protocol import Capture, Log
 
 FASTEST = 100_000
 
@@ -42,7 +45,7 @@ class Datagen(Settings):
         default_factory=dict, description="columns with one value each; they may replace the pattern's own"
     )
     seed: int | None = Field(default=None, description="default: a random one, told in the run's notes")
-    cdc_mode: bool = Field(default=False, description="only false; change cycles come with mode cdc")
+    cdc_mode: bool = Field(default=False, description="true: a stream of changes, for mode cdc only; it may be endless")
     clock: datetime | None = Field(default=None, description="the now of all dates; default: start of the run")
     tuning: Tuning | None = Field(default=None, description="how hard the source may be driven")
 
@@ -53,14 +56,6 @@ class Datagen(Settings):
         if not 0 <= rate <= FASTEST:
             raise ValueError(f"is {rate}; write 0 (as fast as it goes) to {FASTEST}")
         return rate
-
-    @field_validator("cdc_mode")
-    @classmethod
-    def _no_changes_yet(cls, cdc_mode: bool) -> bool:
-        """Refuse change cycles."""
-        if cdc_mode:
-            raise ValueError("true needs `mode: cdc`, which is not in this version; leave it out")
-        return cdc_mode
 
     @field_validator("clock")
     @classmethod
@@ -99,6 +94,11 @@ class Datagen(Settings):
         seed = random.SystemRandom().getrandbits(63) if self.seed is None else self.seed
         clock = self.clock or datetime.now(UTC)
         name = datagen_pages.snapshot_name(seed, clock)
+        if self.cdc_mode:
+            from rivet_resources.changes.datagen import EmptySession
+
+            yield EmptySession(self, snapshot=name, note=self._note(name))
+            return
         yield datagen_session.DatagenSession(self, snapshot=name, note=self._note(name))
 
     def pages(
@@ -114,10 +114,23 @@ class Datagen(Settings):
         """Make a chunk page by page; see the protocol."""
         return datagen_pages.read(self, chunk, columns, snapshot=snapshot, pace=pace, wait=wait)
 
+    @contextmanager
+    def open_log(self, capture: Capture, *, application: str, pace: Pace) -> Iterator[Log]:
+        """Make changes up for one drain; see `changes/datagen.py`."""
+        from rivet_resources.changes.datagen import DatagenLog
+
+        yield DatagenLog(self, capture)
+
     def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
         """Say why a mode cannot be; '' when it can."""
         if relation == "query":
             return "datagen has one table and no queries; write `table:` instead, and shape rows with transforms"
+        if mode == "cdc":
+            return ""
+        if mode == "poll":
+            return "datagen has no column that tells when a row changed; use mode cdc, which makes change cycles"
+        if self.cdc_mode:
+            return f"datagen with `cdc_mode: true` makes changes, which mode {mode} cannot read; use mode cdc"
         if not self.max_events and mode != "incremental":
             return (
                 f"datagen without `max_events` is endless, and mode {mode} reads to the end; set `max_events`, "

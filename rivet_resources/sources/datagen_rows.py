@@ -329,7 +329,12 @@ def numbers(recipe: Recipe) -> tuple[str, ...]:
 
 def rows(recipe: Recipe, wanted: range) -> pa.RecordBatch:
     """Make the rows of these numbers; JSON is plain text here."""
-    draws = Draws(recipe, np.arange(wanted.start, wanted.stop, wanted.step, dtype=np.int64))
+    return records(recipe, np.arange(wanted.start, wanted.stop, wanted.step, dtype=np.int64))
+
+
+def records(recipe: Recipe, wanted: Numbers) -> pa.RecordBatch:
+    """Make the rows of any numbers, in their order; see `rows`."""
+    draws = Draws(recipe, wanted)
     pattern = PATTERNS[recipe.pattern]
     made = dict(zip((name for name, _ in pattern.fields), pattern.make(draws), strict=True))
     if recipe.has_sequence:

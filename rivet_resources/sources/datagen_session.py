@@ -25,7 +25,7 @@ from rivet_resources.sources.datagen_rows import NATIVE, PATTERNS, Recipe, field
 from rivet_resources.sources.making import Making, Spelling
 from rivet_resources.sources.names import split_name
 from rivet_resources.sources.protocol import Bounds, Horizon, TypeRules
-from rivet_resources.types import Column
+from rivet_resources.types import Column, Fact
 
 if TYPE_CHECKING:
     from rivet_resources.sources.datagen import Datagen
@@ -259,13 +259,18 @@ class DatagenSession:
         )
 
 
-def describe_columns(recipe: Recipe, rules: TypeRules, *, relation: str) -> tuple[Column, ...]:
+def describe_columns(
+    recipe: Recipe, rules: TypeRules, *, relation: str, more: Mapping[str, Fact] | None = None
+) -> tuple[Column, ...]:
     """Type the stream's columns, as `columns:` says where it says something.
+
+    Args:
+        more: columns behind the recipe's own.
 
     Raises:
         UnknownColumn: a rule names a column that is not there. ConfigError: a type a column cannot be read as.
     """
-    made = fields(recipe)
+    made = {**fields(recipe), **(more or {})}
     bare = relation.rpartition(".")[2]
     for key in rules.columns:
         table, _, name = key.rpartition(".")

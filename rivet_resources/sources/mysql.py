@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from rivet_resources import retry
+from rivet_resources.changes.protocol import Capture, Log
 from rivet_resources.errors import ConfigError, SourceLost
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace, Tls
@@ -126,8 +127,21 @@ class MySql(Server):
         """Read a chunk page by page, on a connection of its own; see the protocol."""
         return mysql_pages.read(chunk, columns, line=self.line(application, pace), pace=pace, wait=wait)
 
+    def open_log(self, capture: Capture, *, application: str, pace: Pace) -> AbstractContextManager[Log]:
+        """Open the binary log; see `changes/protocol.py`."""
+        from rivet_resources.changes.mysql import MySqlLog
+
+        return closing(
+            MySqlLog(
+                self.line(application, pace),
+                capture,
+                pace=pace,
+                session=lambda: self.session(application=application, pace=pace),
+            )
+        )
+
     def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
-        """Refuse nothing: every batch mode reads tables and queries here."""
+        """Refuse nothing: every mode reads tables here, and those that read queries, queries."""
         return ""
 
     def quote(self, name: str) -> str:

@@ -106,8 +106,8 @@ def horizon(
     """
     spelled, base = session.typed(relation, expression)
     if base in STAMPS:
-        cap, note = _cap(session, timedelta(seconds=lag_seconds))
-        return _stamp_horizon(session, relation, (spelled, base), column, after=after, cap=cap, note=note)
+        cap = _cap(session, timedelta(seconds=lag_seconds))
+        return _stamp_horizon(session, relation, (spelled, base), column, after=after, cap=cap)
     return _settled_horizon(session, relation, (spelled, base), column, after=after)
 
 
@@ -154,8 +154,18 @@ def _has_prepared(session: MySqlSession) -> bool:
 # --- stamps --------------------------------------------------------------------------------------
 
 
-def _cap(session: MySqlSession, lag: timedelta) -> tuple[datetime, str]:
-    """Give the instant below which every stamp is visible from now on, and who holds it back."""
+@dataclass(frozen=True)
+class _Cap:
+    """The instant below which every stamp is visible from now on, and who holds it back."""
+
+    at: datetime
+    note: str = ""
+    doubt: str = ""
+    held_seconds: float = 0.0
+
+
+def _cap(session: MySqlSession, lag: timedelta) -> _Cap:
+    """Find the cap; a lag asked for may lower it."""
     try:
         activity = _activity(session)
     except SourcePermission:
@@ -166,15 +176,16 @@ def _cap(session: MySqlSession, lag: timedelta) -> tuple[datetime, str]:
     oldest = activity.oldest
     if oldest is not None and oldest.since is not None and oldest.since < cap:
         cap, note = oldest.since, f"held back by {oldest}"
-    cap -= MARGIN
-    if lag and activity.asked_at - lag < cap:
-        return activity.asked_at - lag, f"stayed {lag.total_seconds():g} s behind (cursor_lag)"
-    return cap, note
+    held = (activity.asked_at - cap).total_seconds()
+    if lag and activity.asked_at - lag < cap - MARGIN:
+        stayed = f"stayed {lag.total_seconds():g} s behind (cursor_lag)"
+        return _Cap(activity.asked_at - lag, stayed, held_seconds=held)
+    return _Cap(cap - MARGIN, note, held_seconds=held)
 
 
-def _behind(now: datetime, lag: timedelta, why: str) -> tuple[datetime, str]:
+def _behind(now: datetime, lag: timedelta, why: str) -> _Cap:
     lag = max(lag, BLIND_LAG)
-    return now - lag, f"{why}; stayed {lag.total_seconds():g} s behind (cursor_lag)"
+    return _Cap(now - lag, f"{why}; stayed {lag.total_seconds():g} s behind (cursor_lag)", doubt=why)
 
 
 def _stamp_horizon(
@@ -184,25 +195,25 @@ def _stamp_horizon(
     column: Column,
     *,
     after: str | None,
-    cap: datetime,
-    note: str,
+    cap: _Cap,
 ) -> Horizon:
     spelled, base = spelling
-    limit = _cap_sql(cap, base)
+    limit = _cap_sql(cap.at, base)
     bounds = [f"{spelled} < {limit}"]
     if after is not None:
         bounds.append(f"{spelled} > {sql.literal(after, column)}")
     greatest = sql.canonical_sql(f"MAX({spelled})", base)
     below = sql.select([greatest], relation=relation.sql, where=bounds)
     newest = sql.select([greatest], relation=relation.sql)
-    earlier = f"TIMESTAMPDIFF(HOUR, {limit}, {_cap_sql(cap, 'timestamp')})" if base == "datetime" else "0"
+    earlier = f"TIMESTAMPDIFF(HOUR, {limit}, {_cap_sql(cap.at, 'timestamp')})" if base == "datetime" else "0"
     rows = session.ask(f"SELECT ({below}), ({newest}), {earlier}", doing=f"finding the newest row of {relation.name}")
     high, top, hours = rows[0]
     check_real(high, base=base, relation=relation.name, expression=spelled)
     if top is None or top == (high or after):
-        return Horizon(high or after)
+        return Horizon(high or after, doubt=cap.doubt, held_seconds=cap.held_seconds)
     waits = f"{spelled} has no zone and may be in the server's: rows of its last {hours} hours wait for the next run"
-    return Horizon(high or after, note or (waits if hours != "0" else "rows of the last moment wait for the next run"))
+    note = cap.note or (waits if hours != "0" else "rows of the last moment wait for the next run")
+    return Horizon(high or after, note, doubt=cap.doubt, held_seconds=cap.held_seconds)
 
 
 def _cap_sql(cap: datetime, base: str) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rivet_resources import retry
+from rivet_resources.changes.protocol import Capture, Log
 from rivet_resources.errors import ConfigError, SourceLost
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace
@@ -95,6 +96,12 @@ class Postgres(Server):
         """Read a chunk page by page, on a connection of its own; see the protocol."""
         line = self.line(application, pace)
         return postgres_pages.read(chunk, columns, line=line, snapshot=snapshot, pace=pace, wait=wait)
+
+    def open_log(self, capture: Capture, *, application: str, pace: Pace) -> AbstractContextManager[Log]:
+        """Open the change log behind a logical slot; see `changes/protocol.py`. Its connections end with the block."""
+        from rivet_resources.changes import postgres as changes
+
+        return changes.open_log(capture, line=self.line(application, pace), pace=pace)
 
     def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
         """Say why this engine cannot do a mode; it can do all of them."""

@@ -112,8 +112,8 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules) -> Relation:
     """
     table = _find(catalog, name)
     described = _columns_of(catalog, table)
-    columns = _typed(catalog, described, rules, relation=table.label, is_table=True)
-    key, indexed = _indexes(catalog, table.oid)
+    columns = typed(catalog, described, rules, relation=table.label, is_table=True)
+    key, indexed = indexes(catalog, table.oid)
     leaves, rows, size = _leaves(catalog, table)
     return Relation(
         name=table.label,
@@ -159,7 +159,7 @@ def _columns_of(catalog: Catalog, table: _Table) -> list[Described]:
     return [Described(name=row[0], oid=row[1], modifier=row[2], not_null=row[3], comment=row[4]) for row in rows]
 
 
-def _indexes(catalog: Catalog, oid: int) -> tuple[tuple[str, ...], frozenset[str]]:
+def indexes(catalog: Catalog, oid: int) -> tuple[tuple[str, ...], frozenset[str]]:
     """Give the key (primary, else the shortest unique one without NULLs) and the columns that lead an index."""
     rows = catalog.ask(INDEXES, (oid, oid), doing="reading the indexes")
     plain = [(row[0], row[1], row[2], row[3]) for row in rows if row[2] and row[2][0] is not None]
@@ -210,7 +210,7 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
     if not results:
         raise ConfigError("The query returns no columns; select at least one.")
     described = [Described(name=name, oid=oid, modifier=modifier) for name, oid, modifier in results]
-    columns = _typed(catalog, described, rules, relation="query", is_table=False)
+    columns = typed(catalog, described, rules, relation="query", is_table=False)
     return Relation(name="query", sql=derived, columns=columns, is_table=False)
 
 
@@ -222,7 +222,7 @@ SELECT t.oid::int8, t.typname, t.typtype::text, t.typelem::int8, t.typbasetype::
 FROM pg_type t LEFT JOIN pg_type e ON e.oid = t.typelem WHERE t.oid = ANY (%s::oid[])"""
 
 
-def _typed(
+def typed(
     catalog: Catalog, described: Sequence[Described], rules: TypeRules, *, relation: str, is_table: bool
 ) -> tuple[Column, ...]:
     """Decide every column's type.

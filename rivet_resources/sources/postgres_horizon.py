@@ -23,6 +23,7 @@ Measured on the prototype: 4 writers, transactions up to 1.5 s: rows missed 25 %
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ PREPARED_MARGIN = timedelta(minutes=5)
 STANDBY_LAG = timedelta(seconds=60)
 SETTLE_SECONDS, SETTLE_STEP_SECONDS = 2.0, 0.05
 STAMPS = frozenset({"timestamp", "timestamptz", "date"})
+DIGITS = re.compile(r"\((\d)\)")  # of a second: timestamp(3) with time zone
 
 # Who else may write in this database. Hidden rows have no backend_type: they must be noticed, not trusted.
 OTHERS = """a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.application_name NOT LIKE 'rivet:%'
@@ -72,6 +74,7 @@ class Floor:
     zone: str  # the server's own, in which naive stamps may have been taken
     is_standby: bool = False
     note: str = ""  # who holds the cap below `asked_at`
+    held_seconds: float = 0.0  # for how long
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def floor(session: PostgresSession) -> Floor:
         cap, note = oldest, f"held back by {_Other(pid, oldest.astimezone(UTC))}"
     if prepared is not None and prepared - PREPARED_MARGIN < cap:
         cap, note = prepared - PREPARED_MARGIN, f"held back by {_Other(0, prepared.astimezone(UTC))}"
-    return Floor(asked_at=now, cap=cap - MARGIN, zone=zone, note=note)
+    return Floor(asked_at=now, cap=cap - MARGIN, zone=zone, note=note, held_seconds=(now - cap).total_seconds())
 
 
 def horizon(
@@ -131,10 +134,11 @@ def _stamp_horizon(
     session: PostgresSession, relation: Relation, expression: str, column: Column, *, after: str | None, lag: timedelta
 ) -> Horizon:
     cap, note = _cap(session, lag)
+    floor = session.floor
+    assert floor is not None, "a session lists open transactions when it begins"
     if cap is None:
         return Horizon(after, note)
-    floor = session.floor
-    zone = floor.zone if floor is not None else "UTC"
+    zone, cap = floor.zone, _floored(cap, relation, expression, column)
     spelled, base = session.typed(relation, expression)
     bounds = [f"{spelled} < {_cap_sql(cap, base, zone)}"]
     if after is not None:
@@ -146,7 +150,29 @@ def _stamp_horizon(
     high, top = rows[0]
     check_finite(top, relation=relation.name, expression=expression)
     is_held = top is not None and top != (high or after)
-    return Horizon(high or after, (note or "rows of the last moment wait for the next run") if is_held else "")
+    return Horizon(
+        high or after,
+        (note or "rows of the last moment wait for the next run") if is_held else "",
+        doubt=_doubt(floor, lag),
+        held_seconds=floor.held_seconds,
+    )
+
+
+def _floored(cap: datetime, relation: Relation, expression: str, column: Column) -> datetime:
+    """Cut the cap to what the column can hold: a `timestamp(0)` rounds a stamp to below the instant it was taken at."""
+    found = DIGITS.search(column.native)
+    digits = int(found[1]) if found else 6
+    if relation.column(expression) is None:  # of a fallback column nobody told
+        digits = 0
+    step = 10 ** (6 - min(digits, 6))
+    return cap.replace(microsecond=cap.microsecond // step * step)
+
+
+def _doubt(floor: Floor, lag: timedelta) -> str:
+    """Say why open transactions could not be seen; '' when they were, or were waited for."""
+    if floor.is_standby:
+        return STANDBY
+    return HIDDEN if floor.cap is None and lag else ""
 
 
 def _cap(session: PostgresSession, lag: timedelta) -> tuple[datetime | None, str]:
@@ -156,7 +182,7 @@ def _cap(session: PostgresSession, lag: timedelta) -> tuple[datetime | None, str
     if known.is_standby:
         lag = max(lag, STANDBY_LAG)
         behind = f"stayed {lag.total_seconds():g} s behind (cursor_lag)"
-        note = f"a standby does not show the primary's open transactions; {behind}"
+        note = f"{STANDBY}; {behind}"
         return known.asked_at - lag, note
     if lag and known.cap is None:
         return known.asked_at - lag, f"stayed cursor_lag behind; {HIDDEN}"
@@ -167,6 +193,7 @@ def _cap(session: PostgresSession, lag: timedelta) -> tuple[datetime | None, str
     return known.cap, known.note
 
 
+STANDBY = "a standby does not show the primary's open transactions"
 HIDDEN = "this user may not see when other transactions began (GRANT pg_read_all_stats would let it)"
 
 
@@ -217,9 +244,7 @@ def _settled_horizon(
         return Horizon(after, f"nothing new is read while {_names(left)} is open: older values may still be committed")
     session.restart()
     standby = session.floor is not None and session.floor.is_standby
-    return Horizon(
-        high, "a standby does not show the primary's open transactions: a late commit can be missed" if standby else ""
-    )
+    return Horizon(high, f"{STANDBY}: a late commit can be missed" if standby else "")
 
 
 class _beside:

@@ -54,11 +54,14 @@ class Bounds:
 class Horizon:
     """How far an incremental read may go without skipping a late commit; canonical text, None: nothing there.
 
-    `note` says in one sentence what held it back, '' when it is simply the newest row.
+    `note` says in one sentence what held it back, '' when it is simply the newest row. `doubt` says why open
+    transactions could not be seen, so that a late commit may be missed all the same; '' when none can.
     """
 
     high: str | None
     note: str = ""
+    doubt: str = ""
+    held_seconds: float = 0.0  # age of the oldest transaction that holds it back
 
 
 class Session(Protocol):

@@ -83,7 +83,9 @@ class Sqlite(Settings):
         return sqlite_pages.read(chunk, columns, line=self.line(pace), pace=pace, wait=wait)
 
     def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
-        """Say why a mode cannot be; '' since all batch modes can."""
+        """Say why a mode cannot be; '' since all others can."""
+        if mode == "cdc":
+            return "SQLite keeps no log of changes that could be read; use mode poll, which finds new and changed rows"
         return ""
 
     def quote(self, name: str) -> str:

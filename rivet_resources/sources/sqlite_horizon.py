@@ -105,11 +105,12 @@ def _highest(
     # A fallback in a COALESCE is compared as its first column is.
     known = known or column
     where = [f"{spelled} > {sql.literal(after, column)}"] if after is not None else []
-    notes = [BLIND] if is_blind else []
+    doubt = BLIND if is_blind else ""
+    notes = [doubt] if doubt else []
     newest = session.end(relation, spelled, known, where=" AND ".join(where), direction="DESC")
     stamps = _as_stamps(newest, column)
     if newest is None or stamps is None:
-        return Horizon(newest if newest is not None else after, "; ".join(notes))
+        return Horizon(newest if newest is not None else after, "; ".join(notes), doubt=doubt)
     if is_blind:
         lag = max(lag, BLIND_LAG)
     if lag:
@@ -118,7 +119,7 @@ def _highest(
     high = session.end(relation, spelled, known, where=" AND ".join([*where, f"{spelled} < {cap}"]), direction="DESC")
     if high != newest and not lag:
         notes.append("rows of the current second, or later ones, wait for the next run")
-    return Horizon(high if high is not None else after, "; ".join(notes))
+    return Horizon(high if high is not None else after, "; ".join(notes), doubt=doubt)
 
 
 def _as_stamps(newest: str | None, column: Column) -> Column | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,9 @@ from rivet_resources.sources.protocol import Page, Session, Wait
 from rivet_resources.sources.server import Address, Server, address, require_protected
 from rivet_resources.sources.sqlserver_connect import Line, escape
 from rivet_resources.types import Column
+
+if TYPE_CHECKING:
+    from rivet_resources.changes.protocol import Capture, Log
 
 DEFAULT_PORT = 1433
 SCHEMES = ("mssql", "sqlserver")
@@ -60,6 +63,21 @@ class SqlServer(Server):
     ) -> Generator[Page, None, None]:
         """Read a chunk page by page, on a connection of its own; see the protocol."""
         return sqlserver_pages.read(chunk, columns, line=self.line(application, pace), pace=pace, wait=wait)
+
+    @contextmanager
+    def open_log(self, capture: Capture, *, application: str, pace: Pace) -> Iterator[Log]:
+        """Open the change tables for one drain; it connects when first asked, and its connection ends with the block.
+
+        Raises:
+            ConfigError: as `line` does.
+        """
+        from rivet_resources.changes.sqlserver import SqlServerLog
+
+        log = SqlServerLog(capture, self.line(application, pace), pace)
+        try:
+            yield log
+        finally:
+            log.close()
 
     def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
         """Say in one sentence why this engine cannot do a mode; it does all of them."""

@@ -130,6 +130,18 @@ def rows_of(cursor: Any) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for batch in batches(cursor, 10_000) for row in batch.to_pylist()]
 
 
+def has_next(cursor: Any) -> bool:
+    """Go on to the next answer of a batch, if there is one.
+
+    Raises:
+        Refused
+    """
+    try:
+        return bool(cursor.nextset())
+    except Exception as error:
+        raise _refused(error, _records(cursor.hstmt)) from None
+
+
 def close(thing: Any) -> None:
     """Close a cursor or connection; a broken one cannot be closed in good order, and nobody needs it any more."""
     try:

@@ -92,7 +92,9 @@ def horizon(
 def _stamp_horizon(
     session: SqlServerSession, relation: Relation, expression: str, column: Column, *, after: str | None, lag: timedelta
 ) -> Horizon:
-    behind, note = _behind(session, lag)
+    blind = _blind(session)
+    oldest = None if blind else next(iter(open_transactions(session).values()), None)
+    behind, note = _behind(blind, oldest, lag)
     utc, local = (
         datetime.fromisoformat(str(text)[:26]) - behind for text in session.ask(CLOCKS, doing="asking the clock")[0]
     )
@@ -101,22 +103,28 @@ def _stamp_horizon(
     text = cap.isoformat(timespec="microseconds") + ("Z" if column.fact("base") == "datetimeoffset" else "")
     if column.fact("base") == "date":
         text = cap.date().isoformat()  # a day may still grow until it is over
+    if column.fact("base") == "smalldatetime":
+        # A stamp is rounded to the minute, so up to half a minute back.
+        text = cap.replace(second=0, microsecond=0).isoformat(timespec="microseconds")
     spelled = session.spelled(relation, expression)
     below = f"{spelled} < {sql.literal(text, column)}"
     greater = [f"{spelled} > {sql.literal(after, column)}"] if after is not None else []
     high = session.greatest(relation, spelled, column, where=[below, *greater])
     newest = session.greatest(relation, spelled, column)
     is_held = newest is not None and newest != (high or after)
-    return Horizon(high or after, (note or "rows of the last moment wait for the next run") if is_held else "")
+    return Horizon(
+        high or after,
+        (note or "rows of the last moment wait for the next run") if is_held else "",
+        doubt=blind,
+        held_seconds=oldest.age.total_seconds() if oldest is not None else 0.0,
+    )
 
 
-def _behind(session: SqlServerSession, lag: timedelta) -> tuple[timedelta, str]:
+def _behind(blind: str, oldest: Open | None, lag: timedelta) -> tuple[timedelta, str]:
     """Give how far behind the clock nothing can appear, and who holds it back."""
-    blind = _blind(session)
     if blind:
         lag = max(lag, LEAST_LAG)
         return lag, f"{blind}; stayed {lag.total_seconds():g} s behind (cursor_lag)"
-    oldest = next(iter(open_transactions(session).values()), None)
     behind = (oldest.age + timedelta(seconds=1) if oldest is not None else timedelta()) + MARGIN
     if lag > behind:
         return lag, f"stayed {lag.total_seconds():g} s behind (cursor_lag)"

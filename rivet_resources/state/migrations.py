@@ -96,6 +96,34 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (export_name, version)
         )""",
     ),
+    (
+        """CREATE TABLE checkpoint (
+            checkpoint_key TEXT PRIMARY KEY,
+            generation BIGINT NOT NULL,
+            version INTEGER,
+            source_type TEXT,
+            position_type TEXT,
+            position TEXT,
+            sort_key TEXT,
+            timestamp BIGINT,
+            transaction_id TEXT,
+            metadata TEXT,
+            saved_generation BIGINT,
+            source_identity TEXT,
+            pipeline TEXT,
+            run_id TEXT,
+            unknown TEXT,
+            checksum TEXT
+        )""",
+        """CREATE TABLE checkpoint_audit (
+            checkpoint_key TEXT NOT NULL,
+            generation BIGINT NOT NULL,
+            timestamp BIGINT NOT NULL,
+            reason TEXT NOT NULL,
+            position TEXT,
+            PRIMARY KEY (checkpoint_key, generation)
+        )""",
+    ),
 )
 
 LOCK_KEY = 0x5249564554  # "RIVET": keeps two processes from creating the tables of one server at once

@@ -1,7 +1,8 @@
 """The state store as the rest of Rivet sees it: `open_state(url)` and the methods of `State`.
 
 Belongs here: which table families take part in one transaction. Not here: the families themselves (`cursors.py`,
-`leases.py`, `chunks.py`, `runs.py`, `files.py`, `schemas.py`) and the database's manners (`database.py`).
+`leases.py`, `checkpoint_table.py`, `chunks.py`, `runs.py`, `files.py`, `schemas.py`) and the database's manners
+(`database.py`).
 
 The manifests are the truth. What is lost here costs time (a window is read again) or history, never a row.
 """
@@ -22,6 +23,7 @@ from sqlalchemy import select, union
 from rivet_resources.errors import StateError
 from rivet_resources.extract import ChunkResult
 from rivet_resources.state import chunks, cursors, files, leases, runs, schemas
+from rivet_resources.state.checkpoint_table import TableCheckpoints
 from rivet_resources.state.cursors import Cursor
 from rivet_resources.state.database import Database
 from rivet_resources.state.files import FileRecord, Published
@@ -160,6 +162,12 @@ class State:
         """List who holds windows right now."""
         with self._database.read() as connection:
             return leases.holders(connection, export)
+
+    # --- checkpoints -----------------------------------------------------------------------------
+
+    def checkpoints(self) -> TableCheckpoints:
+        """Give the positions of change logs kept here; `reset` and `rebuild` of an export leave them alone."""
+        return TableCheckpoints(self._database)
 
     # --- runs ------------------------------------------------------------------------------------
 

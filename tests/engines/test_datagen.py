@@ -260,7 +260,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"events_per_second": 100_001}, "is 100001; write 0"),
     ({"events_per_second": -1}, "is -1; write 0"),
     ({"pattern": "cats"}, "pattern"),
-    ({"cdc_mode": True}, "mode: cdc"),
     ({"stream_name": ""}, "stream_name"),
     ({"stream_name": "x" * 256}, "stream_name"),
     ({"custom_fields": {"STATUS": 1}}, "differ only in case"),

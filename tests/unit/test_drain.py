@@ -189,8 +189,8 @@ def test_a_table_altered_inside_a_window_has_parts_of_both_schemas(bench: Bench)
     assert [row.get("note") for row in bench.rows("orders")] == [None, None, "new"]
 
 
-STEPS = ["begin", "copy", "parts", "manifest", "success", "cursor", "acknowledge", "metrics"]
-LATER = ["read", "part", "staged", *STEPS[2:], "checkpoint", "source", "acknowledged"]
+STEPS = ["begin", "begun", "copy", "parts", "manifest", "success", "cursor", "acknowledge", "metrics"]
+LATER = ["read", "part", "staged", *STEPS[3:], "checkpoint", "source", "acknowledged"]
 
 
 @pytest.mark.parametrize("fatal", STEPS)

@@ -137,7 +137,7 @@ def test_older_store_is_migrated_and_keeps_what_it_knew(url: str):
     state.advance_cursor("orders", "10", expected=None)
     database = Database(url)
 
-    assert (migrate(database, LATER), migrate(database, LATER)) == (1, 2)
+    assert (migrate(database, LATER), migrate(database, LATER)) == (len(MIGRATIONS), len(LATER))
     assert state.cursor("orders").value == "10"
     state.close()
     database.close()
@@ -152,7 +152,7 @@ def test_migration_that_fails_leaves_the_older_store_whole(url: str):
         migrate(database, (*MIGRATIONS, ("CREATE TABLE half (id INTEGER)", "CREATE NONSENSE")))
     with database.read() as connection:
         assert "half" not in inspect(connection).get_table_names()
-    assert migrate(database) == 1
+    assert migrate(database) == len(MIGRATIONS)
     database.close()
 
 
@@ -162,7 +162,9 @@ def test_newer_store_is_refused(url: str):
     migrate(database, LATER)
     database.close()
 
-    with pytest.raises(StateError, match=r"version 2; this Rivet knows up to 1\. Upgrade Rivet"):
+    with pytest.raises(
+        StateError, match=rf"version {len(LATER)}; this Rivet knows up to {len(MIGRATIONS)}\. Upgrade Rivet"
+    ):
         open_state(url)
 
 

@@ -1,0 +1,324 @@
+"""Follow a table by the stamps its rows carry (`mode: poll`), where there is no change log to read.
+
+Belongs here: the YAML keys, and the window (last delivered row, end of the closed rows]. Not here: what a table needs
+to be polled (`poll_checks.py`), places in it (`rivet_resources/polling_places.py`), what rows become (`polling.py`),
+full diffs (`polling_diff.py`), how a source finds the bound below which no open transaction can still commit
+(`Session.horizon`).
+
+The watermark is the place of the last delivered row, stamp and key, and never the bound. The window's end is found
+first, then read: so the window is closed, a run that dies is replaced by the next, and `max_pages` may end in a tie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from rivet_assets.export import Export
+from rivet_assets.export_values import ColumnsOnce, Ratio, broken
+from rivet_assets.modes.incremental import window_after
+from rivet_assets.modes.poll_checks import (
+    key_columns,
+    refuse_clock,
+    refuse_hidden_keys,
+    refuse_nulls,
+    refuse_two_clocks,
+    stamp_column,
+)
+from rivet_assets.modes.protocol import Planning, compose
+from rivet_resources.errors import SourcePermission
+from rivet_resources.extract import Chunk, CursorMove, Extract
+from rivet_resources.manifest import current_manifests
+from rivet_resources.polling import PollShape, diffed, position_of
+from rivet_resources.polling_diff import Diff, Found
+from rivet_resources.polling_found import WithFound
+from rivet_resources.polling_places import Order, last_place, strict
+from rivet_resources.polling_watermark import Place, Watermark, check_fits, parse
+from rivet_resources.settings import Settings, pace
+from rivet_resources.sources.protocol import Horizon
+from rivet_resources.transforms.filter import Filter
+
+CODE = "RIVET_CONFIG_POLL"
+LONG_HELD_SECONDS = 600
+
+
+class DeleteDetection(Settings):
+    """How deletions are noticed."""
+
+    type: Literal["disabled", "soft_delete", "full_diff"] = Field(
+        "disabled", description="soft_delete: a mark in `column`; full_diff: keys against what is published"
+    )
+    column: str | None = Field(None, description="soft_delete: timestamp that marks a row as deleted, NULL otherwise")
+    max_delete_ratio: Ratio = Field(0.05, description="full_diff: stop when more of the published rows are gone")
+    every: int = Field(1, ge=1, description="full_diff: compare in every n-th run")
+
+    @model_validator(mode="after")
+    def keys_fit_type(self) -> DeleteDetection:
+        """Refuse keys of another type, and a mark without a column."""
+        if (self.type == "soft_delete") != (self.column is not None):
+            raise broken(CODE, "soft_delete and `column` go together; set both or neither")
+        diff_only = sorted(self.model_fields_set & {"max_delete_ratio", "every"})
+        if self.type != "full_diff" and diff_only:
+            raise broken(CODE, f"{', '.join(diff_only)} is only for type: full_diff; remove it")
+        return self
+
+
+class Poll(Export):
+    """Rows changed since the last run, as inserts, updates and deletes."""
+
+    mode: Literal["poll"]
+    updated_at_column: str = Field(description="timestamp that every insert and update of a row moves forward")
+    created_at_column: str | None = Field(
+        None, description="where it equals updated_at a row is told as an insert, a guess"
+    )
+    primary_key: ColumnsOnce = Field((), description="columns no two rows share; default: the table's key")
+    poll_batch_size: int = Field(10_000, ge=1, le=1_000_000, description="rows per page, at most")
+    max_pages: int | None = Field(None, ge=1, description="end the run after so many pages; the next one goes on")
+    delete_detection: DeleteDetection = Field(
+        default_factory=DeleteDetection, description="how deletions are noticed; default: not at all"
+    )
+    visibility: Literal["auto", "cap", "lag_window"] = Field(
+        "auto", description="stay below the oldest open transaction, or behind now; auto: cap where it can be seen"
+    )
+    lag_window_seconds: int = Field(
+        60, ge=0, description="how far behind now; at least 60 where open transactions cannot be seen"
+    )
+    null_policy: Literal["fail", "coalesce"] = Field(
+        "fail", description="rows without updated_at: refused, or placed by created_at"
+    )
+
+    @model_validator(mode="after")
+    def keys_go_together(self) -> Poll:
+        """Refuse keys that mean nothing together."""
+        for message in self._misfits():
+            raise broken(CODE, message)
+        return self
+
+    def _misfits(self) -> Iterator[str]:
+        is_diff = self.delete_detection.type == "full_diff"
+        if self.table is None:
+            yield "a poll follows the rows of a table; write `table` instead of a query"
+        if self.null_policy == "coalesce" and self.created_at_column is None:
+            yield "null_policy: coalesce places rows by created_at; name the created_at_column"
+        if self.visibility == "cap" and "lag_window_seconds" in self.model_fields_set:
+            yield "lag_window_seconds has no meaning under visibility: cap; remove it"
+        if any(isinstance(step, Filter) for step in self.transforms):
+            yield "a filter would take changes out of the middle of a row's history; filter downstream instead"
+        if self.meta_columns.row_hash is not False:
+            yield "meta_columns.row_hash is for whole rows, and deletes may carry a key alone; remove it"
+        if is_diff and (self.format != "parquet" or self.destination.type == "stdout"):
+            yield "full_diff reads what was published; write parquet to a destination that keeps manifests"
+        stamps = [self.updated_at_column, self.delete_detection.column]
+        if len(set(stamps)) < len(stamps) or (is_diff and self.updated_at_column in self.primary_key):
+            yield f"{self.updated_at_column} cannot be updated_at_column and mark or key at once; name another column"
+
+    # --- planning --------------------------------------------------------------------------------
+
+    def extract(self, planning: Planning) -> Extract:
+        """Describe the rows behind the watermark that no open transaction can still get below.
+
+        Raises:
+            UnknownColumn: a column that the export names is not there.
+            SourceError: the table cannot be polled, or its clock moved back; each says why.
+            DiffStopped: a full diff would delete too much.
+        """
+        orders = self._orders(planning)
+        held = parse(planning.cursor, export=self.name)
+        passes = [_Pass(order, low) for order, low in zip(orders, (held.updated, held.deleted), strict=False)]
+        for each in passes:
+            check_fits(each.low, each.order.columns, export=self.name)
+            refuse_clock(planning, each.low)
+        refuse_nulls(planning, orders[0])
+        passes = [replace(each, horizon=self._horizon(planning, each)) for each in passes]
+        passes = [replace(each, high=self._end(planning, each)) for each in passes]
+        found = self._diff(planning, passes[0])
+        return self._composed(planning, held, passes, found)
+
+    def _orders(self, planning: Planning) -> list[Order]:
+        """Give the order rows are read in, and with soft deletes that of marked ones.
+
+        Raises:
+            UnknownColumn, SourceError, ConfigError
+        """
+        relation = planning.relation
+        updated = stamp_column(planning, self.updated_at_column, key="updated_at_column")
+        if self.created_at_column is not None:
+            created = stamp_column(planning, self.created_at_column, key="created_at_column")
+            refuse_two_clocks(planning, updated, created)
+        keys = [column for column in key_columns(planning, self.primary_key) if column.name != updated.name]
+        columns, fallback = (updated, *keys), ""
+        if self.null_policy == "coalesce":
+            fallback = self.created_at_column or ""
+        order = Order(planning.source, relation, tuple(map(strict, columns)), fallback)
+        mark = self.delete_detection.column
+        if mark is None:
+            return [order]
+        marked = stamp_column(planning, mark, key="delete_detection.column")
+        refuse_two_clocks(planning, updated, marked)
+        quoted = planning.source.quote(mark)
+        marks = Order(planning.source, relation, tuple(map(strict, (marked, *keys))), where=f"{quoted} IS NOT NULL")
+        return [replace(order, where=f"{quoted} IS NULL"), marks]
+
+    def _horizon(self, planning: Planning, each: _Pass) -> Horizon:
+        """Find how far rows are final.
+
+        Raises:
+            SourcePermission: open transactions cannot be seen, under `visibility: cap`.
+        """
+        order, after = each.order, each.low[0].value if each.low else None
+
+        def below(lag: int) -> Horizon:
+            return planning.session.horizon(
+                planning.relation, order.expression, order.columns[0], after=after, lag_seconds=lag
+            )
+
+        if self.visibility == "lag_window":
+            return below(self.lag_window_seconds)
+        found = below(0)
+        if found.doubt and self.visibility == "cap":
+            raise SourcePermission(
+                f"visibility: cap needs to see the open transactions of {planning.source.type}, but {found.doubt}. "
+                f"Allow it, or set `visibility: lag_window`, which may miss rows that commit late."
+            )
+        return below(self.lag_window_seconds) if found.doubt else found
+
+    def _end(self, planning: Planning, each: _Pass) -> Place | None:
+        """Find the last row of the window: the last one there is, or that of the last page."""
+        high = each.horizon.high
+        if high is None:
+            return each.low
+        place = last_place(
+            each.order,
+            after=each.low,
+            high=high,
+            rows=self.max_pages * self.poll_batch_size if self.max_pages else None,
+            session=planning.session,
+            application=f"rivet:{self.name}",
+            pace=pace(planning.source.tuning, self.tuning),
+        )
+        return place or each.low
+
+    # --- deletions -------------------------------------------------------------------------------
+
+    def _diff(self, planning: Planning, each: _Pass) -> Found | None:
+        """Compare the table with what is published, if it is time to; never in the first run."""
+        detection = self.delete_detection
+        if detection.type != "full_diff" or each.low is None or planning.runs % detection.every:
+            return None
+        refuse_hidden_keys(planning, each.order, steps=self.steps, export=self.name)
+        root = self.destination.root(self.name)
+        replaced = window_after(planning.cursor).key
+        manifests = [manifest for window, manifest in current_manifests(root).items() if window != replaced]
+        diff = Diff(
+            each.order,
+            self._shape(),
+            each.low,
+            application=f"rivet:{self.name}",
+            pace=pace(planning.source.tuning, self.tuning),
+            max_delete_ratio=detection.max_delete_ratio,
+        )
+        return diff.run(planning.session, root=root, manifests=manifests)
+
+    # --- the extract -----------------------------------------------------------------------------
+
+    def _shape(self) -> PollShape:
+        created = self.created_at_column or ""
+        return PollShape(
+            updated_at=self.updated_at_column,
+            created_at=created,
+            deleted_at=self.delete_detection.column or "",
+            fallback=created if self.null_policy == "coalesce" else "",
+        )
+
+    def _composed(self, planning: Planning, held: Watermark, passes: list[_Pass], found: Found | None) -> Extract:
+        has_found = found is not None and found.rows.num_rows > 0
+        reached = Watermark(
+            passes[0].high, passes[1].high if len(passes) > 1 else held.deleted, held.diffs + int(has_found)
+        )
+        move = CursorMove(
+            low=planning.cursor, high=reached.text or planning.cursor, column=self.updated_at_column,
+            note=passes[0].horizon.note,
+        )  # fmt: skip
+        chunks = [chunk for each in passes for chunk in self._chunks(planning, each)] or [_nothing(planning)]
+        if has_found:
+            chunks.append(_nothing(planning))
+        shape = self._shape()
+        extract = compose(
+            self,
+            planning,
+            window=window_after(planning.cursor),
+            chunks=tuple(replace(chunk, index=index, identity="") for index, chunk in enumerate(chunks)),
+            cursor=move,
+            decisive=tuple(dict.fromkeys(filter(None, (shape.updated_at, shape.deleted_at, shape.fallback,
+                                                       *(c.name for c in passes[0].order.columns[1:]))))),
+            notes=tuple(self._notes(planning, passes, found)),
+        )  # fmt: skip
+        rows = self.poll_batch_size
+        if extract.pace.batch_size_is_explicit:
+            rows = min(rows, extract.pace.batch_size)
+        extract = replace(
+            extract,
+            poll=shape,
+            pace=extract.pace.model_copy(update={"batch_size": rows, "batch_size_is_explicit": True}),
+            consistency=extract.consistency if len(chunks) == 1 or extract.snapshot else "per_query",
+        )
+        if found is None or not has_found:
+            return extract
+        position = position_of((passes[0].horizon.high or _stamp_of(passes[0])).removesuffix("Z"))
+        rows_found = diffed(found.rows, position=position, number=reached.diffs)
+        return replace(extract, source=WithFound(planning.source, rows_found, chunk=len(chunks) - 1))
+
+    def _chunks(self, planning: Planning, each: _Pass) -> tuple[Chunk, ...]:
+        """Cut the rows of one pass; none where nothing is new."""
+        if each.high is None or each.high == each.low:
+            return ()
+        return planning.session.chunks(
+            planning.relation,
+            where=each.order.within(each.low, each.high),
+            order_by=(each.order.stamp, *each.order.spelled[1:]),
+            pieces=1,
+        )
+
+    def _notes(self, planning: Planning, passes: list[_Pass], found: Found | None) -> Iterator[str]:
+        """Say what the reader of a run would not expect."""
+        for each in passes:
+            horizon, column = each.horizon, each.order.columns[0]
+            yield horizon.note
+            if self.visibility == "lag_window" or horizon.doubt:
+                why = horizon.doubt or f"visibility is lag_window, {self.lag_window_seconds} s"
+                yield f"may miss rows that commit late ({why}); a full diff finds them"
+            if horizon.held_seconds > LONG_HELD_SECONDS:
+                yield (
+                    f"a transaction open for {horizon.held_seconds:.0f} s holds the poll back; nothing newer is read "
+                    f"until it ends"
+                )
+            if column.name not in planning.relation.indexed and not each.order.fallback:
+                listed = ", ".join(planning.source.quote(c.name) for c in each.order.columns)
+                made = f"CREATE INDEX … ON {planning.relation.sql} ({listed})"
+                yield f"no index begins with {column.name}, so each run reads the whole table; {made} would help"
+        if found is not None:
+            yield found.note
+
+
+UNKNOWN = Horizon(None)
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """One walk through the table: from the last delivered row to the last one that is final."""
+
+    order: Order
+    low: Place | None
+    horizon: Horizon = UNKNOWN
+    high: Place | None = None
+
+
+def _stamp_of(each: _Pass) -> str:
+    return each.low[0].value if each.low else ""
+
+
+def _nothing(planning: Planning) -> Chunk:
+    return Chunk(index=0, reader="cursor", relation=planning.relation.sql, where="1 = 0")

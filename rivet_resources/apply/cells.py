@@ -1,0 +1,74 @@
+"""Cells on their way into Spark and back: what Spark has no type for travels as text, bytes or wider numbers.
+
+Belongs here: the pair `held` and `restored`, each other's inverse for every type of the contract (`types.md`).
+Not here: which type stands for which (`reader.spark_type`), files and frames.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import time
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivet_resources.reader import spark_type
+
+
+def held(cells: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Give cells as Spark can hold cells of the Arrow type `kind`; they may be of an older, narrower type.
+
+    Raises:
+        pa.ArrowInvalid, pa.ArrowNotImplementedError: a cell of the older type has no place in `kind`.
+    """
+    if cells.type != kind and pa.types.is_list(cells.type) == pa.types.is_list(kind):
+        cells = _retyped(cells, kind)
+    wanted = spark_type(kind)
+    if cells.type == wanted:
+        return cells
+    if pa.types.is_list(cells.type) and pa.types.is_list(wanted):
+        return _list_like(cells, held(cells.flatten(), kind.value_type), wanted)
+    if _is_uuid(cells.type):
+        return pa.array([None if cell is None else str(cell) for cell in map(_uuid, cells.to_pylist())], wanted)
+    return cells.cast(wanted)
+
+
+def restored(cells: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Give cells that `held` made back as the Arrow type `kind`.
+
+    Raises:
+        pa.ArrowInvalid: a text that is not one of `kind`.
+    """
+    if cells.type == kind:
+        return cells
+    if pa.types.is_list(kind):
+        return _list_like(cells, restored(cells.flatten(), kind.value_type), kind)
+    if _is_uuid(kind):
+        stored = [None if cell is None else uuid.UUID(cell).bytes for cell in cells.to_pylist()]
+        return pa.ExtensionArray.from_storage(kind, pa.array(stored, kind.storage_type))
+    if pa.types.is_time(kind):
+        return pa.array([None if cell is None else time.fromisoformat(cell) for cell in cells.to_pylist()], kind)
+    return cells.cast(kind)
+
+
+def _retyped(cells: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Bring cells of an altered column into its newer type, where Arrow knows the way."""
+    if isinstance(kind, pa.BaseExtensionType) or isinstance(cells.type, pa.BaseExtensionType):
+        return held(cells, cells.type) if spark_type(cells.type) == spark_type(kind) else cells.cast(kind)
+    return cells if pa.types.is_list(kind) else cells.cast(kind)
+
+
+def _list_like(lists: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Build lists of the same lengths around other items; NULL lists stay NULL."""
+    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(lists), 0))
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
+    return pa.ListArray.from_arrays(offsets, items, type=kind, mask=lists.is_null())
+
+
+def _is_uuid(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.uuid"
+
+
+def _uuid(cell: Any) -> uuid.UUID | None:
+    return cell if cell is None or isinstance(cell, uuid.UUID) else uuid.UUID(bytes=cell)

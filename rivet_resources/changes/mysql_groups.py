@@ -1,0 +1,338 @@
+"""The groups of a binary log: every transaction or lone statement from its first event to its commit.
+
+Belongs here: what begins and ends a group, its rows events of our tables, places and GTIDs, what is refused. Not here:
+the bytes (mysql_dump.py), decoding (mysql_tables.py), where windows are cut (mysql_window.py).
+
+Nothing of a group is given before its commit was read: until then nobody knows its position, or whether it was
+undone. A group larger than memory waits in a temporary file.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rivet_resources.changes import mysql_events as ev
+from rivet_resources.changes.mysql_buffer import Buffer
+from rivet_resources.changes.mysql_compressed import inflated, unpacked
+from rivet_resources.changes.mysql_errors import RESNAPSHOT
+from rivet_resources.changes.mysql_events import UPDATE, Query
+from rivet_resources.changes.mysql_place import Place
+from rivet_resources.changes.mysql_rows import RowsEvent
+from rivet_resources.changes.mysql_tables import Schema, Tables
+from rivet_resources.errors import LogRefused, PositionLost
+
+# Events that hold nothing for us: stop, format, heartbeats, GTID lists, annotations, checkpoints, what statements use.
+HARMLESS = frozenset({0, 3, 5, 13, 14, 15, 27, 28, 29, 35, 36, 37, 41, 160, 161, 163})
+FIRST_EVENTS = frozenset({ev.FORMAT, 35, 161, 163})  # of a file: its format, the GTIDs before it, a checkpoint
+HALF = 1 << 31  # a position that falls by more has wrapped
+IGNORABLE = 0x80  # a flag of newer events: who does not know them may go on
+SAVEPOINT = re.compile(r"(?is)(SAVEPOINT|ROLLBACK\s+(?:WORK\s+)?TO(?:\s+SAVEPOINT)?)\s+(\S+)")
+GTIDS = frozenset({ev.GTID, ev.ANONYMOUS_GTID, ev.GTID_TAGGED, ev.MARIADB_GTID})
+WHOLE_TRANSACTIONS = "Remove that setting, and take a new snapshot: run `mode: full`, or reset the checkpoint with "
+WHOLE_TRANSACTIONS += "`initial: snapshot`."
+
+
+@dataclass(slots=True)
+class Group:
+    """One finished group: where it ends, when it was committed, its rows of our tables; `gtid` is (source, number)."""
+
+    end: Place
+    committed_us: int
+    rows: Buffer | None
+    gtid: tuple[object, int] | None
+    truncated: Schema | None = None
+
+    @property
+    def has_changes(self) -> bool:
+        """Say whether anything of our tables is in it."""
+        return self.rows is not None or self.truncated is not None
+
+
+class Groups:
+    """Reads events, gives groups. One per open dump; `reached` is the place behind all that was read outside groups."""
+
+    def __init__(
+        self, events: Iterator[bytes], tables: Tables, *, start: Place, births: dict[str, int], memory_bytes: int
+    ) -> None:
+        self.reached = start
+        self.births = dict(births)  # of files, seconds since 1970: what tells a file from another of its name
+        self.is_complete = False
+        self._events = events
+        self._tables = tables
+        self._memory = memory_bytes
+        self._file, self._offset = start.file, start.offset
+        self._maps: dict[bytes, Schema | None] = {}
+        self._known: dict[bytes, Schema | None] = {}
+        self._heads: dict[tuple[Schema, int], bytes] = {}  # what stands before rows that were found to be whole
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin a group."""
+        self._rows: Buffer | None = None
+        self._ordinal = 0
+        self._gtid: tuple[object, int] | None = None
+        self._committed_us = 0
+        self._is_open = False  # between BEGIN and its end
+        self._savepoints: dict[str, int] | None = None
+
+    def each(self) -> Iterator[Group]:
+        """Give group after group until the end packet; then `is_complete`.
+
+        Raises:
+            LogRefused: an event that cannot be read without losing rows.
+            pymysql.err.MySQLError, SourceLost
+        """
+        low_of = struct.Struct("<I").unpack_from
+        low = self._offset & 0xFFFFFFFF
+        for data in self._flat():
+            kind = data[5]
+            end = low_of(data, 14)[0]
+            if end:
+                if end < low and (low - end < HALF or kind in FIRST_EVENTS):
+                    end = low  # the beginning of the file, sent again where a dump begins by GTID
+                if end < low:  # positions have 32 bits and wrap in files above 4 GiB
+                    self._offset += (1 << 32) - low + end
+                else:
+                    self._offset += end - low
+                low = end
+            if kind in ev.ROWS:
+                self._take(data, kind)
+            elif kind == ev.TABLE_MAP:
+                self._map(data)
+            elif kind == ev.XID:
+                yield self._finished(data)
+            elif kind in GTIDS:
+                self._begin(data, kind)
+            elif kind in (ev.QUERY, ev.QUERY_COMPRESSED):
+                found = self._query(data)
+                if found is not None:
+                    yield found
+            elif kind == ev.ROTATE:
+                self._rotate(data)
+                low = self._offset & 0xFFFFFFFF
+            else:
+                found = self._other(data, kind)
+                if found is not None:
+                    yield found
+        self.is_complete = True
+
+    @property
+    def place(self) -> Place:
+        """Name the end of the event read last."""
+        return Place(self._file, self._offset)
+
+    def _flat(self) -> Iterator[bytes]:
+        """Give events, those of MySQL's compressed transactions too, with the place of the whole as theirs."""
+        for data in self._events:
+            if data[5] == ev.PAYLOAD:
+                yield from self._unpacked(data)
+            else:
+                yield data
+
+    # --- positions -------------------------------------------------------------------------------
+
+    def _rotate(self, data: bytes) -> None:
+        """Go on in another file: table ids begin anew. The one that begins a dump names the file we are in."""
+        file, offset = ev.rotation(data)
+        if file != self._file:
+            self._file, self._offset = file, offset
+            self.reached = self.place
+        self._maps.clear()
+
+    def _finished(self, data: bytes) -> Group:
+        """End the group with this event."""
+        seconds = int.from_bytes(data[1:5], "little")
+        group = Group(self.place, self._committed_us or seconds * 1_000_000, self._rows or None, self._gtid)
+        self._forget()
+        self.reached = group.end
+        return group
+
+    def _begin(self, data: bytes, kind: int) -> None:
+        self._forget()
+        if kind == ev.MARIADB_GTID:
+            found = ev.mariadb_gtid(data)
+            self._is_open = not found.is_statement
+        elif kind == ev.GTID_TAGGED:
+            self._gtid = (None, 0)  # a form of set we do not write: from here on none is recorded
+            return
+        else:
+            found = ev.mysql_gtid(data)
+        self._committed_us = found.committed_us
+        self._gtid = (found.source, found.number) if found.source is not None else None
+
+    def _born(self, seconds: int) -> None:
+        """Compare when the file was begun with what we knew: after RESET another file has the same name.
+
+        Raises:
+            PositionLost
+        """
+        known = self.births.setdefault(self._file, seconds)
+        if known != seconds:
+            raise PositionLost(
+                f"The server's {self._file} is not the file of that name that we read before: it was begun at another "
+                f"time. The log was reset, or the server was installed anew. {RESNAPSHOT}"
+            )
+
+    # --- rows ------------------------------------------------------------------------------------
+
+    def _map(self, data: bytes) -> None:
+        body = data[ev.HEADER + 8 :]
+        if body not in self._known:  # ten thousand transactions carry the same map
+            if len(self._known) > 10_000:
+                self._known.clear()
+            self._known[body] = self._tables.schema_of(data, self.place)
+        self._maps[data[ev.HEADER : ev.HEADER + 6]] = self._known[body]
+
+    def _take(self, data: bytes, kind: int) -> None:
+        """Note one rows event; those of other tables are only counted."""
+        self._ordinal += 1
+        number = data[ev.HEADER : ev.HEADER + 6]
+        schema = self._maps.get(number)
+        if schema is None:
+            if number not in self._maps and number != b"\xff\xff\xff\0\0\0":
+                raise self._refused(kind, "rows of a table that the log has not described", "Run again.")
+            return
+        at = ev.HEADER + 8
+        if kind in ev.WITH_EXTRA:
+            at += data[at] | data[at + 1] << 8
+        op = ev.ROWS[kind]
+        known = self._heads.get((schema, kind))
+        if known is not None and data.startswith(known, ev.HEADER + 8):  # as all but the first of a table are
+            at = ev.HEADER + 8 + len(known)
+        else:
+            at = self._checked(data, at, schema, kind, op)
+        if kind in ev.COMPRESSED_ROWS:
+            data = data[:at] + self._inflated(data[at:], kind)
+        if self._rows is None:
+            self._rows = Buffer(self._memory)
+        self._rows.add(schema, RowsEvent(data, at, op, 0, self._ordinal))
+
+    def _checked(self, data: bytes, at: int, schema: Schema, kind: int, op: int) -> int:
+        """Refuse rows without all columns; the place where the first row begins."""
+        columns, at = ev.packed(data, at)
+        width, full = (columns + 7) // 8, (1 << columns) - 1
+        for _ in range(2 if op == UPDATE else 1):
+            if int.from_bytes(data[at : at + width], "little") & full != full:
+                raise self._refused(
+                    kind,
+                    f"rows of {schema.table} without all columns (a session's binlog_row_image is not FULL)",
+                    f"Missing columns look like NULL. {WHOLE_TRANSACTIONS}",
+                )
+            at += width
+        self._heads[schema, kind] = data[ev.HEADER + 8 : at]
+        return at
+
+    def _inflated(self, data: bytes, kind: int) -> bytes:
+        try:
+            return inflated(data)
+        except Exception as error:
+            raise self._refused(kind, f"compressed rows that cannot be opened ({error})", "Run again.") from None
+
+    def _unpacked(self, data: bytes) -> Iterator[bytes]:
+        """Open one of MySQL's compressed transactions."""
+        try:
+            yield from unpacked(data)
+        except (ValueError, OSError) as error:
+            raise self._refused(
+                ev.PAYLOAD, f"a compressed transaction that cannot be opened ({error})", "Run again."
+            ) from None
+
+    # --- statements ------------------------------------------------------------------------------
+
+    def _query(self, data: bytes) -> Group | None:
+        """Judge one statement: a bracket of a group, a change that is not in rows, or DDL."""
+        query = ev.query(data)
+        word = query.word
+        if word == "BEGIN" or query.bare.upper().startswith("XA START"):
+            self._is_open = True
+        elif word in ("SAVEPOINT", "ROLLBACK") and (match := SAVEPOINT.match(query.bare)):
+            self._savepoint(match[1], match[2])
+        elif word == "COMMIT":
+            return self._finished(data)
+        elif word == "ROLLBACK":
+            return self._undone(data)
+        elif word in ev.CHANGING:
+            raise self._refused(
+                data[5],
+                f"a change logged as a statement, {word}",
+                "Its rows are not in the log: a session's binlog_format is not ROW, or the table is on a server that "
+                f"replicates in statements. {WHOLE_TRANSACTIONS}",
+            )
+        elif word != "XA":
+            return self._ddl(data, query)
+        elif not self._is_open or query.bare.upper().startswith(("XA COMMIT", "XA ROLLBACK")):
+            return self._finished(data)  # the second half of an XA transaction is a group of its own
+        return None
+
+    def _ddl(self, data: bytes, query: Query) -> Group | None:
+        """Note what a statement does to our tables. Inside a group it ends nothing: CREATE TABLE … SELECT."""
+        truncated = None
+        if query.word == "TRUNCATE":
+            truncated = self._tables.truncated(query)
+        elif query.word == "ALTER" and (what := self._tables.rows_moved_by(query)):
+            raise self._refused(
+                data[5], f"ALTER TABLE … {what}", "It takes rows away, or brings some, that the log does not show. "
+                "Take a new snapshot: run `mode: full`, or reset the checkpoint with `initial: snapshot`.",
+            )  # fmt: skip
+        if self._is_open:
+            return None
+        group = self._finished(data)
+        group.truncated = truncated
+        return group
+
+    def _savepoint(self, words: str, name: str) -> None:
+        self._savepoints = self._savepoints or {}
+        if words.upper() == "SAVEPOINT":
+            self._savepoints[name] = self._rows.mark() if self._rows else 0
+        elif self._rows is not None:
+            self._rows.rewind(self._savepoints.get(name, 0))
+
+    def _undone(self, data: bytes) -> Group:
+        """End a group that was rolled back; rows of tables without transactions stay as they are."""
+        rows, kept = self._rows, None
+        for schema, event in rows.each() if rows is not None else ():
+            if not schema.is_transactional:
+                kept = kept or Buffer(self._memory)
+                kept.add(schema, event)
+        self._rows = kept
+        return self._finished(data)
+
+    # --- all other events ------------------------------------------------------------------------
+
+    def _other(self, data: bytes, kind: int) -> Group | None:
+        if kind == ev.XA_PREPARE:
+            return self._prepared(data)
+        if kind == ev.FORMAT:
+            self._born(int.from_bytes(data[1:5], "little"))
+        if kind == ev.PARTIAL_UPDATE:
+            self._ordinal += 1
+            schema = self._maps.get(data[ev.HEADER : ev.HEADER + 6])
+            if schema is not None:
+                why = f"PARTIAL_UPDATE_ROWS of {schema.table}: binlog_row_value_options=PARTIAL_JSON"
+                raise self._refused(kind, why, f"It holds differences, not values. {WHOLE_TRANSACTIONS}")
+            return None
+        if kind in ev.REFUSED:
+            raise self._refused(kind, ev.REFUSED[kind], WHOLE_TRANSACTIONS)
+        if kind not in HARMLESS and not data[18] & IGNORABLE:
+            raise self._refused(kind, "an event that this Rivet does not know", "Ask for a Rivet that does.")
+        if not self._is_open and self._gtid is None:
+            self.reached = self.place
+        return None
+
+    def _prepared(self, data: bytes) -> Group:
+        """End the first half of an XA transaction, or all of one that was committed in one phase."""
+        if not data[ev.HEADER] and self._rows is not None:
+            tables = ", ".join(sorted({schema.table for schema, _ in self._rows.each()}))
+            raise self._refused(
+                ev.XA_PREPARE,
+                f"an XA transaction on {tables}, prepared and not yet committed",
+                "Whether its rows count is only known at XA COMMIT, maybe days later. Let the application use "
+                "XA COMMIT … ONE PHASE or plain transactions on captured tables, and take a new snapshot.",
+            )
+        return self._finished(data)
+
+    def _refused(self, kind: int, what: str, then: str) -> LogRefused:
+        return LogRefused(f"The event of type {kind} that ends at {self.place} of the binary log is {what}. {then}")

@@ -1,0 +1,263 @@
+"""What the tables of a drain are made of, as the log describes them, and their events as typed changes.
+
+Belongs here: which tables are ours, columns from a table map and the catalog, decoding a batch. Not here: table maps
+(mysql_events.py), rows (mysql_rows.py), cells (mysql_values.py).
+
+The log's own description decides what is in an event. The catalog adds what a log does not say (tinyint(1), JSON by
+CHECK, UUID, comments), column by column and only where both mean the same type: it is of now, the event of then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from rivet_resources.changes import mysql_events as ev
+from rivet_resources.changes.envelope import change_schema
+from rivet_resources.changes.mysql_columns import base_native, collations, fits
+from rivet_resources.changes.mysql_events import Field, Query, TableMap
+from rivet_resources.changes.mysql_place import Place
+from rivet_resources.changes.mysql_rows import Cells, Layout, RowsEvent, rows_of
+from rivet_resources.changes.mysql_values import decode
+from rivet_resources.changes.mysql_vector import Vector
+from rivet_resources.changes.protocol import BEFORE, ENVELOPE, Capture, Changes
+from rivet_resources.errors import LogRefused, UnknownTable
+from rivet_resources.sources import mysql_catalog
+from rivet_resources.sources import mysql_sql as sql
+from rivet_resources.sources.cells import Special
+from rivet_resources.sources.making import rule_of
+from rivet_resources.sources.mysql_columns import Described, column_of
+from rivet_resources.sources.mysql_session import MySqlSession
+from rivet_resources.sources.names import split_name
+from rivet_resources.types import Column
+
+OPS = pa.array(ev.OPS)
+NAME = r"(?:`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\"|[^\s`\"(.;]+)"
+TRUNCATE = re.compile(rf"(?is)TRUNCATE\s+(?:TABLE\s+)?({NAME}(?:\s*\.\s*{NAME})?)")
+ALTER = re.compile(
+    rf"(?is)ALTER\s+(?:ONLINE\s+)?(?:IGNORE\s+)?TABLE\s+(?:IF\s+EXISTS\s+)?({NAME}(?:\s*\.\s*{NAME})?)(.*)"
+)
+MOVING = re.compile(r"(?is)\b((?:TRUNCATE|DROP|EXCHANGE|CONVERT|DISCARD|IMPORT)\s+(?:PARTITION|TABLESPACE))\b")
+ALL_NAMES = """
+SELECT column_name FROM information_schema.columns WHERE table_schema = {schema} AND table_name = {name}"""
+VERSIONED = "SELECT table_type FROM information_schema.tables WHERE table_schema = {schema} AND table_name = {name}"
+
+
+@dataclass(frozen=True, eq=False)
+class Schema:
+    """One table as it is in a stretch of the log."""
+
+    table: str  # as configured
+    columns: tuple[Column, ...]
+    places: tuple[int, ...]  # of the columns, in the log's own order
+    fields: tuple[Field, ...]  # all of the log's
+    charsets: tuple[str, ...]  # of the fields; '' for bytes
+    key: tuple[int, ...]
+    layout: Layout
+    is_transactional: bool
+    arrow: pa.Schema  # of `Changes.data`, BEFORE aside
+
+
+@dataclass
+class Stamped:
+    """The transactions of a batch: position and time of each, by index."""
+
+    positions: list[str]
+    times_us: list[int]
+
+
+class Tables:
+    """The tables of one drain, by their names in the log."""
+
+    def __init__(self, capture: Capture, *, database: str, is_mariadb: bool, folds_names: bool,
+                 session: Callable[[], MySqlSession]) -> None:  # fmt: skip
+        self._capture = capture
+        self._is_mariadb = is_mariadb
+        self._folds = folds_names
+        self._session = session
+        self._collations: Mapping[int, str] | None = None
+        self._last: dict[str, Schema] = {}
+        self._wanted: dict[tuple[str, str], str] = {}
+        for table in capture.tables:
+            schema, name = split_name(table)
+            self._wanted[self._fold(schema or database, name)] = table
+
+    def _fold(self, schema: str, name: str) -> tuple[str, str]:
+        return (schema.lower(), name.lower()) if self._folds else (schema, name)
+
+    # --- schemas ---------------------------------------------------------------------------------
+
+    def schema_of(self, data: bytes, place: Place) -> Schema | None:
+        """Read a table map; None for a table that is not ours.
+
+        Raises:
+            LogRefused: the map lacks names, or has a type without a layout we know.
+        """
+        schema, name, _ = ev.table_name(data)
+        table = self._wanted.get(self._fold(schema, name))
+        if table is None:
+            return None
+        described = ev.table_map(data, is_mariadb=self._is_mariadb)
+        if not described.has_names:
+            raise LogRefused(
+                f"The event of type {ev.TABLE_MAP} that ends at {place} of the binary log describes {schema}.{name} "
+                f"without names of columns. Run SET GLOBAL binlog_row_metadata = FULL, and take a new snapshot: names "
+                f"from the catalog would be a guess."
+            )
+        found = self._made(table, described)
+        self._last[table] = found
+        return found
+
+    def _made(self, table: str, described: TableMap) -> Schema:
+        """Decide the columns, from the log and from the catalog where both agree."""
+        fields = described.fields
+        charsets = tuple(self._charset(field) for field in fields)
+        label = f"{described.schema}.{described.table}"
+        catalog, hidden, key, is_weak = self._catalog(described)
+        columns, places = [], []
+        for i, (field, charset) in enumerate(zip(fields, charsets, strict=True)):
+            listed = any(each.rpartition(".")[2] == field.name for each in self._capture.rules.columns)
+            if (field.name in hidden or not field.visible) and not listed:
+                continue
+            columns.append(self._column(field, charset, catalog.get(field.name), label))
+            places.append(i)
+        names = {field.name: i for i, field in enumerate(fields)}
+        by_catalog = tuple(names[name] for name in key) if all(name in names for name in key) else ()
+        return Schema(
+            table=table,
+            columns=tuple(columns),
+            places=tuple(places),
+            fields=fields,
+            charsets=charsets,
+            key=described.key or by_catalog,
+            layout=Layout(fields),
+            is_transactional=not is_weak,
+            arrow=change_schema(pa.schema([column.field for column in columns])),
+        )
+
+    def _charset(self, field: Field) -> str:
+        if not field.collation or field.collation == ev.BINARY_COLLATION:
+            return ""
+        if self._collations is None:
+            self._collations = collations(self._session())
+        try:
+            return self._collations[field.collation]
+        except KeyError:
+            raise LogRefused(
+                f"Column {field.name} has collation {field.collation}, which the server does not list, so its text "
+                f"cannot be read. Run SHOW COLLATION there; the column may be of a collation of its own."
+            ) from None
+
+    def _catalog(self, described: TableMap) -> tuple[dict[str, Column], set[str], tuple[str, ...], bool]:
+        """Ask the catalog: columns by name, hidden ones, the key, whether the table knows no transactions."""
+        session = self._session()
+        name = f"{sql.quote(described.schema)}.{sql.quote(described.table)}"
+        try:
+            found = mysql_catalog.describe_table(session, name, self._capture.rules)
+        except UnknownTable:  # dropped or renamed since
+            return {}, set(), (), False
+        words = {"schema": sql.quote_text(described.schema), "name": sql.quote_text(described.table)}
+        doing = f"reading the columns of {described.schema}.{described.table}"
+        kinds = session.ask(VERSIONED.format(**words), doing=doing)
+        if any(row[0] == "SYSTEM VERSIONED" for row in kinds):
+            raise LogRefused(
+                f"{described.schema}.{described.table} is system-versioned: its log holds old versions of rows as if "
+                f"they were new ones. Export it with `mode: full` or `incremental`, or drop its versioning."
+            )
+        rows = session.ask(ALL_NAMES.format(**words), doing=doing)
+        columns = {column.name: column for column in found.relation.columns}
+        hidden = {str(row[0]) for row in rows} - set(columns)
+        return columns, hidden, found.relation.key, bool(found.weakness)
+
+    def _column(self, field: Field, charset: str, known: Column | None, label: str) -> Column:
+        """Take the catalog's column where it means what the log says, else make one from the log."""
+        if known is None or not fits(known, field, charset):
+            base, native, precision, scale = base_native(field, charset)
+            made = Described(field.name, base, native, not_null=not field.nullable, precision=precision, scale=scale,
+                             charset=charset)  # fmt: skip
+            known = column_of(made, rules=self._capture.rules, relation=label)
+        if known.fact("flag_kind") == "zone_range":
+            zone = rule_of(field.name, self._capture.rules, label).timezone or ""
+            known = replace(known, facts=(*known.facts, ("zone", zone)))
+        return replace(known, nullable=True) if field.nullable else known
+
+    # --- statements ------------------------------------------------------------------------------
+
+    def _ours(self, name: str, database: str) -> str | None:
+        schema, bare = split_name(re.sub(r"\s*\.\s*", ".", name))
+        return self._wanted.get(self._fold(schema or database, bare))
+
+    def truncated(self, query: Query) -> Schema | None:
+        """Give the table of ours that a TRUNCATE empties; its columns as they were last, or are now."""
+        match = TRUNCATE.match(query.bare)
+        table = self._ours(match[1], query.database) if match else None
+        if table is None:
+            return None
+        if table not in self._last:
+            self._last[table] = self._from_catalog(table, query.database)
+        return self._last[table]
+
+    def _from_catalog(self, table: str, database: str) -> Schema:
+        """Describe a table of which the log has shown no row yet."""
+        try:
+            relation = mysql_catalog.describe_table(self._session(), table, self._capture.rules).relation
+        except UnknownTable:
+            columns: tuple[Column, ...] = ()
+        else:
+            columns = relation.columns
+        arrow = change_schema(pa.schema([column.field for column in columns]))
+        return Schema(table, columns, (), (), (), (), Layout(()), True, arrow)
+
+    def rows_moved_by(self, query: Query) -> str:
+        """Say which words of an ALTER TABLE of ours move rows without logging them; '' for none."""
+        match = ALTER.match(query.bare)
+        if match is None or self._ours(match[1], query.database) is None:
+            return ""
+        moving = MOVING.search(match[2])
+        return " ".join(moving[1].upper().split()) if moving else ""
+
+    # --- decoding --------------------------------------------------------------------------------
+
+    def decoded(self, schema: Schema, events: Sequence[RowsEvent], stamped: Stamped) -> tuple[Changes, np.ndarray]:
+        """Type some events of one table, which are in log order; beside them the transaction of each row."""
+        rows = rows_of(events, schema.layout, key=schema.key, keeps_before=self._capture.before)
+        special: Special = {}
+        arrays = self._cells(schema, rows.buffer, rows.cells, special)
+        positions = pa.array(stamped.positions, pa.string()).take(pa.array(rows.transaction))
+        times = pa.array(stamped.times_us, pa.int64()).take(pa.array(rows.transaction)).cast(ENVELOPE[3].type)
+        head = [OPS.take(pa.array(rows.op)), positions, pa.array(rows.seq), times]
+        arrays = [*head, pa.nulls(len(rows.op), ENVELOPE[4].type), *arrays]
+        table = pa.Table.from_arrays(arrays, schema=schema.arrow)
+        if self._capture.before:
+            table = table.append_column(*self._before(schema, rows.buffer, rows.before, rows.has_before))
+        return Changes(schema.table, schema.columns, table, special), rows.transaction
+
+    def _cells(self, schema: Schema, buffer: np.ndarray, cells: Sequence[Cells], special: Special) -> list[pa.Array]:
+        return [
+            decode(Vector(buffer, cells[place], schema.fields[place], schema.charsets[place]), column, special)
+            for column, place in zip(schema.columns, schema.places, strict=True)
+        ]
+
+    def _before(
+        self, schema: Schema, buffer: np.ndarray, cells: Sequence[Cells], has: np.ndarray
+    ) -> tuple[pa.Field, pa.Array]:
+        """Put the rows before into one struct, NULL where there was none."""
+        fields = [column.field.with_nullable(True) for column in schema.columns]
+        arrays = self._cells(schema, buffer, cells, {})
+        struct = pa.StructArray.from_arrays(arrays, fields=fields, mask=pa.array(~has))
+        return pa.field(BEFORE, pa.struct(fields)), struct
+
+    def truncation(self, schema: Schema, position: str, time_us: int) -> Changes:
+        """Give the one row that says: everything of this table before here is gone."""
+        head = [pa.array(["truncate"]), pa.array([position]), pa.array([1 << 32 | 1], pa.int64())]
+        head += [pa.array([time_us], pa.int64()).cast(ENVELOPE[3].type), pa.nulls(1, ENVELOPE[4].type)]
+        cells = [pa.nulls(1, column.arrow) for column in schema.columns]
+        table = pa.Table.from_arrays([*head, *cells], schema=schema.arrow)
+        if self._capture.before:
+            struct = pa.struct([column.field.with_nullable(True) for column in schema.columns])
+            table = table.append_column(pa.field(BEFORE, struct), pa.nulls(1, struct))
+        return Changes(schema.table, schema.columns, table)

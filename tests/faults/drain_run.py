@@ -1,0 +1,54 @@
+"""One drain in a process of its own that may die at a chosen step; its arguments are the config, the step, its count.
+
+Belongs here: what such a process does, without Dagster, which has no say in the order of effects. Not here: what must
+hold afterwards (`test_drain_deaths.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import cast
+
+from rivet_assets.config import load_config
+from rivet_assets.draining import DrainSite, run_drain
+from rivet_assets.modes.cdc import Cdc
+from rivet_assets.run import open_state_of
+from rivet_resources.changes.protocol import LogSource
+from rivet_resources.drain import Drained
+from rivet_resources.exporter import Exporter
+from rivet_resources.spark import SparkRuntime
+
+DEAD = 86  # exit code of a chosen death
+
+
+def drained(config_path: Path, *, die_at: str = "", nth: int = 1) -> Drained:
+    """Drain the config's first export, dying where the n-th step of this name would begin."""
+    config = load_config(config_path)
+    export = cast(Cdc, config.exports[0])
+    name, source = config.source_of(export)
+    state = open_state_of(config)
+    seen = 0
+
+    def step(place: str) -> None:
+        nonlocal seen
+        seen += place == die_at
+        if place == die_at and seen == nth:
+            os._exit(DEAD)
+
+    site = DrainSite(
+        export=export,
+        source_name=name,
+        source=cast(LogSource, source),
+        exporter=lambda: Exporter(spark=SparkRuntime(config.spark), state=state),
+        state=state,
+        folder=config.folder,
+        tell=lambda text: None,
+        step=step,
+    )
+    return run_drain(site)
+
+
+if __name__ == "__main__":
+    drained(Path(sys.argv[1]), die_at=sys.argv[2], nth=int(sys.argv[3]))
