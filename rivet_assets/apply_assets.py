@@ -102,14 +102,14 @@ def site_of(export: Cdc, table: str, kind: Kind, config: RivetConfig, context: d
 def _metadata(staged: Staged, site: Site) -> dict[str, Any]:
     measures = staged.measures
     schema = pa.ipc.read_schema(pa.BufferReader(staged.schema_ipc))
-    cursor = staged.extract.cursor
+    applied = staged.extract.applied
     facts: dict[str, Any] = {
         "dagster/row_count": measures.rows,
         "rivet/rows": measures.rows,
         "rivet/bytes": sum(part.size_bytes for part in staged.parts),
         "rivet/parts": len(staged.parts),
         **{f"rivet/seconds_{step}": round(seconds, 3) for step, seconds in staged.seconds.items()},
-        "rivet/position_key": cursor.high if cursor and cursor.high else "",
+        "rivet/position_key": applied.newest if applied else "",
         "rivet/run_id": staged.extract.run_id,
         "dagster/uri": site.root.uri,
         "dagster/column_schema": table_schema(schema, {}),

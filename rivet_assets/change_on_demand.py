@@ -128,7 +128,7 @@ def compared(site: Site, table: str) -> Comparison:
             missing=differences.missing,
             extra=differences.extra,
             different=differences.different,
-            position=found[0].cursor.high or "" if found[0].cursor else "",
+            position=found[0].applied.newest if found[0].applied else "",
         )
 
 

@@ -67,6 +67,7 @@ CODES: Mapping[str, str] = {
     "RIVET_CONFIG_CHUNK_COLUMN": "no column to cut by",
     "RIVET_CONFIG_TIME_WINDOW_START": "neither start nor days_window",
     "RIVET_CONFIG_TIME_WINDOW_END": "end not after start",
+    "RIVET_CONFIG_POLL": "keys of mode poll contradict each other, or mean nothing for it",
     "RIVET_CONFIG_CDC": "keys that mean nothing for a change log",
     "RIVET_CONFIG_CDC_RESOURCE_CONFLICT": "two drains share a slot, a server id or a checkpoint",
     # destinations, notifications

@@ -115,7 +115,7 @@ class Export(Settings):
     """What to read, and what to write where. `modes/` adds when and in which pieces."""
 
     name: ExportName = Field(description="names its asset, folder, files and cursor; unique in the file")
-    mode: str = Field("full", description="full, incremental, chunked or time_window")
+    mode: str = Field("full", description="full, incremental, chunked, time_window, cdc or poll")
     source: Annotated[str | SourceBlock | None, NameOr(SOURCES)] = Field(
         None, description="name of one of `sources:`, or a source block of its own; default: the only source"
     )

@@ -55,6 +55,8 @@ MODE_KEYS: Mapping[str, str] = {
         "chunked": "chunk_column chunk_size chunk_size_memory_mb chunk_count chunk_by_days chunk_dense chunk_by_key "
         "chunk_checkpoint chunk_max_attempts",
         "cdc": "tables cdc apply key",
+        "poll": "updated_at_column created_at_column primary_key poll_batch_size max_pages delete_detection visibility "
+        "lag_window_seconds null_policy",
         "time_window": "time_column days_window time_column_type granularity timezone start end include_open",
     }.items()
     for key in keys.split()

@@ -111,11 +111,11 @@ class RivetConfig(Settings):
             config: Self = validate(block)
         except ValidationError as error:
             raise refusals(cls.__name__, [*details(error), *faults]) from None
-        faults = faults or [*_unpaced(config), *_refused_modes(config), *_shared_logs(config)]
+        faults = faults or [*_unpaced(config), *_refused_modes(config), *_shared_logs(config), *_sparkless(config)]
         if faults:
             raise refusals(cls.__name__, faults)
         exports = tuple(_with_steps(export, config.transforms) for export in config.exports)
-        return config.model_copy(update={"exports": exports})
+        return config.model_copy(update={"exports": exports, "spark": _tuned(config)})
 
     @property
     def file(self) -> Path | None:
@@ -276,6 +276,21 @@ def _shared_logs(config: RivetConfig) -> Iterator[InitErrorDetails]:
                     f"give each its own, or join them with `tables:`",
                     loc=("exports", index, "cdc", key),
                 )
+
+
+def _sparkless(config: RivetConfig) -> Iterator[InitErrorDetails]:
+    """Refuse tables that Spark makes where Spark is switched off."""
+    for index, export in enumerate(config.exports):
+        if isinstance(export, Cdc) and export.apply and config.spark.engine == "inline":
+            message = "is made by a Spark job, and `spark: inline` leaves Spark out; remove one of the two"
+            yield refusal("RIVET_CONFIG_CDC", message, loc=("exports", index, "apply"))
+
+
+def _tuned(config: RivetConfig) -> Spark:
+    """Give Spark's settings: rows of `apply` do enter the JVM, so it gets its full JIT and a larger heap then."""
+    applied = any(isinstance(export, Cdc) and export.apply for export in config.exports)
+    wanted = {"jit": "full", "driver_memory": "2g"} if applied else {}
+    return config.spark.model_copy(update={k: v for k, v in wanted.items() if k not in config.spark.model_fields_set})
 
 
 def _unpaced(config: RivetConfig) -> Iterator[InitErrorDetails]:

@@ -93,6 +93,8 @@ class Cdc(Export):
                 "two of `tables` would share a folder: their names differ only in schema or signs. "
                 "Give one an export of its own",
             )
+        if self.apply and self.format != "parquet":
+            yield code, f"`apply` reads the changes with Spark, from Parquet, not from {self.format}; write format: parquet"
         if self.key and not self.apply:
             yield code, "`key` identifies rows for `apply`; add `apply: mirror`, or remove it"
         if self.key and len(self.captured) > 1:
