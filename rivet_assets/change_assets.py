@@ -119,7 +119,8 @@ def _told(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drained) -> 
 def _results(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drained) -> Iterator[dg.AssetCheckResult]:
     """Judge what this drain brought; one that brought nothing judges the lag alone, and reads no manifest."""
     mine = drained.tables[table]
-    lags = [lag_verdict(drained.lag, rows=mine.rows), slot_verdict(drained.lag, rows=mine.rows)]
+    lag = drained.lag
+    lags = [] if lag is None else [lag_verdict(lag, rows=mine.rows), slot_verdict(lag, rows=mine.rows)]
     if mine.last is None:
         yield from change_results(spec.key, lags)
         return
@@ -148,7 +149,7 @@ def _position(drained: Drained) -> dict[str, Any]:
         "rivet/position": drained.position.text,
         "rivet/position_key": drained.position.key,
         **{f"rivet/seconds_{step}": round(seconds, 3) for step, seconds in drained.seconds.items()},
-        **lag_metadata(drained.lag),
+        **lag_metadata(drained.lag or Lag(unread_bytes=0, seconds=0.0)),
     }
     if drained.commit_at is not None:
         facts["rivet/last_commit"] = dg.MetadataValue.timestamp(drained.commit_at)

@@ -147,7 +147,7 @@ class Drained:
     copied_rows: int = 0
     commit_at: datetime | None = None
     disorder: int = 0  # rows out of the log's order; 0 is what must be
-    lag: Lag = field(default_factory=Lag)
+    lag: Lag | None = None  # None: nothing was there to drain, and nobody asked
     findings: tuple[Finding, ...] = ()  # of the preflight; only a first run asks
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -190,7 +190,8 @@ class _Drain:
             survey = self.log.survey()
         self.seconds["begin"] = time.monotonic() - self.began
         done.position = self._windows(position, survey, done)
-        done.lag = self.log.lag(done.position)
+        if done.changes or done.started_from is None:  # an idle drain asks the source no more than it must
+            done.lag = self.log.lag(done.position)
         done.seconds = {**self.seconds, "drain": time.monotonic() - self.began}
         return done
 
