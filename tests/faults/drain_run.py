@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -23,16 +24,19 @@ from rivet_resources.spark import SparkRuntime
 DEAD = 86  # exit code of a chosen death
 
 
-def drained(config_path: Path, *, die_at: str = "", nth: int = 1) -> Drained:
-    """Drain the config's first export, dying where the n-th step of this name would begin."""
+def drained(
+    config_path: Path, *, die_at: str = "", nth: int = 1, step: Callable[[str], None] = lambda place: None
+) -> Drained:
+    """Drain the config's first export, dying where the n-th step of this name would begin; `step` is told of each."""
     config = load_config(config_path)
     export = cast(Cdc, config.exports[0])
     name, source = config.source_of(export)
     state = open_state_of(config)
     seen = 0
 
-    def step(place: str) -> None:
+    def told(place: str) -> None:
         nonlocal seen
+        step(place)
         seen += place == die_at
         if place == die_at and seen == nth:
             os._exit(DEAD)
@@ -45,7 +49,7 @@ def drained(config_path: Path, *, die_at: str = "", nth: int = 1) -> Drained:
         state=state,
         folder=config.folder,
         tell=lambda text: None,
-        step=step,
+        step=told,
     )
     return run_drain(site)
 

@@ -6,88 +6,19 @@ replayed over its first copy, are the table. The step names are those of `drain.
 
 from __future__ import annotations
 
-import secrets
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from rivet_resources.destinations.local import Local
-from rivet_resources.manifest import current_manifests
 from tests import tds
-from tests.faults.drain_run import DEAD, drained
+from tests.faults.shop import Shop, mysql_shop, postgres_shop
 
 pytestmark = pytest.mark.faults
 
 FIRST = ["begin", "begun", "copy", "parts", "manifest", "success", "metrics", "checkpoint"]
 LATER = ["read", "part", "staged", "parts", "manifest", "success", "metrics", "checkpoint", "source", "acknowledged"]
-
-
-@dataclass
-class Shop:
-    """A captured table of orders, a config that drains it, and what a reader sees of it."""
-
-    folder: Path
-    engine: str
-    url: str
-    run: Callable[..., None]  # statements, each committed by itself
-    rows: Callable[[], dict[int, int]]  # the table as it is: id → total
-    settings: str = ""
-    written: int = field(default=0)
-
-    def __post_init__(self) -> None:
-        (self.folder / "rivet.yaml").write_text(
-            f"source: {{type: {self.engine}, url: '{self.url}'}}\nspark: inline\nexports:\n"
-            f"  - {{name: orders, table: orders, mode: cdc, format: parquet,\n"
-            f"     destination: {{type: local, path: '{self.folder}/lake'}},\n"
-            f"     cdc: {{initial: snapshot, rollover: 4{self.settings}}}}}\n"
-        )
-
-    def write(self) -> None:
-        """Insert ten rows, change and delete some of them and of those before."""
-        first = self.written
-        self.written += 10
-        values = ", ".join(f"({number}, {number})" for number in range(first, first + 10))
-        self.run(
-            f"INSERT INTO orders (id, total) VALUES {values}",
-            f"UPDATE orders SET total = total + 1000 WHERE id >= {first + 5} OR id = {first // 2}",
-            f"DELETE FROM orders WHERE id = {first + 2}",
-        )
-
-    def drain(self) -> None:
-        drained(self.folder / "rivet.yaml")
-
-    def die(self, step: str, nth: int = 1) -> None:
-        """Drain in a process of its own, which must die at this step."""
-        command = [sys.executable, "-m", "tests.faults.drain_run", str(self.folder / "rivet.yaml"), step, str(nth)]
-        process = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
-        assert process.returncode == DEAD, process.stdout + process.stderr
-
-    def seen(self) -> list[tuple[str, int, str, int, int | None]]:
-        """Read (pos, seq, op, id, total) of every committed change, in log order."""
-        root = Local(type="local", path=f"{self.folder}/lake").root("orders")
-        files = [f"{root.uri}/{part.path}" for each in current_manifests(root).values() for part in each.parts]
-        listed = ", ".join(f"'{file}'" for file in files)
-        read = f"read_parquet([{listed}], hive_partitioning = false)"
-        query = f"SELECT __pos, __seq, __op, id, total FROM {read} ORDER BY __pos, __seq"
-        return [tuple(row) for row in duckdb.sql(query).fetchall()]  # type: ignore[misc]
-
-    def must_hold(self) -> None:
-        """No change twice; replayed, the changes are the table; nothing staged is left."""
-        changes = self.seen()
-        later = [change[:2] for change in changes if change[1] != 0]
-        assert len(later) == len(set(later))
-        table: dict[int, int | None] = {}
-        for _, _, op, key, total in changes:
-            if op == "delete":
-                table.pop(key, None)
-            else:
-                table[key] = total
-        assert table == self.rows()
 
 
 @pytest.fixture(params=["postgres", "mariadb", "sqlserver"])
@@ -99,41 +30,13 @@ def shop(request: pytest.FixtureRequest) -> Shop:
 
 @pytest.fixture
 def shop_of_postgres(fresh_database: str, tmp_path: Path) -> Iterator[Shop]:
-    import psycopg
-
-    slot = f"deaths_{secrets.token_hex(4)}"
-    with psycopg.connect(fresh_database, autocommit=True) as connection:
-
-        def run(*statements: str) -> None:
-            for statement in statements:
-                connection.execute(f"SET synchronous_commit = on; {statement}".encode())
-
-        def rows() -> dict[int, int]:
-            return dict(connection.execute("SELECT id, total FROM orders").fetchall())
-
-        run("CREATE TABLE orders (id bigint PRIMARY KEY, total bigint)")
-        yield Shop(tmp_path, "postgres", fresh_database, run, rows, f", slot: {slot}")
-        connection.execute(
-            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", [slot]
-        )
+    with postgres_shop(fresh_database, tmp_path) as shop:
+        yield shop
 
 
 @pytest.fixture
 def shop_of_mariadb(fresh_mariadb: str, tmp_path: Path) -> Shop:
-    from tests.servers_mysql import connection
-
-    def run(*statements: str) -> None:
-        with connection(fresh_mariadb) as opened, opened.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-
-    def rows() -> dict[int, int]:
-        with connection(fresh_mariadb) as opened, opened.cursor() as cursor:
-            cursor.execute("SELECT id, total FROM orders")
-            return dict(cursor.fetchall())
-
-    run("CREATE TABLE orders (id bigint PRIMARY KEY, total bigint)")
-    return Shop(tmp_path, "mysql", fresh_mariadb, run, rows)
+    return mysql_shop(fresh_mariadb, tmp_path)
 
 
 @pytest.fixture
