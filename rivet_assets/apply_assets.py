@@ -47,6 +47,7 @@ def applied_spec(export: Cdc, table: str, kind: Kind, *, spec_of: Callable[[Expo
         description=TOLD[kind],
         automation_condition=dg.AutomationCondition.eager(),
         tags={**own.tags, "mode": kind},
+        kinds={*own.kinds, "spark"},
     )
 
 

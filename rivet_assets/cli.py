@@ -218,21 +218,24 @@ def state_reset(path: Path, params: Sequence[str], name: str) -> int:
 @click.option("-e", "--export", "name", metavar="NAME", help="only this one")
 def state_rebuild(path: Path, params: Sequence[str], name: str | None) -> int:
     """Fill the store again from the manifests at the destinations."""
+    from rivet_assets.forgetting import folders_of
     from rivet_assets.run import open_state_of
     from rivet_resources.manifest import current_manifests, resolve_cursor
 
     config = _load(path, params)
     state = open_state_of(config)
     for export in [config.export(name)] if name else config.exports:
-        root = export.destination.root(export.name)
-        if not root.keeps_manifests:
-            _say(f"{export.name}: writes to a stream, which has no manifests")
-            continue
-        manifests = current_manifests(root)
-        cursor = resolve_cursor(manifests)
-        state.rebuild(export.name, manifests.values(), cursor=cursor)
-        files = sum(len(manifest.parts) for manifest in manifests.values())
-        _say(f"{export.name}: {len(manifests)} manifests, {files} files, cursor {cursor or '–'}")
+        for folder in folders_of(export):
+            root = export.destination.root(folder)
+            if not root.keeps_manifests:
+                _say(f"{folder}: writes to a stream, which has no manifests")
+                continue
+            manifests = current_manifests(root)
+            # A position in a log is kept in its checkpoint; manifests cannot prove that nothing came after them.
+            cursor = None if export.mode == "cdc" else resolve_cursor(manifests)
+            state.rebuild(folder, manifests.values(), cursor=cursor)
+            files = sum(len(manifest.parts) for manifest in manifests.values())
+            _say(f"{folder}: {len(manifests)} manifests, {files} files, cursor {cursor or '–'}")
     return 0
 
 

@@ -180,8 +180,10 @@ class _Judge:
 
     site: DrainSite
 
-    def __call__(self, table: str, staged: Staged) -> None:
-        """Judge by the export's policy, and tell.
+    def __call__(self, table: str, staged: Staged, *, is_between: bool = False) -> None:
+        """Judge by the export's policy, and tell; columns that came and went within a window only `fail` refuses.
+
+        A window that is read again begins with columns older than the baseline, which `evolve` must let pass.
 
         Raises:
             DriftRefused: nothing was published, and the position is where it was.
@@ -194,6 +196,8 @@ class _Judge:
         schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
         now = [(each.name, str(each.type)) for each in schema if each.name not in OUR_COLUMNS]
         drift = compare(baseline, now)
+        if is_between and export.on_schema_drift != "fail":
+            return
         judge(drift, export.on_schema_drift, export=name, relation=table)
         if drift:
             self.site.drifts[table] = drift

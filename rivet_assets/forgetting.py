@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from rivet_resources.state.store import State
 
 
+def folders_of(export: Export) -> list[str]:
+    """Name what an export's windows are kept as: itself, or one name per drained table."""
+    return [export.folder_of(table) for table in export.captured] if isinstance(export, Cdc) else [export.name]
+
+
 def standing(config: RivetConfig, export: Export, *, state: State) -> str | None:
     """Tell how far an export has committed: its cursor, or its position in the log; None before the first run."""
     if isinstance(export, Cdc):
@@ -36,5 +41,5 @@ def forget(config: RivetConfig, export: Export, *, state: State) -> None:
     if isinstance(export, Cdc):
         store = checkpoints_of(export, state=state, folder=config.folder)
         store.reset(checkpoint_key(export, config.source_of(export)[0]), "rivet state reset")
-        for table in export.captured:
-            state.reset(export.folder_of(table))
+        for folder in folders_of(export):
+            state.reset(folder)

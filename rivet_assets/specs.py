@@ -44,7 +44,7 @@ def asset_spec(export: Export, *, config: RivetConfig) -> dg.AssetSpec:
         freshness_policy=freshness_of(export),
         owners=list(export.owners),
         tags={**export.tags, "mode": export.mode},
-        kinds={source.type, "spark", export.format},
+        kinds={source.type, export.format, *(() if export.mode == "cdc" else ("spark",))},  # a drain needs no JVM
         partitions_def=partitions_of(export),
         skippable=True,
     )

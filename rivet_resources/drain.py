@@ -11,6 +11,7 @@ table's last one ended, so the repeated window replaces it, and the source is to
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -39,7 +40,7 @@ from rivet_resources.destinations.protocol import Destination, Root
 from rivet_resources.errors import CheckpointUnusable, LogSetup, RivetError, SourceLost
 from rivet_resources.extract import CursorMove, Extract, Measures, MetaColumns, Relation, Staged, Window
 from rivet_resources.formats.protocol import Format
-from rivet_resources.manifest import Manifest, window_manifest
+from rivet_resources.manifest import Manifest, current_manifests, window_manifest
 from rivet_resources.settings import Pace
 from rivet_resources.state.checkpoint import Checkpoint, Checkpoints
 from rivet_resources.state.leases import Lease
@@ -97,8 +98,11 @@ class Copy(Protocol):
 class Judge(Protocol):
     """Says whether a table's columns may be published."""
 
-    def __call__(self, table: str, staged: Staged) -> None:
+    def __call__(self, table: str, staged: Staged, *, is_between: bool = False) -> None:
         """Compare with the last commit.
+
+        Args:
+            is_between: the columns are of parts inside the window, which ends with others.
 
         Raises:
             DriftRefused
@@ -231,7 +235,10 @@ class _Drain:
 
         Raises:
             LogSetup: prerequisites are missing.
+            CheckpointUnusable: changes are published, so there was a checkpoint.
         """
+        if stored is None:
+            self._refuse_forgotten()
         done.findings = self._refuse_unready()
         if stored is None or stored.metadata.get("state") != COPYING:
             position = self._fixed(stored)
@@ -253,6 +260,27 @@ class _Drain:
         self.hands.step("checkpoint")
         self._save(position, DRAINING)
         return position
+
+    def _refuse_forgotten(self) -> None:
+        """Refuse to begin over changes that a forgotten run published: a new first window replaces all of them.
+
+        A binary log keeps no account of its readers, so the destination is the only witness. Giving a checkpoint
+        up leaves a note in its store, and a store that was lost has none.
+
+        Raises:
+            CheckpointUnusable
+        """
+        if self.hands.checkpoints.resets(self.plan.key):
+            return
+        for root in self.hands.roots.values():
+            known = current_manifests(root).values() if root.keeps_manifests else ()
+            if any(manifest.source.extraction.strategy == "cdc" for manifest in known):
+                raise CheckpointUnusable(
+                    f"Export {self.plan.export} has no checkpoint in {self.hands.checkpoints.name}, and changes are "
+                    f"published at {root.uri}: the state store or the checkpoint was lost, or is another one now. "
+                    f"Restore it; or begin anew, which replaces what is published: run "
+                    f"`rivet state reset -e {self.plan.export}`."
+                )
 
     def _refuse_unready(self) -> tuple[Finding, ...]:
         """Judge the prerequisites before the first byte, and tell what is only worth a warning.
@@ -337,6 +365,8 @@ class _Drain:
                 windows = parts.close()
                 staged = {table: self._staged(table, window, commit) for table, window in windows.items()}
                 for table, each in staged.items():
+                    for schema in schemas_between(each):
+                        self.hands.judge(table, replace(each, schema_ipc=schema), is_between=True)
                     self.hands.judge(table, each)
                 clock = self._note("write", clock)
             except BaseException:
@@ -494,6 +524,11 @@ class _Elsewhere:
 
     def known_runs(self, export: str) -> set[str]:
         return self.ledger.known_runs(export)
+
+
+def schemas_between(staged: Staged) -> list[bytes]:
+    """Give the schemas that parts of a window have and its end has not."""
+    return [base64.b64decode(text) for text in dict.fromkeys(part.schema for part in staged.parts) if text]
 
 
 def position_of(stored: Checkpoint) -> Position:

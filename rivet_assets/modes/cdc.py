@@ -94,7 +94,7 @@ class Cdc(Export):
                 "Give one an export of its own",
             )
         if self.apply and self.format != "parquet":
-            yield code, f"`apply` reads the changes with Spark, from Parquet, not from {self.format}; write format: parquet"
+            yield code, f"`apply` reads changes from Parquet, not from {self.format}; write format: parquet"
         if self.key and not self.apply:
             yield code, "`key` identifies rows for `apply`; add `apply: mirror`, or remove it"
         if self.key and len(self.captured) > 1:

@@ -17,7 +17,7 @@ from rivet_resources.apply import frames
 from rivet_resources.apply.mirror import newest_of, table_schema
 from rivet_resources.apply.reading import Pending, Seen, frame_of, pending, survey
 from rivet_resources.apply.versions import NAMES, VERSION, opened, versioned
-from rivet_resources.apply.writing import Derived, input_bytes, session_for, stage
+from rivet_resources.apply.writing import Derived, input_bytes, rows_job, session_for, stage
 from rivet_resources.changes.protocol import ENVELOPE
 from rivet_resources.errors import UnsupportedColumn
 from rivet_resources.extract import Staged
@@ -48,11 +48,12 @@ def stage_history(derived: Derived, *, spark: SparkRuntime) -> Staged | None:
         return None
     table = _all_columns(todo, derived)
     session = session_for(spark, input_bytes(todo))
-    seen = survey(session, derived.changes, todo.changes, newest=todo.newest, key=derived.key)
+    seen = survey(spark.task_session(), derived.changes, todo.changes, newest=todo.newest, key=derived.key)
     base = _base(session, todo, derived, table)
     made = _applied(session, base, todo, seen, derived, table) if seen.rows or base is None else base
     schema = pa.schema([*VERSION, *table])
-    return stage(made, derived, todo, mode=MODE, schema=schema, newest=newest_of(todo, seen), runtime=spark)
+    job = rows_job(made, spark)
+    return stage(job, derived, todo, mode=MODE, schema=schema, newest=newest_of(todo, seen), runtime=spark)
 
 
 def _base(session: SparkSession, todo: Pending, derived: Derived, table: pa.Schema) -> DataFrame | None:

@@ -8,16 +8,18 @@ were not written since, one that was altered is read as its new type.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from rivet_resources.apply import frames
+from rivet_resources.apply.places import mirror_job, suits
 from rivet_resources.apply.reading import Pending, Seen, frame_of, pending, survey
-from rivet_resources.apply.writing import Derived, input_bytes, session_for, stage
+from rivet_resources.apply.writing import Derived, input_bytes, rows_job, session_for, stage
 from rivet_resources.changes.protocol import BEFORE, ENVELOPE
 from rivet_resources.errors import UnknownColumn
-from rivet_resources.extract import Staged
+from rivet_resources.extract import Extract, Staged
 from rivet_resources.spark import SparkRuntime
 
 if TYPE_CHECKING:
@@ -43,11 +45,22 @@ def stage_mirror(derived: Derived, *, spark: SparkRuntime) -> Staged | None:
     if todo is None:
         return None
     table = table_schema(todo.schema, derived.key, export=derived.export)
+    seen = survey(spark.task_session(), derived.changes, todo.changes, newest=todo.newest, key=derived.key)
+    job = _job(derived, todo, seen, table, spark)
+    return stage(job, derived, todo, mode=MODE, schema=table, newest=newest_of(todo, seen), runtime=spark)
+
+
+def _job(
+    derived: Derived, todo: Pending, seen: Seen, table: pa.Schema, spark: SparkRuntime
+) -> Callable[[Extract], DataFrame]:
+    """Choose the way: rows become Spark's only where some change did not carry all of its own."""
+    lacking = [name for name in table.names if name in seen.lacking]
+    if not lacking and suits(pa.schema([table.field(name) for name in derived.key])):
+        return mirror_job(derived, todo, seen, table, runtime=spark)
     session = session_for(spark, input_bytes(todo))
-    seen = survey(session, derived.changes, todo.changes, newest=todo.newest, key=derived.key)
     base = None if seen.truncates else _base(session, todo, derived, table)
     made = _applied(session, base, todo, seen, derived, table) if seen.rows or base is None else base
-    return stage(made, derived, todo, mode=MODE, schema=table, newest=newest_of(todo, seen), runtime=spark)
+    return rows_job(made, spark)
 
 
 def _base(session: SparkSession, todo: Pending, derived: Derived, table: pa.Schema) -> DataFrame | None:

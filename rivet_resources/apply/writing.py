@@ -9,11 +9,12 @@ No row passes through the driver: a task gives back one small row, with the part
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 import shutil
 import time
 import uuid
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -37,6 +38,8 @@ from rivet_resources.types import Column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
 
 MB = 1024 * 1024
 PART_BYTES = 128 * MB  # what a part aims at
@@ -146,7 +149,7 @@ def _column(each: pa.Field) -> Column:
 
 
 def stage(
-    rows: DataFrame,
+    job: Callable[[Extract], DataFrame],
     derived: Derived,
     todo: Pending,
     *,
@@ -155,18 +158,19 @@ def stage(
     newest: str,
     runtime: SparkRuntime,
 ) -> Staged:
-    """Run the job behind a frame and leave its rows staged: complete, verified, invisible.
+    """Run a job and leave its rows staged: complete, verified, invisible.
 
     Args:
-        schema: of the parts; the frame has its columns by name, and LACKING where something was filled.
+        job: makes the frame of shape `executor.ROWS`, one row for each chunk of the extract (`rows_job`, `places.py`).
+        schema: of the parts.
         newest: the highest position among what is applied, for the manifest.
 
     Raises:
-        RivetError: the first fault of a task; what the others staged is discarded.
+        RivetError: the first fault of a task; what the others staged is removed.
     """
     started, clock = datetime.now(UTC), time.monotonic()
     extract = describe(derived, todo, mode=mode, schema=schema, newest=newest, parallelism=runtime.parallelism)
-    results = _run(rows, extract, runtime)
+    results = _run(job, extract, runtime)
     return Staged(
         extract=extract,
         parts=tuple(part for result in results for part in result.parts),
@@ -212,29 +216,56 @@ def input_bytes(todo: Pending) -> int:
     return sum(each.size_bytes for each in (*todo.windows, todo.base) if each)
 
 
-def _run(rows: DataFrame, extract: Extract, runtime: SparkRuntime) -> list[ChunkResult]:
-    """Write the frame in as many tasks as the extract has chunks; their results, in order."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
+def rows_job(rows: DataFrame, runtime: SparkRuntime) -> Callable[[Extract], DataFrame]:
+    """Give the job that writes a frame; it has the columns by name, and LACKING where something was filled."""
 
-    task = partial(_write, pickle.dumps(extract), runtime.task_attempts)
+    def job(extract: Extract) -> DataFrame:
+        write = partial(_write, pickle.dumps(extract), runtime.task_attempts)
+        return rows.coalesce(len(extract.chunks)).mapInArrow(write, ROWS_DDL)
+
+    return job
+
+
+def _run(job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRuntime) -> list[ChunkResult]:
+    """Write in as many tasks as the extract has chunks; their results, in order."""
     tag = f"rivet-{uuid.uuid4().hex}"
     try:
-        with runtime.tagged(tag):
-            told = rows.coalesce(len(extract.chunks)).mapInArrow(task, ROWS_DDL).collect()
-    except (PySparkException, Py4JError) as error:
-        raise _died(extract, str(error)) from None
+        return _results(job, extract, runtime, tag)
     except BaseException:
         runtime.call_off(tag)
+        _clear(extract)
         raise
     finally:
         shutil.rmtree(scratch_folder(extract.run_id), ignore_errors=True)
-    results = sorted((result_of(row["body"]) for row in told if row["done"]), key=lambda result: result.chunk)
-    faults = [rebuild(json.loads(row["body"])) for row in told if not row["done"]]
-    if faults:
-        extract.destination.root(extract.export).discard(part for result in results for part in result.parts)
-        raise faults[0]
-    return results
+
+
+def _results(
+    job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRuntime, tag: str
+) -> list[ChunkResult]:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        with runtime.tagged(tag):
+            rows = job(extract).collect()
+    except (PySparkException, Py4JError) as error:
+        raise _died(extract, str(error)) from None
+    if fault := next((json.loads(row["body"]) for row in rows if not row["done"]), None):
+        raise rebuild(fault)
+    return sorted((result_of(row["body"]) for row in rows), key=lambda result: result.chunk)
+
+
+def _clear(extract: Extract) -> None:
+    """Remove what this run staged, also what tasks staged that could not tell any more; others' stays."""
+    root = extract.destination.root(extract.export)
+
+    def others() -> Iterator[str]:  # asked after the listing: a run that began since keeps what it has
+        yield from root.staged_runs() - {extract.run_id}
+
+    try:
+        root.sweep(keep=others())
+    except RivetError as error:
+        log.warning("Staged parts of %s could not be removed now: %s", extract.export, error)
 
 
 def _died(extract: Extract, told: str) -> RivetError:
@@ -257,15 +288,16 @@ DEATHS: Mapping[str, str] = {
 
 def _write(packed: bytes, attempts: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run in an executor: write and stage one partition, as `mapInArrow` wants it."""
+    yield told(packed, attempts, Arriving(batches))
+
+
+def told(packed: bytes, attempts: int, source: Any) -> pa.RecordBatch:
+    """Run in an executor: stage the pages of `source` as the chunk of this partition, and tell what came of it."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     number = context.attemptNumber() if context else 0
     extract: Extract = pickle.loads(packed)
     chunk = extract.chunks[context.partitionId() if context else 0]
-    told = outcome(
-        replace(extract, source=Arriving(batches)),  # type: ignore[arg-type]
-        chunk,
-        Attempt(number, last=number + 1 >= attempts),
-    )
-    yield pa.RecordBatch.from_pylist([told], schema=ROWS)
+    row = outcome(replace(extract, source=source), chunk, Attempt(number, last=number + 1 >= attempts))
+    return pa.RecordBatch.from_pylist([row], schema=ROWS)

@@ -27,6 +27,7 @@ BLOCK_BYTES = 1 << 20
 CONTINUED = 0xFFFFFF  # an event of 16 MB or more goes on in the next packet
 SHORTEST_LONG_VALUE = 9
 ROTATE, FORMAT = 4, 15
+WRITTEN_ANYHOW = frozenset({ROTATE, FORMAT})  # their checksums do not follow the file's setting
 NO_CHECKSUM, CRC32 = 0, 1
 # Files written under another binlog_checksum than today's are readable too, so the literal, not the server's setting.
 ANNOUNCE = (
@@ -62,77 +63,86 @@ def _announce(connection: Connection[Any]) -> None:
 def events(connection: Connection[Any], *, where: str) -> Iterator[bytes]:
     """Give events to the end of the log, each with its packet's first byte before it and without its checksum.
 
+    Packets are cut out of large reads and checked where they lie: a read, or a copy, for each would cost more than
+    decoding it. One loop for all of it, as it runs some five times for a transaction of one row.
+
     Raises:
         pymysql.err.MySQLError: what the server says instead of an event.
         SourceLost: the line closed before the end packet.
         LogRefused: a checksum is wrong, or of a kind that we do not know.
     """
-    has_checksum, whole = True, struct.Struct("<I").unpack_from
-    for packet in packets(connection, where=where):
-        kind = packet[5]
-        if kind == FORMAT:
-            has_checksum, packet = _format(packet)
-        elif kind == ROTATE:  # the one that begins a dump is made up, before we know how the file is written
-            packet = packet[:-4] if _is_whole(packet) else packet
-        elif has_checksum:
-            if crc32(memoryview(packet)[1:-4]) != whole(packet, len(packet) - 4)[0]:
-                place = int.from_bytes(packet[14:18], "little")
-                raise LogRefused(
-                    f"The event of type {kind} that ends at {place} of the binary log of {where} has a wrong checksum. "
-                    f"The log or the line is damaged: run again, and if it stays, let the server's owner check the log "
-                    f"with mysqlbinlog --verify-binlog-checksum."
-                )
-            packet = packet[:-4]
-        yield packet
+    has_checksum, buffer, start, parts = True, b"", 0, list[bytes]()
+    number = struct.Struct("<I").unpack_from
+    while True:
+        end, view = len(buffer), memoryview(buffer)
+        while end - start >= 4:
+            size = number(buffer, start)[0] & CONTINUED
+            behind = start + 4 + size
+            if behind > end:
+                break
+            at, start = start + 4, behind
+            if size == CONTINUED or parts:
+                parts.append(buffer[at:behind])
+                if size == CONTINUED:
+                    continue
+                packet = b"".join(parts)
+                parts.clear()
+                if (event := _checked(packet, has_checksum, where)) is None:
+                    return
+                yield event
+            elif buffer[at] or buffer[at + 5] in WRITTEN_ANYHOW:
+                packet = buffer[at:behind]
+                if not buffer[at] and packet[5] == FORMAT:
+                    has_checksum = _is_checked(packet)
+                if (event := _checked(packet, has_checksum, where)) is None:
+                    return
+                yield event
+            elif has_checksum:
+                if crc32(view[at + 1 : behind - 4]) != number(buffer, behind - 4)[0]:
+                    raise _damaged(buffer[at:behind], where)
+                yield buffer[at : behind - 4]
+            else:
+                yield buffer[at:behind]
+        view.release()
+        buffer = buffer[start:] + _more(connection, number, buffer, start, where)
+        start = 0
 
 
-def _is_whole(packet: bytes) -> bool:
-    """Compare the CRC32 behind an event with its bytes."""
-    return crc32(memoryview(packet)[1:-4]) == int.from_bytes(packet[-4:], "little")
+def _checked(packet: bytes, has_checksum: bool, where: str) -> bytes | None:
+    """Take one packet's event, whatever it is; None for the end packet."""
+    from pymysql import err
+
+    if packet[0] == 0xFE and len(packet) < SHORTEST_LONG_VALUE:
+        return None
+    if packet[0]:
+        err.raise_mysql_exception(packet)
+    if packet[5] == FORMAT:  # it always has room for a checksum, and a byte that says which kind the file has
+        return packet[:-5]
+    is_whole = crc32(memoryview(packet)[1:-4]) == int.from_bytes(packet[-4:], "little")
+    if packet[5] == ROTATE:  # the one that begins a dump is made up, before we know how the file is written
+        return packet[:-4] if is_whole else packet
+    if has_checksum and not is_whole:
+        raise _damaged(packet, where)
+    return packet[:-4] if has_checksum else packet
 
 
-def _format(packet: bytes) -> tuple[bool, bytes]:
-    """Read how the events of a file are checked; the format event itself always has room for a checksum."""
+def _is_checked(packet: bytes) -> bool:
+    """Read from a format event whether the events of its file have a CRC32."""
     kind = packet[-5]
     if kind not in (NO_CHECKSUM, CRC32):
         raise LogRefused(
             f"The binary log has checksums of kind {kind}; NONE and CRC32 are known. Set binlog_checksum = CRC32."
         )
-    return kind == CRC32, packet[:-5]
+    return kind == CRC32
 
 
-def packets(connection: Connection[Any], *, where: str) -> Iterator[bytes]:
-    """Cut packets out of large reads: one read per packet would cost more than decoding it.
-
-    Raises:
-        pymysql.err.MySQLError, SourceLost
-    """
-    from pymysql import err
-
-    buffer, start, part = b"", 0, b""
-    length = struct.Struct("<I").unpack_from
-    while True:
-        end = len(buffer)
-        while end - start >= 4:
-            size = length(buffer, start)[0] & CONTINUED
-            behind = start + 4 + size
-            if behind > end:
-                break
-            packet = buffer[start + 4 : behind]
-            start = behind
-            if size == CONTINUED:
-                part += packet
-                continue
-            if part:
-                packet, part = part + packet, b""
-            if packet[0] == 0:
-                yield packet
-            elif packet[0] == 0xFE and len(packet) < SHORTEST_LONG_VALUE:
-                return
-            else:
-                err.raise_mysql_exception(packet)
-        buffer = buffer[start:] + _more(connection, length, buffer, start, where)
-        start = 0
+def _damaged(packet: bytes, where: str) -> LogRefused:
+    place = int.from_bytes(packet[14:18], "little")
+    return LogRefused(
+        f"The event of type {packet[5]} that ends at {place} of the binary log of {where} has a wrong checksum. "
+        f"The log or the line is damaged: run again, and if it stays, let the server's owner check the log "
+        f"with mysqlbinlog --verify-binlog-checksum."
+    )
 
 
 def _more(connection: Connection[Any], length: Any, buffer: bytes, start: int, where: str) -> bytes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass
+from functools import cache
 from uuid import UUID
 
 from rivet_resources.changes.mysql_compressed import inflated
@@ -238,6 +239,11 @@ class Query:
         return match[0].upper() if match else ""
 
 
+def is_begin(data: bytes) -> bool:
+    """Say whether a QUERY event is BEGIN and nothing else, as nearly all of MySQL's are."""
+    return data.endswith(b"\0BEGIN") and len(data) == 39 + data[28] + (data[31] | data[32] << 8)
+
+
 def query(data: bytes) -> Query:
     """Take a QUERY event apart, MariaDB's compressed one too."""
     status = HEADER + 13
@@ -254,35 +260,35 @@ def query(data: bytes) -> Query:
 STANDALONE, PREPARED_XA, COMPLETED_XA = 1, 64, 128  # flags of MariaDB's GTID event
 
 
-@dataclass(frozen=True)
-class Gtid:
-    """What stands before a transaction: its name, and when it was committed first, in µs, 0 where that is not said."""
-
-    source: object  # UUID; (domain, server) on MariaDB; None where it has no name we can keep
-    number: int
-    committed_us: int = 0
-    is_statement: bool = False  # MariaDB: one statement follows, and no COMMIT
+# What a transaction is called: (source, number). The source is a UUID; (domain, server) on MariaDB.
+Gtid = tuple[object, int]
+GTID_OF_MARIADB = struct.Struct("<QIB")
 
 
-def mysql_gtid(data: bytes) -> Gtid:
-    """Read MySQL's GTID event, or the anonymous one that stands in its place."""
-    source = UUID(bytes=bytes(data[HEADER + 1 : HEADER + 17]))
-    number = int.from_bytes(data[HEADER + 17 : HEADER + 25], "little")
+def mysql_gtid(data: bytes) -> tuple[Gtid | None, int]:
+    """Read MySQL's GTID event: name and µs of the first commit, 0 where they are not said; an anonymous one has none."""
     times = HEADER + 25 + 17  # behind the logical clock
     committed = 0
     if len(data) >= times + 7:
-        immediate = int.from_bytes(data[times : times + 7], "little")
-        is_relayed = immediate >> 55
-        original = times + 7
-        committed = int.from_bytes(data[original : original + 7], "little") if is_relayed else immediate
-    return Gtid(source if data[5] == GTID else None, number, committed & ((1 << 55) - 1))
+        committed = int.from_bytes(data[times : times + 7], "little")
+        if committed >> 55:  # relayed: this server's own commit, then the first one's
+            committed = int.from_bytes(data[times + 7 : times + 14], "little")
+    committed &= (1 << 55) - 1
+    if data[5] != GTID:
+        return None, committed
+    return (_uuid(data[HEADER + 1 : HEADER + 17]), int.from_bytes(data[HEADER + 17 : HEADER + 25], "little")), committed
 
 
-def mariadb_gtid(data: bytes) -> Gtid:
-    """Read MariaDB's GTID event; its server is the header's."""
-    number, domain, flags = struct.unpack_from("<QIB", data, HEADER)
-    server = int.from_bytes(data[6:10], "little")
-    return Gtid((domain, server), number, is_statement=bool(flags & STANDALONE))
+@cache
+def _uuid(raw: bytes) -> UUID:
+    """Make each server's UUID once: a log has few of them, and a transaction for each thousandth of a second."""
+    return UUID(bytes=raw)
+
+
+def mariadb_gtid(data: bytes) -> tuple[Gtid, bool]:
+    """Read MariaDB's GTID event, whose server is the header's; and whether one statement follows, and no COMMIT."""
+    number, domain, flags = GTID_OF_MARIADB.unpack_from(data, HEADER)
+    return ((domain, int.from_bytes(data[6:10], "little")), number), bool(flags & STANDALONE)
 
 
 def rotation(data: bytes) -> tuple[str, int]:

@@ -20,7 +20,6 @@ from rivet_resources.changes.mysql_compressed import inflated, unpacked
 from rivet_resources.changes.mysql_errors import RESNAPSHOT
 from rivet_resources.changes.mysql_events import UPDATE, Query
 from rivet_resources.changes.mysql_place import Place
-from rivet_resources.changes.mysql_rows import RowsEvent
 from rivet_resources.changes.mysql_tables import Schema, Tables
 from rivet_resources.errors import LogRefused, PositionLost
 
@@ -39,25 +38,26 @@ WHOLE_TRANSACTIONS += "`initial: snapshot`."
 class Group:
     """One finished group: where it ends, when it was committed, its rows of our tables; `gtid` is (source, number)."""
 
-    end: Place
+    file: str
+    offset: int
     committed_us: int
     rows: Buffer | None
     gtid: tuple[object, int] | None
     truncated: Schema | None = None
 
     @property
-    def has_changes(self) -> bool:
-        """Say whether anything of our tables is in it."""
-        return self.rows is not None or self.truncated is not None
+    def end(self) -> Place:
+        """Name the place behind it."""
+        return Place(self.file, self.offset)
 
 
 class Groups:
-    """Reads events, gives groups. One per open dump; `reached` is the place behind all that was read outside groups."""
+    """Reads events, gives groups. One per open dump."""
 
     def __init__(
         self, events: Iterator[bytes], tables: Tables, *, start: Place, births: dict[str, int], memory_bytes: int
     ) -> None:
-        self.reached = start
+        self._reached = (start.file, start.offset)
         self.births = dict(births)  # of files, seconds since 1970: what tells a file from another of its name
         self.is_complete = False
         self._events = events
@@ -85,52 +85,54 @@ class Groups:
             LogRefused: an event that cannot be read without losing rows.
             pymysql.err.MySQLError, SourceLost
         """
-        low_of = struct.Struct("<I").unpack_from
+        yield from self._groups(self._events)
+        self.is_complete = True
+
+    def _groups(self, events: Iterator[bytes]) -> Iterator[Group]:
+        """Read events. This loop runs some five times for a transaction of one row, hence the local names."""
+        rows_kinds, gtids = ev.ROWS, GTIDS
+        number = struct.Struct("<I").unpack_from
         low = self._offset & 0xFFFFFFFF
-        for data in self._flat():
+        for data in events:
             kind = data[5]
-            end = low_of(data, 14)[0]
-            if end:
-                if end < low and (low - end < HALF or kind in FIRST_EVENTS):
-                    end = low  # the beginning of the file, sent again where a dump begins by GTID
-                if end < low:  # positions have 32 bits and wrap in files above 4 GiB
-                    self._offset += (1 << 32) - low + end
-                else:
-                    self._offset += end - low
+            end = number(data, 14)[0]
+            if end > low:
+                self._offset += end - low
                 low = end
-            if kind in ev.ROWS:
+            elif end and low - end >= HALF and kind not in FIRST_EVENTS:
+                self._offset += (1 << 32) - low + end  # positions have 32 bits and wrap in files above 4 GiB
+                low = end
+            # else it has none, or it is of the beginning of the file, sent again where a dump begins by GTID
+            if kind in rows_kinds:
                 self._take(data, kind)
             elif kind == ev.TABLE_MAP:
                 self._map(data)
             elif kind == ev.XID:
                 yield self._finished(data)
-            elif kind in GTIDS:
+            elif kind in gtids:
                 self._begin(data, kind)
-            elif kind in (ev.QUERY, ev.QUERY_COMPRESSED):
-                found = self._query(data)
-                if found is not None:
+            elif kind == ev.QUERY or kind == ev.QUERY_COMPRESSED:
+                if ev.is_begin(data):
+                    self._is_open = True
+                elif (found := self._query(data)) is not None:
                     yield found
             elif kind == ev.ROTATE:
                 self._rotate(data)
                 low = self._offset & 0xFFFFFFFF
-            else:
-                found = self._other(data, kind)
-                if found is not None:
-                    yield found
-        self.is_complete = True
+            elif kind == ev.PAYLOAD:  # its events have the place of the whole as theirs
+                yield from self._groups(self._unpacked(data))
+            elif (found := self._other(data, kind)) is not None:
+                yield found
 
     @property
     def place(self) -> Place:
         """Name the end of the event read last."""
         return Place(self._file, self._offset)
 
-    def _flat(self) -> Iterator[bytes]:
-        """Give events, those of MySQL's compressed transactions too, with the place of the whole as theirs."""
-        for data in self._events:
-            if data[5] == ev.PAYLOAD:
-                yield from self._unpacked(data)
-            else:
-                yield data
+    @property
+    def reached(self) -> Place:
+        """Name the place behind all that was read outside groups."""
+        return Place(*self._reached)
 
     # --- positions -------------------------------------------------------------------------------
 
@@ -139,29 +141,27 @@ class Groups:
         file, offset = ev.rotation(data)
         if file != self._file:
             self._file, self._offset = file, offset
-            self.reached = self.place
+            self._reached = (file, offset)
         self._maps.clear()
 
     def _finished(self, data: bytes) -> Group:
         """End the group with this event."""
-        seconds = int.from_bytes(data[1:5], "little")
-        group = Group(self.place, self._committed_us or seconds * 1_000_000, self._rows or None, self._gtid)
+        rows, file, offset = self._rows, self._file, self._offset
+        micros = self._committed_us or int.from_bytes(data[1:5], "little") * 1_000_000
+        group = Group(file, offset, micros, rows if rows is not None and len(rows) else None, self._gtid)
+        self._reached = (file, offset)
         self._forget()
-        self.reached = group.end
         return group
 
     def _begin(self, data: bytes, kind: int) -> None:
         self._forget()
         if kind == ev.MARIADB_GTID:
-            found = ev.mariadb_gtid(data)
-            self._is_open = not found.is_statement
+            self._gtid, is_statement = ev.mariadb_gtid(data)
+            self._is_open = not is_statement
         elif kind == ev.GTID_TAGGED:
             self._gtid = (None, 0)  # a form of set we do not write: from here on none is recorded
-            return
         else:
-            found = ev.mysql_gtid(data)
-        self._committed_us = found.committed_us
-        self._gtid = (found.source, found.number) if found.source is not None else None
+            self._gtid, self._committed_us = ev.mysql_gtid(data)
 
     def _born(self, seconds: int) -> None:
         """Compare when the file was begun with what we knew: after RESET another file has the same name.
@@ -179,39 +179,40 @@ class Groups:
     # --- rows ------------------------------------------------------------------------------------
 
     def _map(self, data: bytes) -> None:
-        body = data[ev.HEADER + 8 :]
-        if body not in self._known:  # ten thousand transactions carry the same map
+        number, body = data[20:26], data[28:]
+        try:
+            self._maps[number] = self._known[body]  # ten thousand transactions carry the same map
+        except KeyError:
             if len(self._known) > 10_000:
                 self._known.clear()
-            self._known[body] = self._tables.schema_of(data, self.place)
-        self._maps[data[ev.HEADER : ev.HEADER + 6]] = self._known[body]
+            self._maps[number] = self._known[body] = self._tables.schema_of(data, self.place)
 
     def _take(self, data: bytes, kind: int) -> None:
         """Note one rows event; those of other tables are only counted."""
         self._ordinal += 1
-        number = data[ev.HEADER : ev.HEADER + 6]
+        number = data[20:26]
         schema = self._maps.get(number)
         if schema is None:
             if number not in self._maps and number != b"\xff\xff\xff\0\0\0":
                 raise self._refused(kind, "rows of a table that the log has not described", "Run again.")
             return
-        at = ev.HEADER + 8
-        if kind in ev.WITH_EXTRA:
-            at += data[at] | data[at + 1] << 8
         op = ev.ROWS[kind]
-        known = self._heads.get((schema, kind))
-        if known is not None and data.startswith(known, ev.HEADER + 8):  # as all but the first of a table are
-            at = ev.HEADER + 8 + len(known)
+        head = self._heads.get((schema, kind))
+        if head is not None and data.startswith(head, 28):  # as all but the first of a table are
+            at = 28 + len(head)
         else:
-            at = self._checked(data, at, schema, kind, op)
+            at = self._checked(data, schema, kind, op)
         if kind in ev.COMPRESSED_ROWS:
             data = data[:at] + self._inflated(data[at:], kind)
         if self._rows is None:
             self._rows = Buffer(self._memory)
-        self._rows.add(schema, RowsEvent(data, at, op, 0, self._ordinal))
+        self._rows.add(schema, data, at, op, self._ordinal)
 
-    def _checked(self, data: bytes, at: int, schema: Schema, kind: int, op: int) -> int:
+    def _checked(self, data: bytes, schema: Schema, kind: int, op: int) -> int:
         """Refuse rows without all columns; the place where the first row begins."""
+        at = ev.HEADER + 8
+        if kind in ev.WITH_EXTRA:
+            at += data[at] | data[at + 1] << 8
         columns, at = ev.packed(data, at)
         width, full = (columns + 7) // 8, (1 << columns) - 1
         for _ in range(2 if op == UPDATE else 1):
@@ -286,17 +287,17 @@ class Groups:
     def _savepoint(self, words: str, name: str) -> None:
         self._savepoints = self._savepoints or {}
         if words.upper() == "SAVEPOINT":
-            self._savepoints[name] = self._rows.mark() if self._rows else 0
+            self._savepoints[name] = self._rows.mark() if self._rows is not None else 0
         elif self._rows is not None:
             self._rows.rewind(self._savepoints.get(name, 0))
 
     def _undone(self, data: bytes) -> Group:
         """End a group that was rolled back; rows of tables without transactions stay as they are."""
         rows, kept = self._rows, None
-        for schema, event in rows.each() if rows is not None else ():
+        for schema, *event in rows.each() if rows is not None else ():
             if not schema.is_transactional:
-                kept = kept or Buffer(self._memory)
-                kept.add(schema, event)
+                kept = kept if kept is not None else Buffer(self._memory)
+                kept.add(schema, *event)
         self._rows = kept
         return self._finished(data)
 
@@ -319,13 +320,13 @@ class Groups:
         if kind not in HARMLESS and not data[18] & IGNORABLE:
             raise self._refused(kind, "an event that this Rivet does not know", "Ask for a Rivet that does.")
         if not self._is_open and self._gtid is None:
-            self.reached = self.place
+            self._reached = (self._file, self._offset)
         return None
 
     def _prepared(self, data: bytes) -> Group:
         """End the first half of an XA transaction, or all of one that was committed in one phase."""
         if not data[ev.HEADER] and self._rows is not None:
-            tables = ", ".join(sorted({schema.table for schema, _ in self._rows.each()}))
+            tables = ", ".join(sorted({schema.table for schema, *_ in self._rows.each()}))
             raise self._refused(
                 ev.XA_PREPARE,
                 f"an XA transaction on {tables}, prepared and not yet committed",

@@ -25,33 +25,54 @@ import pyarrow.compute as pc
 from rivet_resources.changes import mysql_events as ev
 from rivet_resources.changes.mysql_events import Field
 from rivet_resources.changes.mysql_json import double_text, json_text
-from rivet_resources.changes.mysql_rows import Bytes, Cells, little
+from rivet_resources.changes.mysql_layout import Bytes, Cells, little
 from rivet_resources.errors import LogRefused
 from rivet_resources.sources.cells import masked, nulls
 from rivet_resources.types import Column
 
-SHORT = 64  # bytes of a cell on average, below which one index for all beats a copy for each
 LONGEST = (1 << 31) - 1
+LONG = 1024  # bytes of a cell on average, above which cells are copied one by one: `take` copies twice when it must grow
 
 
 def gather(buffer: Bytes, cells: Cells) -> pa.Array:
-    """Cut cells out of the buffer into one Arrow binary array."""
-    length = cells.length
-    offsets = np.zeros(len(length) + 1, np.int64)
-    np.cumsum(length, out=offsets[1:])
-    total = int(offsets[-1])
-    if total <= SHORT * len(length):
-        index = np.repeat(cells.start - offsets[:-1], length)
-        index += np.arange(total)
-        data = pa.py_buffer(buffer[index])
-    else:
-        view = buffer.data
-        spans = zip(cells.start.tolist(), length.tolist(), strict=True)
-        data = pa.py_buffer(b"".join([view[start : start + size] for start, size in spans]))
+    """Cut cells out of the buffer into one Arrow binary array.
+
+    Cell, gap, cell, gap … is a binary array over the buffer already, whose even elements `take` copies at the speed of
+    memory (see sources/mysql_wire.py).
+    """
+    count, total = len(cells.start), int(cells.length.sum())
+    if not count:
+        return pa.array([], pa.binary())
     valid = pa.py_buffer(np.packbits(~cells.null, bitorder="little")) if cells.null.any() else None
+    if total > LONG * count:
+        return _copied(buffer, cells, valid, total)
+    is_large = len(buffer) > LONGEST
+    bounds = np.empty(2 * count + 1, np.int64 if is_large else np.int32)
+    bounds[:-1:2] = cells.start
+    np.add(cells.start, cells.length, out=bounds[1::2], casting="same_kind")
+    bounds[-1] = bounds[-2]
+    kind = pa.large_binary() if is_large else pa.binary()
+    spread = pa.Array.from_buffers(kind, 2 * count, [None, pa.py_buffer(bounds), pa.py_buffer(buffer)])
+    found = pc.take(spread, pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)), boundscheck=False)
+    if is_large and total <= LONGEST:
+        found = found.cast(pa.binary())
+    if valid is None:
+        return found
+    _, places, data = found.buffers()
+    return pa.Array.from_buffers(found.type, count, [valid, places, data], offset=found.offset)
+
+
+def _copied(buffer: Bytes, cells: Cells, valid: pa.Buffer | None, total: int) -> pa.Array:
+    """Copy long cells one by one, into exactly the memory they need."""
+    view = buffer.data
+    spans = zip(cells.start.tolist(), cells.length.tolist(), strict=True)
+    data = pa.py_buffer(b"".join([view[start : start + size] for start, size in spans]))
     is_large = total > LONGEST
-    places = pa.py_buffer(offsets if is_large else offsets.astype(np.int32))
-    return pa.Array.from_buffers(pa.large_binary() if is_large else pa.binary(), len(length), [valid, places, data])
+    offsets = np.zeros(len(cells.start) + 1, np.int64 if is_large else np.int32)
+    np.cumsum(cells.length, out=offsets[1:])
+    return pa.Array.from_buffers(
+        pa.large_binary() if is_large else pa.binary(), len(cells.start), [valid, pa.py_buffer(offsets), data]
+    )
 
 
 def padded(array: pa.Array, length: int) -> pa.Array:

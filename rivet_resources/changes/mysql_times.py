@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from rivet_resources.changes import mysql_events as ev
-from rivet_resources.changes.mysql_rows import Integers, Truths, big, little
+from rivet_resources.changes.mysql_layout import Integers, Truths, big, little
 from rivet_resources.changes.mysql_vector import Vector, values
 
 SECOND = 1_000_000

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from rivet_resources.changes import mysql_events as ev
 from rivet_resources.changes import mysql_texts as texts
-from rivet_resources.changes.mysql_rows import (
+from rivet_resources.changes.mysql_layout import (
     DIGIT_BYTES,
     FIXED,
     Integers,

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rivet_resources.changes.mysql_events import Field
-from rivet_resources.changes.mysql_rows import Bytes, Cells, Integers, Truths
+from rivet_resources.changes.mysql_layout import Bytes, Cells, Integers, Truths
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Vector:
     @property
     def at(self) -> Integers:
         """Where cells begin; NULLs point at the first byte, which is there to be read and not used."""
-        return np.where(self.cells.null, 0, self.cells.start)
+        return np.where(self.cells.null, 0, self.cells.start) if self.cells.null.any() else self.cells.start
 
     @property
     def rows(self) -> Truths | None:

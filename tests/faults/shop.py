@@ -52,6 +52,7 @@ class Shop:
     rollover: int = 4
 
     def __post_init__(self) -> None:
+        self.folder.mkdir(exist_ok=True)
         self.configure()
 
     @property
@@ -99,9 +100,7 @@ class Shop:
 
     def die(self, step: str, nth: int = 1) -> None:
         """Drain in a process of its own, which must die at this step."""
-        process = subprocess.run(
-            self.command(step, nth), cwd=REPOSITORY, capture_output=True, text=True, check=False
-        )
+        process = subprocess.run(self.command(step, nth), cwd=REPOSITORY, capture_output=True, text=True, check=False)
         assert process.returncode == DEAD, process.stdout + process.stderr
 
     def command(self, step: str = "", nth: int = 1) -> list[str]:
@@ -109,11 +108,11 @@ class Shop:
         return [sys.executable, "-m", "tests.faults.drain_run", str(self.config), step, str(nth)]
 
     @contextmanager
-    def refused(self, error: type[RivetError], *words: str) -> Iterator[None]:
+    def refused(self, error: type[RivetError], *words: str) -> Iterator[pytest.ExceptionInfo[RivetError]]:
         """Expect this error with these words; what is committed, stored and acknowledged stays as it was."""
         before = self.account(), self.stored(), self.seen()
         with pytest.raises(RivetError) as failure:
-            yield
+            yield failure
         assert type(failure.value) is error, repr(failure.value)
         for word in words:
             assert word in str(failure.value)
@@ -214,9 +213,7 @@ def postgres_shop(url: str, folder: Path, *, settings: str = "", rollover: int =
 
     run(CREATE)
     try:
-        yield Shop(
-            folder, "postgres", url, run, rows, f", slot: {slot}{settings}", account=account, rollover=rollover
-        )
+        yield Shop(folder, "postgres", url, run, rows, f", slot: {slot}{settings}", account=account, rollover=rollover)
     finally:
         drop_slot(url, slot)
 

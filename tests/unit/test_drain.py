@@ -85,7 +85,7 @@ class Bench:
         with self.state.lease("shop", "drain", plan.run_id) as lease:
             hands = Hands(
                 state=self.state, checkpoints=state_checkpoints(self.state), lease=lease, roots=roots, copy=copy,
-                judge=lambda table, staged: None, scratch=self.folder, step=step,
+                judge=lambda table, staged, is_between=False: None, scratch=self.folder, step=step,
             )  # fmt: skip
             return drain(plan, hands)
 

@@ -1,0 +1,175 @@
+"""Columns and tables that change between and inside the windows of a drain, seen from outside (`on_schema_drift`).
+
+Belongs here: DDL on the source. Not here: how one log tells of it (`engines/test_changes_*`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rivet_resources.errors import DriftRefused, PositionLost
+from tests import servers_mysql
+from tests.faults.shop import CREATE, Shop, mysql_shop, postgres_shop
+from tests.servers_binlog import BinlogServer, serving
+
+pytestmark = pytest.mark.faults
+
+ALTERS = {
+    "add": "ALTER TABLE orders ADD COLUMN nick varchar(20) DEFAULT 'x'",
+    "drop": "ALTER TABLE orders DROP COLUMN note",
+    "rename": "ALTER TABLE orders RENAME COLUMN note TO remark",
+    "retype": {"postgres": "ALTER TABLE orders ALTER COLUMN note TYPE bigint USING 7",
+               "mysql": "ALTER TABLE orders MODIFY note bigint"},
+}  # fmt: skip
+AFTER = {"add": {"note", "nick"}, "drop": set(), "rename": {"remark"}, "retype": {"note"}}
+
+
+@pytest.fixture(scope="module")
+def own_mariadb() -> Iterator[BinlogServer]:
+    """A MariaDB of this module's own."""
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="rivet-log-", dir="/var/tmp") as folder,
+            serving("mariadb", Path(folder) / "mariadb") as running,
+        ):
+            yield running
+    except servers_mysql.NoServer as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    """A shop whose orders have a note; drained, and written to since."""
+    if request.param == "postgres":
+        with postgres_shop(request.getfixturevalue("fresh_database"), tmp_path) as made:
+            yield begun(made)
+    else:
+        server: BinlogServer = request.getfixturevalue("own_mariadb")
+        server.run("DROP DATABASE IF EXISTS app", "CREATE DATABASE app")
+        yield begun(mysql_shop(f"{server.url}app", tmp_path))
+
+
+def begun(shop: Shop) -> Shop:
+    shop.run("ALTER TABLE orders ADD COLUMN note varchar(20)")
+    shop.write()
+    shop.drain()
+    shop.write()
+    return shop
+
+
+def alter(shop: Shop, kind: str) -> None:
+    """Change a column; a note must be a number before it can become one."""
+    statement = ALTERS[kind]
+    shop.run(statement if isinstance(statement, str) else statement[shop.engine])
+
+
+def columns(shop: Shop) -> Counter[frozenset[str]]:
+    """Count the committed parts by the columns that they have besides those of every part."""
+    return Counter(
+        frozenset(name for name in part.column_names if not name.startswith("__")) - {"id", "total"}
+        for part in shop.parts()
+    )
+
+
+def cells(shop: Shop, name: str, key: int) -> list[Any]:
+    """Read a column of one order wherever a part has it."""
+    return [
+        row[name]
+        for part in shop.parts()
+        if name in part.column_names
+        for row in part.select(["id", name]).to_pylist()
+        if row["id"] == key
+    ]
+
+
+@pytest.mark.parametrize("kind", ALTERS)
+@pytest.mark.parametrize("where", ["between", "inside", "in mid-drain"])
+def test_altered_columns_get_parts_of_their_own(shop: Shop, kind: str, where: str) -> None:
+    """With `warn`: each change has the columns that it was written with, by their names then."""
+    shop.configure(export=", on_schema_drift: warn")
+    if where == "between":
+        shop.drain()
+    if where == "in mid-drain":
+        shop.at("read", lambda: alter(shop, kind), shop.write)
+    else:
+        alter(shop, kind)
+        shop.write()
+    shop.drain()
+    shop.must_hold()
+    assert set(columns(shop)) == {frozenset({"note"}), frozenset(AFTER[kind])}
+    if kind == "add":
+        assert cells(shop, "nick", shop.written - 1) == ["x", "x"]  # inserted, then updated
+    shop.write()
+    shop.drain()
+    shop.must_hold()
+
+
+@pytest.mark.parametrize("kind", ALTERS)
+def test_altered_columns_are_refused_where_the_policy_says_so(shop: Shop, kind: str) -> None:
+    """With `fail`: nothing is published or acknowledged, again and again, until the policy is changed for a run."""
+    shop.configure(export=", on_schema_drift: fail")
+    shop.drain()
+    alter(shop, kind)
+    shop.write()
+    for _ in range(2):
+        with shop.refused(DriftRefused, "on_schema_drift is fail", "continue and warn accept it"):
+            shop.drain()
+    shop.configure(export=", on_schema_drift: continue")
+    shop.drain()
+    shop.must_hold()
+    shop.configure(export=", on_schema_drift: fail")
+    shop.write()
+    shop.drain()
+    shop.must_hold()
+
+
+def test_columns_that_came_and_went_are_refused_too(shop: Shop) -> None:
+    """With `fail`: what a window ends with is what was there before; what it holds is not."""
+    shop.configure(export=", on_schema_drift: fail")
+    shop.drain()
+    alter(shop, "add")
+    shop.write()
+    shop.run("ALTER TABLE orders DROP COLUMN nick")
+    shop.write()
+    with shop.refused(DriftRefused, "nick", "on_schema_drift is fail"):
+        shop.drain()
+    shop.configure(export=", on_schema_drift: warn")
+    shop.drain()
+    shop.must_hold()
+    assert set(columns(shop)) == {frozenset({"note"}), frozenset({"note", "nick"})}
+
+
+def test_dropped_table_is_drained_to_its_end_and_another_of_its_name_refused(shop: Shop) -> None:
+    """What was written before the drop is not lost; a new table under the name needs a copy of its own."""
+    rows = shop.rows()
+    shop.run("DROP TABLE orders")
+    shop.drain()
+    if shop.engine == "postgres":  # the log of the others has the DROP, and it ends the rows
+        shop.rows = lambda: rows
+        shop.must_hold()
+    shop.drain()
+    shop.run(CREATE, "INSERT INTO orders (id, total) VALUES (1, 1)")
+    if shop.engine == "postgres":
+        shop.run("ALTER PUBLICATION {slot} ADD TABLE orders")
+        with shop.refused(PositionLost, "Another table has taken the name"):
+            shop.drain()
+
+
+def test_renamed_table_is_followed_or_refused(shop: Shop) -> None:
+    """PostgreSQL keeps the relation, and so do we; elsewhere the name is all there is, and nothing new comes."""
+    shop.run("ALTER TABLE orders RENAME TO sold")
+    shop.run("INSERT INTO sold (id, total) VALUES (900, 9)")
+    shop.drain()
+    keys = {change[3] for change in shop.seen()}
+    assert (900 in keys) == (shop.engine == "postgres")
+    shop.run("ALTER TABLE sold RENAME TO orders")
+    shop.write()
+    shop.drain()
+    if shop.engine == "postgres":
+        shop.must_hold()
