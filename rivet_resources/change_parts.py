@@ -21,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivet_resources.changes.envelope import change_schema
+from rivet_resources.changes.envelope import change_schema, flat
 from rivet_resources.changes.protocol import BEFORE, ENVELOPE, POS, SEQ, Changes
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import RivetError
@@ -253,6 +253,7 @@ class WindowParts:
         shaped = table.shaping.shape(changes)
         if self._shape is not None:
             shaped = self._shape(shaped, changes.table)
+        shaped = flat(shaped, table.extract.format)
         table.columns = changes.columns
         if table.writer is not None and table.schema != shaped.schema:
             self._roll()

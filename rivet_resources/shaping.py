@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from rivet_resources.changes.envelope import as_inserts, change_schema
+from rivet_resources.changes.envelope import as_inserts, change_schema, flat, flat_schema
 from rivet_resources.changes.protocol import ENVELOPE
 from rivet_resources.errors import SourceChanged
 from rivet_resources.extract import Extract, Relation
@@ -39,6 +39,11 @@ def schema_of(extract: Extract) -> pa.Schema:
     Raises:
         TransformError: a step does not fit the columns it gets.
     """
+    return flat_schema(_unflat(extract), extract.format)
+
+
+def _unflat(extract: Extract) -> pa.Schema:
+    """Give the schema that every format but the flat ones has."""
     schema = planned(extract.relation, extract.transforms).schema
     own = [EXPORTED_AT] if extract.meta.exported_at is not None else []
     own += [ROW_HASH] if extract.meta.row_hash is not None else []
@@ -54,10 +59,12 @@ class Shaping:
 
     extract: Extract
     schema: pa.Schema = field(init=False)
+    _unflat: pa.Schema = field(init=False)
     _plan: Plan = field(init=False)
 
     def __post_init__(self) -> None:
-        self.schema = schema_of(self.extract)
+        self._unflat = _unflat(self.extract)
+        self.schema = flat_schema(self._unflat, self.extract.format)
         self._plan = planned(self.extract.relation, self.extract.transforms)
 
     def shape(self, table: pa.Table) -> pa.Table:
@@ -79,9 +86,9 @@ class Shaping:
         if self.extract.meta.row_hash is not None:
             columns.append(pa.chunked_array([row_hashes(table, self.extract.meta.row_hash)]))
         if self.extract.meta.inserted_at is not None:
-            rows = pa.Table.from_arrays(columns, schema=pa.schema(list(self.schema)[len(ENVELOPE) :]))
-            return as_inserts(rows, self.extract.meta.inserted_at)
-        return pa.Table.from_arrays([*envelope, *columns], schema=self.schema)
+            rows = pa.Table.from_arrays(columns, schema=pa.schema(list(self._unflat)[len(ENVELOPE) :]))
+            return flat(as_inserts(rows, self.extract.meta.inserted_at), self.extract.format)
+        return flat(pa.Table.from_arrays([*envelope, *columns], schema=self._unflat), self.extract.format)
 
     def _check_types(self, table: pa.Table) -> None:
         """Compare a page with the plan: Arrow would cast a difference away in silence.

@@ -95,6 +95,8 @@ class Cdc(Export):
             )
         if self.apply and self.format != "parquet":
             yield code, f"`apply` reads changes from Parquet, not from {self.format}; write format: parquet"
+        if self.cdc.before and self.format == "csv":
+            yield code, "`before` is a whole row in one column, which CSV cannot hold; write format: parquet or ndjson"
         if self.key and not self.apply:
             yield code, "`key` identifies rows for `apply`; add `apply: mirror`, or remove it"
         if self.key and len(self.captured) > 1:

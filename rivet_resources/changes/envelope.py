@@ -6,9 +6,12 @@ columns (`postgres.py` and its siblings), transforms (`change_parts.py`).
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 
-from rivet_resources.changes.protocol import ENVELOPE
+from rivet_resources.changes.protocol import ENVELOPE, UNCHANGED
+from rivet_resources.formats.protocol import Format
 
 SNAPSHOT_SEQ = 0  # before every change of the same position (`cdc.md`, section 8)
 
@@ -30,3 +33,26 @@ def as_inserts(table: pa.Table, position: str) -> pa.Table:
     }
     schema = change_schema(table.schema)
     return pa.Table.from_arrays([*cells.values(), *table.columns], schema=schema)
+
+
+def flat_schema(schema: pa.Schema, form: Format) -> pa.Schema:
+    """Give the schema as a format without lists can hold it: names of unchanged columns as the text of a JSON array."""
+    place = schema.get_field_index(UNCHANGED.name)
+    if form.type != "csv" or place < 0:
+        return schema
+    return schema.set(place, schema.field(place).with_type(pa.string()))
+
+
+def flat(table: pa.Table, form: Format) -> pa.Table:
+    """Bring changes into that schema."""
+    place = table.schema.get_field_index(UNCHANGED.name)
+    if form.type != "csv" or place < 0:
+        return table
+    lists = table.column(place)
+    texts = pa.nulls(len(lists), pa.string())
+    if lists.null_count < len(lists):
+        names = lists.to_pylist()
+        texts = pa.array(
+            [None if each is None else json.dumps(each, ensure_ascii=False) for each in names], pa.string()
+        )
+    return table.set_column(place, flat_schema(table.schema, form).field(place), texts)
