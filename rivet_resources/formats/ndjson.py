@@ -11,7 +11,6 @@ JavaScript and `jq` do, rounds beyond 15 to 17 digits; `columns: {amount: text}`
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -19,12 +18,8 @@ import pyarrow as pa
 
 from rivet_resources.errors import PartCorrupt, UnsupportedColumn
 from rivet_resources.formats.ndjson_render import can_render, render
+from rivet_resources.formats.text import BLOCK, TextWriter, refuse_unspelled
 from rivet_resources.settings import Settings
-
-# Rows rendered at once: small enough for the cache, and no joined column can pass the 2 GB of Arrow text.
-SLICE_ROWS = 16_384
-SLICE_BYTES = 16 * 1024 * 1024
-BLOCK = 1024 * 1024
 
 
 class Ndjson(Settings):
@@ -48,14 +43,7 @@ class Ndjson(Settings):
         Raises:
             UnsupportedColumn: naming every such column and the override that helps; or a name that stands twice.
         """
-        refused = [field for field in schema if not can_render(field)]
-        if refused:
-            named = ", ".join(f"{field.name!r} ({field.type})" for field in refused)
-            override = ", ".join(f"{field.name}: text" for field in refused)
-            raise UnsupportedColumn(
-                f"Export {export}: NDJSON cannot hold {named}. Write them as text with `columns: {{{override}}}`, "
-                f"leave them out of the query, or choose `format: parquet`."
-            )
+        refuse_unspelled(schema, can_render, export=export, form="NDJSON")
         twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
         if twice:
             raise UnsupportedColumn(
@@ -66,9 +54,9 @@ class Ndjson(Settings):
 
     def writer(
         self, path: Path, schema: pa.Schema, *, key: tuple[str, ...] = (), limit_bytes: int | None = None
-    ) -> NdjsonWriter:
+    ) -> TextWriter:
         """Open a new local file; neither the order of rows nor a limit changes how they are written."""
-        return NdjsonWriter(path)
+        return TextWriter(path, render)
 
     def rows(self, path: Path, schema: pa.Schema) -> int:
         """Read a finished file back and count its objects.
@@ -88,37 +76,6 @@ class Ndjson(Settings):
                 )
             file.seek(0)
             return _lines(file, name=path.name)
-
-
-class NdjsonWriter:
-    """Writes one file; every page is on its way to the disk when `write` returns."""
-
-    def __init__(self, path: Path) -> None:
-        self.bytes_written = 0
-        self._file = open(path, "wb", buffering=0)  # noqa: SIM115  pages are large; a buffer would only copy them
-
-    def write(self, table: pa.Table) -> None:
-        """Append rows.
-
-        Raises:
-            ValueDoesNotFit: a column of JSON holds a text that is not.
-        """
-        wide = max(1, table.nbytes // max(1, table.num_rows))
-        rows = max(1, min(SLICE_ROWS, SLICE_BYTES // wide))
-        for batch in table.to_batches(max_chunksize=rows):
-            self._put(render(batch))
-
-    def close(self) -> None:
-        """Wait until the disk has all of it."""
-        os.fsync(self._file.fileno())
-        self._file.close()
-
-    def _put(self, content: memoryview) -> None:
-        """Write all of `content`: a raw file may take less than it is given."""
-        rest = content
-        self.bytes_written += len(rest)
-        while rest:
-            rest = rest[self._file.write(rest) :]
 
 
 def _lines(file: BinaryIO, *, name: str) -> int:

@@ -99,7 +99,11 @@ def test_csv_is_the_same_in_every_mode_and_reader(lab: Lab) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("keys", [{"parquet": NATIVE}, {}, {"format": "csv"}], ids=["native", "portable", "csv"])
+@pytest.mark.parametrize(
+    "keys",
+    [{"parquet": NATIVE}, {}, {"format": "csv"}, {"format": "ndjson"}],
+    ids=["native", "portable", "csv", "ndjson"],
+)
 def test_spark_reads_the_cells_pyarrow_reads(lab: Lab, spark_runtime: Any, keys: dict[str, str]) -> None:
     """With the manifest's schema Spark has the portable file's cells, from whichever file; '' is NULL in CSV."""
     from rivet_resources.reader import read_parts
