@@ -115,7 +115,7 @@ def test_spark_reads_the_cells_pyarrow_reads(lab: Lab, spark_runtime: Any, keys:
 
     found = read_parts(spark_runtime.session(), lab.root("cells"), list(lab.manifests("cells").values()))
 
-    if "format" in keys:
+    if keys.get("format") == "csv":
         expected = {name: [cell or None for cell in cells] for name, cells in expected.items()}
     assert expected == spelled(found.toArrow().sort_by("id"))
 
