@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from rivet_assets import report, shop
-from rivet_resources.embedded import Server, ServerFailed, serving
+from rivet_resources.embedded import SMALL, Server, ServerFailed, serving
 
 if TYPE_CHECKING:
     from rivet_assets.config import RivetConfig
@@ -33,6 +33,7 @@ Say = Callable[[str], None]
 HOME = Path("rivet_demo")  # below the current folder, as `defs.yaml` says too
 DEFINITIONS = Path(__file__).parent / "defs" / "demo" / "defs.yaml"
 DATABASE = "shop"
+LOGICAL = {**SMALL, "wal_level": "logical"}  # so that the log can be followed
 
 DAGSTER_YAML = """\
 # Written by `rivet demo`. No pools: their slots outlive a killed process, and the next demo would wait for them.
@@ -121,7 +122,7 @@ def _prepare() -> None:
 def _shop(say: Say, *, add_rows: bool = True) -> Iterator[int]:
     """Run the server with the shop in it, its URL where `defs.yaml` expects it; yields the round's number."""
     began = time.monotonic()
-    with serving(HOME / "postgres") as server:
+    with serving(HOME / "postgres", settings=LOGICAL) as server:
         say(f"PostgreSQL runs in {HOME / 'postgres'} ({time.monotonic() - began:.1f} s)")
         _write_secret(HOME / "source.url", server.url(DATABASE))
         yield _fill(server, say, add_rows=add_rows)
@@ -164,7 +165,10 @@ def _fill(server: Server, say: Say, *, add_rows: bool) -> int:
 
 def _what_came(number: int) -> str:
     if number > 1:
-        return f"Round {number}: {shop.NEW_EVENTS:,} new events, {shop.LATE_ORDERS} late orders of {shop.LATE_DAY}"
+        return (
+            f"Round {number}: {shop.NEW_EVENTS:,} new events, {shop.LATE_ORDERS} late orders of {shop.LATE_DAY}, "
+            f"some orders returned"
+        )
     return (
         f"The shop is filled: {shop.CUSTOMERS:,} customers, {shop.ORDERS:,} orders, {shop.ORDER_ITEMS:,} order items, "
         f"{shop.EVENTS:,} events"
@@ -215,6 +219,11 @@ def _changes(this: Round, after: Mapping[str, Mapping[str, Manifest]]) -> list[s
     files = sum(manifest.part_count for manifest in fresh)
     lines.append(
         f"  events  took only what is new: {rows:,} rows in {files} new file(s), beside {len(old)} earlier window(s)"
+    )
+    known = this.before["order_changes"]
+    changes = sum(each.row_count for window, each in after["order_changes"].items() if window not in known)
+    lines.append(
+        f"  order_changes  drained {changes:,} changes from the log, and brought order_changes_mirror up to date"
     )
     for window, manifest in sorted(after["orders"].items()):
         earlier = this.before["orders"].get(window)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 CUSTOMERS, ORDERS, ORDER_ITEMS, EVENTS = 20_000, 80_000, 200_000, 60_000
 NEW_EVENTS, LATE_ORDERS = 1_500, 250
+RETURNED = 4_000  # one order of so many comes back in each round
 LATE_DAY = "2026-01-17"  # each later round finds some more orders of this day
 
 TABLES = """
@@ -103,12 +104,13 @@ def opening() -> list[str]:
 
 
 def later(round_number: int) -> list[str]:
-    """Give the statements of round 2, 3, …: events that are new, and orders that come late to one day of January."""
+    """Give the statements of round 2, 3, …: new events, orders that come late to one day of January, returned ones."""
     first_event = EVENTS + (round_number - 2) * NEW_EVENTS + 1
     first_order = ORDERS + (round_number - 2) * LATE_ORDERS + 1
     late = f"timestamptz '{LATE_DAY} 12:00:00+00' + n % 3600 * interval '1 second'"
     return [
         ORDER_ROWS.format(created_at=late, first=first_order, last=first_order + LATE_ORDERS - 1),
         EVENT_ROWS.format(first=first_event, last=first_event + NEW_EVENTS - 1),
+        f"UPDATE orders SET status = 'returned' WHERE id % {RETURNED} = {round_number}",
         f"INSERT INTO demo_rounds VALUES ({round_number})",
     ]

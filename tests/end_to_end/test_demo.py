@@ -69,6 +69,8 @@ def test_second_demo_takes_only_what_is_new(rounds: list[subprocess.CompletedPro
     assert 0 == second.returncode, second.stderr
     assert "took only what is new: 1,500 rows" in second.stderr
     assert "2026-01-17 replaced itself" in second.stderr
+    assert "drained 271 changes" in second.stderr
+    assert 80_250 == rows_of(folder, "order_changes_mirror")
     assert (61_500, 80_250) == (rows_of(folder, "events"), rows_of(folder, "orders"))
 
 
@@ -107,9 +109,15 @@ def test_ui_serves_the_same_project(ui: str) -> None:
     nodes = location["locationOrLoadError"]["repositories"][0]["assetNodes"]
 
     assert "rivet" == location["name"]
-    assert {"customers", "customers_csv", "orders", "order_items", "events"} <= {
-        node["assetKey"]["path"][-1] for node in nodes
-    }
+    assert {
+        "customers",
+        "customers_csv",
+        "orders",
+        "order_items",
+        "events",
+        "order_changes",
+        "order_changes_mirror",
+    } <= {node["assetKey"]["path"][-1] for node in nodes}
 
 
 def ask(url: str, query: str) -> dict:
