@@ -69,6 +69,7 @@ class Shop:
     ids: tuple[int | None, ...] = (1, 2, 3, None)
     begin: int = 1  # number of the first transaction
     truncates: float = 0.04  # share of changes
+    carries_all: bool = False  # whether the log has all columns of every change
     rows: Keyed = field(default_factory=dict)
     log: list[Transaction] = field(default_factory=list)
     copied: Keyed = field(default_factory=dict)
@@ -125,7 +126,7 @@ class Shop:
 
     def _update(self, row: Row) -> tuple[str, int, Row, list[str] | None]:
         """Tell an update that left `note` alone; half the time the log does not carry it."""
-        if self.random.random() < 0.5:
+        if self.random.random() < 0.5 or self.carries_all:
             return ("update", 0, row, None)
         return ("update", 0, {**row, "note": None}, ["note"])
 

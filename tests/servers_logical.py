@@ -57,11 +57,12 @@ class OwnServer:
         self.url = server.url()
         return self.url
 
-    def kill(self) -> None:
-        """Kill it as the system would, and wait until all of it is gone."""
+    def kill(self, how: int = signal.SIGKILL) -> None:
+        """Kill it as the system would, or by SIGQUIT as `immediate` does, and wait until all of it is gone."""
         pid = int(self._pid_file.read_text().split()[0])
-        os.kill(pid, signal.SIGKILL)
-        self._pid_file.unlink()
+        os.kill(pid, how)
+        if how == signal.SIGKILL:
+            self._pid_file.unlink()
         self._running.close()
 
     def stop(self) -> None:

@@ -1,6 +1,6 @@
 """`python -m tests.bench.cdc_mysql [--rows 1000000] [--small 100000]`: draining binary logs of MariaDB and MySQL.
 
-Belongs here: the three workloads (transactions of 100 rows, of one row, one of a million), our reader to zstd Parquet,
+Belongs here: the three workloads (transactions of 100 rows, of one row, one of a million), our drain to zstd Parquet,
 python-mysql-replication on the same log. Not here: the servers (`servers_binlog.py`). Each reader runs in a process of
 its own, so that its peak of memory is its own.
 """
@@ -14,15 +14,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-import pyarrow.parquet as pq
-
-from rivet_resources.changes.protocol import Capture, Changes, Commit, Position
+from rivet_resources.changes.mysql_place import Place
+from rivet_resources.changes.protocol import Capture, Handover, Position
+from rivet_resources.destinations.local import Local
+from rivet_resources.drain import DRAINING, DrainPlan, Hands, drain
+from rivet_resources.extract import Staged
+from rivet_resources.formats.parquet import Parquet
 from rivet_resources.settings import Tuning, pace
 from rivet_resources.sources.mysql import MySql
 from rivet_resources.sources.protocol import TypeRules
+from rivet_resources.state.checkpoint import Checkpoint, state_checkpoints
+from rivet_resources.state.store import default_url, open_state
 from tests.servers_binlog import BinlogServer, serving
 from tests.servers_mysql import connection, shared_mysql
 
@@ -31,7 +37,6 @@ amount decimal(12,2) NOT NULL, ratio double, note varchar(100), day date, create
 flag tinyint NOT NULL, big bigint)"""
 ROW = "({0},{0} % 5000,'status-{1}',{0} * 1.25,{0} / 7,'note about order number {0}','2026-01-02',"
 ROW += "'2026-01-02 03:04:05.678901',{1},{0} * 1000003)"
-ROLLOVER = 100_000
 
 
 def main() -> None:
@@ -99,14 +104,14 @@ def write(server: BinlogServer, rows: int, each: int) -> None:
         opened.commit()
 
 
-def write_large(cursor, rows: int) -> None:  # type: ignore[no-untyped-def]
+def write_large(cursor: Any, rows: int) -> None:
     """Insert all in one transaction, ten thousand a statement."""
     for first in range(0, rows, 10_000):
         values = ",".join(ROW.format(i, i % 9) for i in range(first, first + 10_000))
         cursor.execute(f"INSERT INTO bench.orders VALUES {values}")
 
 
-def child(reader: str, job: dict[str, object]) -> dict[str, float]:
+def child(reader: str, job: dict[str, Any]) -> dict[str, float]:
     """Run one reader in a process of its own."""
     command = [sys.executable, "-m", "tests.bench.cdc_mysql", "--reader", reader, "--job", json.dumps(job)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -129,62 +134,67 @@ def measured(started: float, cpu: float) -> dict[str, float]:
     return {"seconds": time.perf_counter() - started, "cpu": time.process_time() - cpu, "peak_mb": peak}
 
 
-def read_rivet(job: dict[str, object]) -> dict[str, float]:
-    """Drain with our log into zstd Parquet, a part per window; rows are counted and compared."""
-    source = MySql(url=f"{job['url']}bench")  # type: ignore[arg-type]
-    file, offset = job["start"]  # type: ignore[misc]
+def read_rivet(job: dict[str, Any]) -> dict[str, float]:
+    """Drain as a run does: zstd Parquet, synced, manifests, a checkpoint; the changes are counted and compared."""
+    source = MySql(url=f"{job['url']}bench")
+    start = Place(*job["start"]).position({})
+    count = job["rows"]
+    capture = Capture("bench", ("orders",), TypeRules({}), deployment="bench", max_events=count)
     pacing = pace(Tuning(profile="fast"), None)
-    with source.open_log(Capture("e", ("orders",), TypeRules({})), application="bench", pace=pacing) as log:
-        started, cpu = time.perf_counter(), time.process_time()
-        target = log.survey().target
-        after = Position(f"{int(file.rpartition('.')[2]):08x}{offset:016x}", f"{file}:{offset}", "MysqlBinlog")
-        with tempfile.TemporaryDirectory() as folder:
-            rows = sum(write_parts(windows(log, after, target), Path(folder)))
-        assert rows == job["rows"], rows
-        return measured(started, cpu)
+    with source.open_log(capture, application="bench", pace=pacing) as log:
+        identity = log.survey().identity
+    with tempfile.TemporaryDirectory(prefix="rivet-bench-", dir="/var/tmp") as name:
+        folder = Path(name)
+        plan = DrainPlan(
+            capture=capture, source=source, destination=Local(type="local", path=str(folder / "lake")),
+            format=Parquet(type="parquet"), pace=pacing, key="bench", run_id="bench_20260101T000000.000_000001",
+            started_at=datetime.now(UTC), folders={"orders": "bench"},
+        )  # fmt: skip
+        state = open_state(default_url(folder))
+        checkpoints = state_checkpoints(state)
+        _, generation = checkpoints.take("bench")
+        facts = {"state": DRAINING, "chain": json.dumps({"orders": start.key}), "more": "{}"}
+        begun = Checkpoint(
+            key="bench", source_type="mysql", position_type=start.type, position=start.text, sort_key=start.key,
+            metadata=facts, generation=generation, source_identity=identity, pipeline="bench", run_id="begin",
+        )  # fmt: skip
+        checkpoints.save(begun)
+        with state.lease("bench", "drain", plan.run_id) as lease:
+            hands = Hands(
+                state=state, checkpoints=checkpoints, lease=lease, roots={"orders": plan.destination.root("bench")},
+                copy=no_copy, judge=no_judge, scratch=folder,
+            )  # fmt: skip
+            started, cpu = time.perf_counter(), time.process_time()
+            done = drain(plan, hands)
+            figures = measured(started, cpu)
+    assert (done.changes, done.disorder) == (count, 0), done
+    return figures
 
 
-def windows(log, after: Position, target: Position) -> Iterator[Changes | Commit]:  # type: ignore[no-untyped-def]
-    """Read window after window to the target."""
-    while after.key < target.key:
-        for item in log.read(after, target, most=ROLLOVER):
-            if isinstance(item, Commit):
-                after = item.position
-            yield item
+def no_copy(table: str, position: Position, handover: Handover | None) -> Staged:
+    """There is a checkpoint, so nothing is copied."""
+    raise AssertionError(table)
 
 
-def write_parts(items: Iterator[Changes | Commit], folder: Path) -> Iterator[int]:
-    """Write changes to parts of a window's rows; the rows of each."""
-    writer: pq.ParquetWriter | None = None
-    for number, item in enumerate(items):
-        if isinstance(item, Commit):
-            if writer is not None:
-                writer.close()
-            writer = None
-            continue
-        if writer is None:
-            writer = pq.ParquetWriter(
-                folder / f"{number}.parquet", item.data.schema, compression="zstd", compression_level=1
-            )
-        writer.write_table(item.data)
-        yield item.data.num_rows
+def no_judge(table: str, staged: Staged, *, is_between: bool = False) -> None:
+    """Take any columns."""
 
 
-def read_rival(job: dict[str, object]) -> dict[str, float]:
+def read_rival(job: dict[str, Any]) -> dict[str, float]:
     """Read so many rows with python-mysql-replication, and do nothing with them."""
     from urllib.parse import urlsplit
 
     from pymysqlreplication import BinLogStreamReader
     from pymysqlreplication.row_event import WriteRowsEvent
 
-    at, (file, offset) = urlsplit(str(job["url"])), job["start"]  # type: ignore[misc]
+    at, (file, offset) = urlsplit(job["url"]), job["start"]
     settings = {"host": at.hostname, "port": at.port, "user": at.username, "passwd": at.password}
     stream = BinLogStreamReader(connection_settings=settings, server_id=999, log_file=file, log_pos=offset,
                                 only_events=[WriteRowsEvent], resume_stream=True)  # fmt: skip
     started, cpu, rows = time.perf_counter(), time.process_time(), 0
     for event in stream:
         rows += len(event.rows)
-        if rows >= int(str(job["rows"])):
+        if rows >= job["rows"]:
             break
     figures = measured(started, cpu)
     stream.close()

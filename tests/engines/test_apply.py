@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time as time_
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -20,13 +21,14 @@ from hypothesis import strategies as st
 
 from rivet_resources.apply.history import stage_history
 from rivet_resources.apply.mirror import stage_mirror
-from rivet_resources.changes.envelope import change_schema
+from rivet_resources.changes.envelope import as_inserts, change_schema
 from rivet_resources.commit import publish
 from rivet_resources.destinations.s3 import S3
 from rivet_resources.errors import ManifestUnreadable, UnknownColumn, UnsupportedColumn, WindowConflict
 from rivet_resources.executor import TaskFailed
 from rivet_resources.extract import Staged
 from rivet_resources.manifest import Manifest, current_manifests
+from rivet_resources.reader import read_parts
 from rivet_resources.settings import Spark
 from rivet_resources.spark import SparkRuntime
 from rivet_resources.state.store import open_state
@@ -101,6 +103,39 @@ def test_random_cuts_give_what_the_table_is_and_was(
     assert Counter(shop.states()) == Counter(mirror)
     assert Counter(shop.versions()) == Counter(history)
     assert Counter(mirror) == Counter(version[6:] for version in history if version[4])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_cuts_of_a_log_that_has_all_columns_give_what_the_table_is(
+    seed: int, tmp_path: Path, spark_runtime: Any
+) -> None:
+    """Where every change carries its whole row, rows go from part to part, and nothing is off either."""
+    lake = Lake.at(tmp_path / "lake", open_state(f"sqlite:///{tmp_path}/state.db"))
+    shop = Shop.lived(seed, carries_all=True)
+    lake.copy(shop.copied.values())
+    begin = 0
+    for end in sorted({shop.random.randint(1, 11), shop.random.randint(1, 11), len(shop.log)}):
+        changes = [one for part in shop.log[begin:end] for one in part.changes]
+        late = [one for part in shop.log[:begin] for one in part.changes][-5:]
+        disorder = changes + changes[-3:] + late
+        shop.random.shuffle(disorder)
+        lake.drain(disorder, high=position(end + 1), pieces=2)
+        begin = end
+        apply(lake, "mirror", spark_runtime)
+
+        assert Counter(tuple(r.values()) for r in shop.log[end - 1].after.values()) == Counter(lake.rows("mirror"))
+
+
+def test_zeros_of_both_signs_are_one_key(tmp_path: Path, spark_runtime: Any) -> None:
+    """A key of floats is compared by value."""
+    lake = Lake.at(tmp_path / "lake", open_state(f"sqlite:///{tmp_path}/state.db"))
+    schema = pa.schema([("ratio", pa.float64()), ("note", pa.string())])
+    lake.copy(pa.Table.from_pylist([{"ratio": -0.0, "note": "a"}, {"ratio": 1.5, "note": "b"}], schema))
+    lake.drain([{**change("delete", 2, {}), "ratio": 0.0}], high=position(3), schema=schema)
+
+    apply(lake, "mirror", spark_runtime, key=("ratio",))
+
+    assert [(1.5, "b")] == lake.rows("mirror")
 
 
 def test_first_copy_alone_is_the_first_version(lake: Lake, spark_runtime: Any) -> None:
@@ -314,6 +349,7 @@ def every_type() -> pa.Table:
         "code": extension(UUID, [some, None]),
         "body": extension(JSON, ['{"a": 1}', None]),
         "tags": pa.array([["a", None], []], pa.list_(pa.string())),
+        "codes": pa.ListArray.from_arrays(pa.array([0, 2, 2], pa.int32()), extension(UUID, [some, None])),
     }
     return pa.table(cells)
 
@@ -342,6 +378,19 @@ def test_every_type_comes_through_as_a_full_export_writes_it(
     assert rows.schema == found.schema.remove_metadata()
     for name in rows.column_names:
         assert str(rows.column(name).to_pylist()) == str(found.column(name).to_pylist()), name
+
+
+def test_mirror_is_read_by_assets_downstream(lake: Lake, spark_runtime: Any) -> None:
+    """Whatever types its columns have, also lists of what Spark has no type for."""
+    lake.copy(every_type())
+
+    manifest = apply(lake, "mirror", spark_runtime, key=("id",))
+
+    assert manifest is not None
+    found = read_parts(spark_runtime.session(), lake.derived("mirror").root, [manifest]).toArrow().sort_by("id")
+    assert [[str(uuid.UUID(int=5)), None], []] == found["codes"].to_pylist()
+    assert [str(uuid.UUID(int=5)), None] == found["code"].to_pylist()
+    assert ["23:59:59.999999", None] == found["clock"].to_pylist()
 
 
 # --- deaths, and other places --------------------------------------------------------------------
@@ -410,6 +459,49 @@ def test_rerun_after_tasks_died_ends_right(lake: Lake, spark_runtime: Any) -> No
 
     assert [1] == between
     assert [1, 2] == ids(lake)
+
+
+@dataclass(frozen=True)
+class SecondDiesDestination(FolderDestination):
+    """A folder where whoever stages second dies."""
+
+    def root(self, export: str) -> FolderRoot:
+        """Address one export."""
+        return SecondDiesRoot(self.path / export)
+
+
+@dataclass(frozen=True)
+class SecondDiesRoot(FolderRoot):
+    """Lets one part be staged, and ends the process of the others once it is."""
+
+    def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
+        """Stage, or wait and die."""
+        if "chunk0" in path:
+            return super().stage(file, run_id=run_id, path=path, md5=md5)
+        for _ in range(2_000):
+            if list(self.folder.glob(f"_staged/{run_id}/*chunk0*")):
+                break
+            time_.sleep(0.01)
+        os._exit(86)
+
+
+@pytest.mark.faults
+def test_parts_of_a_run_whose_job_died_are_removed(
+    lake: Lake, spark_runtime: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What tasks staged before another one died goes; what other runs staged stays."""
+    monkeypatch.setattr("rivet_resources.apply.writing.SPREAD_BYTES", 1)
+    lake.window(as_inserts(pa.Table.from_pylist([row(1), row(2)], TABLE), position(1)), high=position(1), pieces=2)
+    other = stage_mirror(lake.derived("mirror"), spark=spark_runtime)
+    dying = lake.derived("mirror", destination=SecondDiesDestination(lake.destination.path))  # type: ignore[attr-defined]
+
+    with pytest.raises(TaskFailed):
+        stage_mirror(dying, spark=spark_runtime)
+
+    assert other is not None
+    assert 2 == len(other.parts)
+    assert {other.extract.run_id} == dying.root.staged_runs()
+    assert all(dying.root.staged_exists(part) for part in other.parts)
 
 
 def test_version_of_another_run_is_not_overwritten(lake: Lake, spark_runtime: Any) -> None:

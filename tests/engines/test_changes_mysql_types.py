@@ -219,3 +219,20 @@ def test_text_of_every_character_set_is_the_batch_reads(product: str, request: p
 
     expected, _ = batch(url, "t", rules())
     assert [] == differences(expected, seen, {})
+
+
+def test_replaced_cells_are_counted_in_the_window_that_has_them(server: tuple[str, TypeCases]) -> None:
+    """Transactions that were read ahead wait for the next window, and are counted there, once."""
+    url, _ = server
+    with log(url, "ahead", typed=rules(on_special_value="null")) as opened:
+        start = opened.begin()
+        run(url, "SET SESSION sql_mode = ''", "CREATE TABLE ahead (id int PRIMARY KEY, d date)")
+        for first in range(0, 60, 10):
+            cells = ",".join(
+                f"({i}, '{'0000-00-00' if i == first else '2026-01-02'}')" for i in range(first, first + 10)
+            )
+            run(url, "SET SESSION sql_mode = ''", f"INSERT INTO ahead VALUES {cells}")
+        found = window(opened, start, most=20)
+
+    assert [20, 20, 20] == [each.data.num_rows for each in found.changes]
+    assert [{"d": {"zero_date": 2}}] * 3 == [each.special for each in found.changes]

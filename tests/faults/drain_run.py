@@ -55,4 +55,5 @@ def drained(
 
 
 if __name__ == "__main__":
+    print("ready", flush=True)  # the imports took most of the time so far
     drained(Path(sys.argv[1]), die_at=sys.argv[2], nth=int(sys.argv[3]))

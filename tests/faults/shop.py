@@ -9,6 +9,7 @@ import io
 import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -162,9 +163,9 @@ class Shop:
         changes = pa.concat_tables(
             [part.select(["__pos", "__seq", "__op", "id", "total"]) for part in parts], promote_options="permissive"
         )
-        query = "SELECT __pos, __seq, __op, id, total FROM changes ORDER BY __pos, __seq"
+        query = "SELECT __pos, __seq, __op, id, total FROM changes ORDER BY __pos, __seq, id"
         with duckdb.connect() as connection:
-            return [tuple(row) for row in connection.register("changes", changes).execute(query).fetchall()]  # type: ignore[misc]
+            return [tuple(row) for row in connection.register("changes", changes).execute(query).fetchall()]
 
     def must_hold(self) -> None:
         """No change twice; replayed, the changes are the table; nothing beyond the checkpoint is acknowledged."""
@@ -182,6 +183,34 @@ class Shop:
         assert stored is not None
         assert account is None or account <= stored
         assert not changes or changes[-1][0] <= stored
+
+
+def begun(shop: Shop) -> Shop:
+    """Drain the first rows, then write more."""
+    shop.write()
+    shop.drain()
+    shop.write()
+    return shop
+
+
+def begin_anew(shop: Shop, *statements: str) -> None:
+    """Do what the messages advise, and go on; the new copy replaces all that was published."""
+    shop.run(*statements)
+    shop.give_up()
+    shop.drain()
+    shop.must_hold()
+    shop.write()
+    shop.drain()
+    shop.must_hold()
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Ask until it is so."""
+    for _ in range(400):
+        if is_so():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it never came")
 
 
 # --- PostgreSQL ----------------------------------------------------------------------------------

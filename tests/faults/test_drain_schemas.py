@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rivet_resources.errors import DriftRefused, PositionLost
+from rivet_resources.errors import DriftRefused, LogRefused, PositionLost
 from tests import servers_mysql
 from tests.faults.shop import CREATE, Shop, mysql_shop, postgres_shop
 from tests.servers_binlog import BinlogServer, serving
@@ -21,12 +21,11 @@ from tests.servers_binlog import BinlogServer, serving
 pytestmark = pytest.mark.faults
 
 ALTERS = {
-    "add": "ALTER TABLE orders ADD COLUMN nick varchar(20) DEFAULT 'x'",
-    "drop": "ALTER TABLE orders DROP COLUMN note",
-    "rename": "ALTER TABLE orders RENAME COLUMN note TO remark",
-    "retype": {"postgres": "ALTER TABLE orders ALTER COLUMN note TYPE bigint USING 7",
-               "mysql": "ALTER TABLE orders MODIFY note bigint"},
-}  # fmt: skip
+    "add": "ADD COLUMN nick varchar(20) DEFAULT 'x'",
+    "drop": "DROP COLUMN note",
+    "rename": "RENAME COLUMN note TO remark",
+    "retype": "ALTER COLUMN note TYPE bigint USING 7",
+}
 AFTER = {"add": {"note", "nick"}, "drop": set(), "rename": {"remark"}, "retype": {"note"}}
 
 
@@ -64,9 +63,9 @@ def begun(shop: Shop) -> Shop:
 
 
 def alter(shop: Shop, kind: str) -> None:
-    """Change a column; a note must be a number before it can become one."""
-    statement = ALTERS[kind]
-    shop.run(statement if isinstance(statement, str) else statement[shop.engine])
+    """Change a column in the engine's own words."""
+    change = "MODIFY note bigint" if (kind, shop.engine) == ("retype", "mysql") else ALTERS[kind]
+    shop.run(f"ALTER TABLE orders {change}")
 
 
 def columns(shop: Shop) -> Counter[frozenset[str]]:
@@ -162,14 +161,34 @@ def test_dropped_table_is_drained_to_its_end_and_another_of_its_name_refused(sho
 
 
 def test_renamed_table_is_followed_or_refused(shop: Shop) -> None:
-    """PostgreSQL keeps the relation, and so do we; elsewhere the name is all there is, and nothing new comes."""
-    shop.run("ALTER TABLE orders RENAME TO sold")
-    shop.run("INSERT INTO sold (id, total) VALUES (900, 9)")
-    shop.drain()
-    keys = {change[3] for change in shop.seen()}
-    assert (900 in keys) == (shop.engine == "postgres")
-    shop.run("ALTER TABLE sold RENAME TO orders")
-    shop.write()
-    shop.drain()
+    """PostgreSQL keeps the relation, and so do we; a log that knows names alone must not lose rows in silence."""
+    shop.run("ALTER TABLE orders RENAME TO sold", "INSERT INTO sold (id, total) VALUES (-9, 9)")
+    holds_or_refuses(shop, "ALTER TABLE sold RENAME TO orders")
+
+
+def test_table_swapped_for_another_is_refused(shop: Shop) -> None:
+    """As tools for online schema changes do it: the rows that came with the name are in no change."""
+    shop.run("CREATE TABLE other (LIKE orders INCLUDING ALL)" if shop.engine == "postgres" else
+             "CREATE TABLE other LIKE orders", "INSERT INTO other (id, total) VALUES (-9, 9)",
+             "ALTER TABLE orders RENAME TO sold", "ALTER TABLE other RENAME TO orders")  # fmt: skip
     if shop.engine == "postgres":
-        shop.must_hold()
+        shop.run("ALTER PUBLICATION {slot} ADD TABLE orders")
+        with shop.refused(PositionLost, "Another table has taken the name", "initial: snapshot"):
+            shop.drain()
+        return
+    holds_or_refuses(shop)
+
+
+def holds_or_refuses(shop: Shop, *statements: str) -> None:
+    """Drain, run statements and write, drain again: all of it is there, or a drain says no."""
+    try:
+        shop.drain()
+        shop.run(*statements)
+        shop.write()
+        shop.drain()
+    except (LogRefused, PositionLost):
+        assert shop.engine != "postgres"
+        return
+    if shop.engine != "postgres" and -9 not in {change[3] for change in shop.seen()}:
+        pytest.xfail("changes/mysql_*.py lets a RENAME of a captured table pass: rows under the other name are lost")
+    shop.must_hold()

@@ -9,8 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from rivet_resources.apply.cells import held, restored
-from rivet_resources.reader import spark_type
+from rivet_resources.apply.cells import held, restored, spark_type
 from rivet_resources.types import JSON, UUID
 
 

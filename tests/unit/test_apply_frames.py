@@ -13,7 +13,7 @@ import pytest
 from rivet_resources.apply import frames
 from rivet_resources.apply.frames import LACKING, Differences, mirror_differences
 from rivet_resources.apply.versions import NAMES, VERSION, opened, versioned
-from rivet_resources.apply.writing import session_for
+from rivet_resources.apply.writing import COMPILED_BYTES, session_for
 from rivet_resources.changes.envelope import as_inserts, change_schema
 from rivet_resources.shaping import EXPORTED_AT
 from tests.applying import KEY, TABLE, Shop, instant, position
@@ -27,8 +27,16 @@ CHANGES = change_schema(TABLE)
 
 @pytest.fixture(scope="module")
 def spark(spark_runtime: Any) -> Any:
-    """A session with the settings of these jobs."""
+    """A session with the settings of small jobs."""
     return session_for(spark_runtime, 0)
+
+
+@pytest.fixture(scope="module")
+def compiled(spark_runtime: Any) -> Any:
+    """A session with the settings of large jobs, but for the number of their partitions."""
+    session = session_for(spark_runtime, COMPILED_BYTES)
+    assert session.conf.get("spark.sql.codegen.wholeStage") == "true"
+    return session
 
 
 @pytest.fixture(scope="module")
@@ -81,18 +89,24 @@ def history(base: Any, changes: Any) -> Any:
     return versioned(base, rows, KEY, TABLE.names).drop(LACKING)
 
 
-@pytest.mark.parametrize("cut", [0, 6])
-def test_changes_make_the_table_as_it_is(spark: Any, shops: list[Shop], cut: int) -> None:
+@pytest.mark.parametrize(("cut", "session"), [(0, "spark"), (6, "compiled")])
+def test_changes_make_the_table_as_it_is(
+    request: pytest.FixtureRequest, shops: list[Shop], cut: int, session: str
+) -> None:
     """In whatever order changes come, however often, and in two goes as in one, the mirror is the table."""
+    spark = request.getfixturevalue(session)
     base = frame(spark, copies_of(shops)).select(*TABLE.names)
     base = frame(spark, mirror(base, frame(spark, changes_of(shops, last=cut))).toArrow()) if cut else base
 
     assert states(shops) == cells(mirror(base, frame(spark, changes_of(shops, first=cut))))
 
 
-@pytest.mark.parametrize("cut", [0, 7])
-def test_changes_make_every_state_the_table_had(spark: Any, shops: list[Shop], cut: int) -> None:
+@pytest.mark.parametrize(("cut", "session"), [(0, "compiled"), (7, "spark")])
+def test_changes_make_every_state_the_table_had(
+    request: pytest.FixtureRequest, shops: list[Shop], cut: int, session: str
+) -> None:
     """Versions in one go, and in two, are those the table went through."""
+    spark = request.getfixturevalue(session)
     base = opened(frame(spark, copies_of(shops)), TABLE.names)
     base = frame(spark, history(base, frame(spark, changes_of(shops, last=cut))).toArrow()) if cut else base
 

@@ -167,12 +167,12 @@ def test_event_of_16_mib_comes_in_several_packets() -> None:
 def test_sets_grow_and_are_printed_as_the_servers_do() -> None:
     """Intervals join; what the text says is what is parsed."""
     found = MySqlSet.parse(f"{ONE}:1-3:7,\n{UUID(int=1)}:5")
-    for number in (4, 9, 8, 5, 6, 2):
-        found.add(ONE, number)
+    for first, last in ((4, 4), (8, 9), (5, 6), (2, 2)):
+        found.add(ONE.bytes, first, last)
     assert f"{UUID(int=1)}:5,{ONE}:1-9" == str(found)
     assert 8 + 2 * (16 + 8 + 16) == len(found.packed())
     other = MariaDbSet.parse("1-2-3,0-1-270")
-    other.add((0, 5), 271)
+    other.add((0, 5), 271, 271)
     assert "0-5-271,1-2-3" == str(other)
     assert [None, None, None] == [
         gtid_set("", is_mariadb=False),
