@@ -25,7 +25,7 @@ from rivet_assets.pools import drain_pool
 from rivet_resources.changes.protocol import Lag, LogSource
 from rivet_resources.dagster_errors import translated
 from rivet_resources.destinations.protocol import Root
-from rivet_resources.drain import Drained, TableDrained
+from rivet_resources.drain_plan import Drained, TableDrained
 from rivet_resources.manifest import current_manifests
 from rivet_resources.settings import pace
 from rivet_resources.state.store import state_url

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rivet_assets.modes.cdc import Cdc
 from rivet_resources.changes.protocol import Lag, Log, LogSource, Position, Survey
-from rivet_resources.drain import DRAINING, position_of
+from rivet_resources.drain_book import DRAINING, position_of
 from rivet_resources.errors import LogSetup, PositionLost
 from rivet_resources.settings import pace
 from rivet_resources.state.checkpoint import Checkpoint

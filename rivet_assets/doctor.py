@@ -22,7 +22,7 @@ from rivet_assets.draining import LEASE, checkpoint_key, checkpoints_of
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.side_by_side import NoAnswer, side_by_side
 from rivet_resources.changes.protocol import Finding, Log
-from rivet_resources.drain import DRAINING
+from rivet_resources.drain_book import DRAINING
 from rivet_resources.errors import (
     BucketMissing,
     CheckpointUnusable,

@@ -22,7 +22,8 @@ from rivet_assets.drift import Drift, compare, judge
 from rivet_assets.modes.protocol import Planning
 from rivet_resources.changes.protocol import BEFORE, ENVELOPE, Handover, LogSource, Position
 from rivet_resources.commit import sweep
-from rivet_resources.drain import Drained, DrainPlan, Hands, drain
+from rivet_resources.drain import drain
+from rivet_resources.drain_plan import Drained, DrainPlan, Hands
 from rivet_resources.extract import Measures, Staged
 from rivet_resources.manifest import window_manifest
 from rivet_resources.settings import pace

@@ -17,7 +17,7 @@ from rivet_assets.draining import DrainSite, run_drain
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run import open_state_of
 from rivet_resources.changes.protocol import LogSource
-from rivet_resources.drain import Drained
+from rivet_resources.drain_plan import Drained
 from rivet_resources.exporter import Exporter
 from rivet_resources.spark import SparkRuntime
 

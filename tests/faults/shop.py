@@ -28,7 +28,7 @@ from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run import open_state_of
 from rivet_resources.changes.postgres_lsn import lsn_number, position
 from rivet_resources.destinations.protocol import Root
-from rivet_resources.drain import Drained
+from rivet_resources.drain_plan import Drained
 from rivet_resources.errors import RivetError
 from rivet_resources.manifest import current_manifests
 from rivet_resources.state.checkpoint import Checkpoint, Checkpoints

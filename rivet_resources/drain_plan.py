@@ -1,0 +1,123 @@
+"""What a drain is told and what it tells: plain values, and the hands it works with.
+
+Belongs here: shapes. Not here: the order of effects (`drain.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from rivet_resources.changes.protocol import Capture, Finding, Handover, Lag, LogSource, Position
+from rivet_resources.commit import Ledger, Step, pass_over
+from rivet_resources.destinations.protocol import Destination, Root
+from rivet_resources.extract import Measures, Staged
+from rivet_resources.formats.protocol import Format
+from rivet_resources.manifest import Manifest
+from rivet_resources.settings import Pace
+from rivet_resources.state.checkpoint import Checkpoints
+from rivet_resources.state.leases import Lease
+from rivet_resources.transforms.protocol import Transform
+
+
+@dataclass(frozen=True)
+class DrainPlan:
+    """What to drain, decided; plain data. `folders` names what each table's windows are kept as."""
+
+    capture: Capture
+    source: LogSource
+    destination: Destination
+    format: Format
+    pace: Pace
+    key: str  # of the checkpoint
+    run_id: str
+    started_at: datetime
+    folders: Mapping[str, str]
+    steps: tuple[Transform, ...] = ()
+    exported_at: bool = False
+    initial: bool = False
+    until_current: bool = True
+    as_lines: bool = False  # one object per change, both images nested: for people and pipes
+    rollover: int = 100_000
+    rollover_bytes: int = 64 << 20
+
+    @property
+    def export(self) -> str:
+        """Name the export."""
+        return self.capture.export
+
+    def run_of(self, table: str) -> str:
+        """Name the run of one table: its own where several share the drain, with the same time and nonce."""
+        folder = self.folders[table]
+        return self.run_id if folder == self.export else f"{folder.replace('/', '.')}_{self.run_id[-26:]}"
+
+
+class Copy(Protocol):
+    """Stages what comes before the first change of a table."""
+
+    def __call__(self, table: str, position: Position, handover: Handover | None) -> Staged:
+        """Stage the window `after=start`: all rows under the handover's instant; none without a handover."""
+
+
+class Judge(Protocol):
+    """Says whether a table's columns may be published."""
+
+    def __call__(self, table: str, staged: Staged, *, is_between: bool = False) -> None:
+        """Compare with the last commit.
+
+        Args:
+            is_between: the columns are of parts inside the window, which ends with others.
+
+        Raises:
+            DriftRefused
+        """
+
+
+@dataclass(frozen=True)
+class Hands:
+    """What a drain touches, and whom it tells."""
+
+    state: Ledger
+    checkpoints: Checkpoints
+    lease: Lease
+    roots: Mapping[str, Root]  # by table
+    copy: Copy
+    judge: Judge
+    scratch: Path
+    tell: Callable[[str], None] = lambda text: None
+    step: Step = pass_over
+    is_asked_to_end: Callable[[], bool] = lambda: False
+
+
+@dataclass
+class TableDrained:
+    """What one table got in this run."""
+
+    rows: int = 0
+    windows: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    measures: Measures = field(default_factory=Measures)
+    last: Staged | None = None
+    manifest: Manifest | None = None
+
+
+@dataclass
+class Drained:
+    """What a drain did. `lag` is measured at its end; `commit_at` is the last commit it saw of our tables."""
+
+    position: Position
+    started_from: Position | None
+    tables: dict[str, TableDrained]
+    windows: int = 0
+    changes: int = 0
+    transactions: int = 0
+    copied_rows: int = 0
+    commit_at: datetime | None = None
+    disorder: int = 0  # rows out of the log's order; 0 is what must be
+    lag: Lag | None = None  # None: nothing was there to drain, and nobody asked
+    findings: tuple[Finding, ...] = ()  # of the preflight; only a first run asks
+    seconds: dict[str, float] = field(default_factory=dict)
