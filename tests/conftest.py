@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import hashlib
 import os
 import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -29,12 +31,42 @@ atexit.register(shutil.rmtree, os.environ["TMPDIR"], ignore_errors=True)
 os.environ.pop("RIVET_CONFIG", None)
 
 
+SHARE = 3  # one of so many tests of a matrix runs without --whole
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Offer the whole of what is sampled otherwise."""
+    parser.addoption("--whole", action="store_true", help="all tests of the slow matrices, not a share of them")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose today's share once, for all workers: they inherit the environment."""
+    os.environ.setdefault("RIVET_TEST_SHARE", datetime.now(UTC).date().isoformat())
+
+
+def _sampled(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave a third of the tests marked `matrix`, another one each day; every test function keeps at least one."""
+    if config.getoption("--whole"):
+        return
+    kept, left, shown = [], [], set[str]()
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        digest = hashlib.sha256(f"{os.environ['RIVET_TEST_SHARE']} {item.nodeid}".encode()).digest()
+        is_kept = not item.get_closest_marker("matrix") or digest[0] % SHARE == 0 or name not in shown
+        shown.add(name)
+        (kept if is_kept else left).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left)
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep tests that share one JVM, one demo, or one server of MariaDB or MySQL, in one worker.
 
     An open transaction holds back every incremental read of its server, and settings of a server hold for all of it.
     """
+    if not any("::" in argument for argument in config.args):  # tests asked for by name all run
+        _sampled(config, items)
     for item in items:
         if item.get_closest_marker("spark"):
             is_own_process = "end_to_end" in item.path.parts

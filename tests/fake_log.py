@@ -78,14 +78,12 @@ class FakeReader:
         self.log.statements.append("read")
         first, last, count = int(after.key, 16), int(upto.key, 16), 0
         for number in range(first, last):
-            ordinal = 0
-            for table, op, row in self.log.transactions[number]:
+            for ordinal, (table, op, row) in enumerate(self.log.transactions[number]):
                 if self.log.break_after is not None and count >= self.log.break_after:
                     raise ConnectionResetError("the line broke")
                 if table in self.capture.tables:
                     yield self._change(number, ordinal, table, op, row)
                     count += 1
-                ordinal += 1
             if count >= most:
                 yield Commit(place(number + 1), EPOCH, number + 1 - first)
                 return

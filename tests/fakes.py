@@ -180,7 +180,9 @@ class FolderRoot:
 
     def sweep(self, *, keep: Iterable[str]) -> int:
         """Remove staged folders of other runs."""
-        gone = [run for run in (self.folder / "_staged").glob("*") if run.name not in set(keep)]
+        listed = list((self.folder / "_staged").glob("*"))
+        kept = set(keep)
+        gone = [run for run in listed if run.name not in kept]
         for run in gone:
             shutil.rmtree(run)
         return len(gone)

@@ -21,7 +21,9 @@ from typing import Any
 from rivet_resources.changes.mysql_place import Place
 from rivet_resources.changes.protocol import Capture, Handover, Position
 from rivet_resources.destinations.local import Local
-from rivet_resources.drain import DRAINING, DrainPlan, Hands, drain
+from rivet_resources.drain import drain
+from rivet_resources.drain_book import DRAINING
+from rivet_resources.drain_plan import DrainPlan, Hands
 from rivet_resources.extract import Staged
 from rivet_resources.formats.parquet import Parquet
 from rivet_resources.settings import Tuning, pace

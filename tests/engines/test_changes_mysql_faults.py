@@ -30,6 +30,8 @@ from tests.engines.mysql_changes import log, run, window
 from tests.servers_binlog import BinlogServer, serving
 from tests.servers_mysql import connection
 
+pytestmark = pytest.mark.matrix
+
 T = "CREATE OR REPLACE TABLE t (id int PRIMARY KEY, v varchar(400), n int)"
 
 

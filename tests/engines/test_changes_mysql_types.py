@@ -15,6 +15,7 @@ from tests.engines.mysql_changes import EAGER, log, rules, run, window
 from tests.engines.type_cases import TypeCases
 from tests.engines.typed import CASES, columns_of, numbers
 
+pytestmark = pytest.mark.matrix
 
 @pytest.fixture(params=["mariadb", "mysql"])
 def server(request: pytest.FixtureRequest) -> tuple[str, TypeCases]:

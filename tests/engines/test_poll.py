@@ -28,6 +28,8 @@ from tests.faults.dying import DIED
 from tests.lab import Lab
 from tests.lab_engines import ENGINES, Engine
 
+pytestmark = pytest.mark.matrix
+
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 NOTES = {"id": "whole", "made": "instant", "changed": "instant", "gone": "instant", "note": "note"}
 POLL = {"name": "notes", "table": "notes", "mode": "poll", "updated_at_column": "changed"}

@@ -21,7 +21,7 @@ from tests import servers_mysql
 from tests.faults.shop import CREATE, Shop, begin_anew, begun, mysql_shop, until, user_of
 from tests.servers_binlog import BinlogServer, initialise, serving
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.matrix]
 
 
 @pytest.fixture(scope="module")

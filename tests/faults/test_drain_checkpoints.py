@@ -15,7 +15,7 @@ import pytest
 from rivet_resources.errors import CheckpointUnusable, LogSetup, PositionLost
 from tests.faults.shop import Shop, mysql_shop, postgres_shop
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.matrix]
 
 ANEW = "rivet state reset"
 

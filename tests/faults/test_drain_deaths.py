@@ -15,7 +15,7 @@ from rivet_resources.destinations.local import Local
 from tests import tds
 from tests.faults.shop import Shop, mysql_shop, postgres_shop
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.matrix]
 
 FIRST = ["begin", "begun", "copy", "parts", "manifest", "success", "metrics", "checkpoint"]
 LATER = ["read", "part", "staged", "parts", "manifest", "success", "metrics", "checkpoint", "source", "acknowledged"]

@@ -31,7 +31,7 @@ from rivet_resources.errors import (
 from tests.faults.shop import CREATE, Shop, begin_anew, begun, postgres_shop, until, user_of
 from tests.servers_logical import OwnServer
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.matrix]
 
 DROP_SLOT = "SELECT pg_drop_replication_slot('{slot}')"
 MAKE_SLOT = "SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')"

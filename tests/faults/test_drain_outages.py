@@ -24,7 +24,7 @@ from tests.servers import free_port
 from tests.servers_binlog import BinlogServer, serving
 from tests.servers_logical import OwnServer
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.matrix]
 
 
 @pytest.fixture

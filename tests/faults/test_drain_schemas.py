@@ -18,7 +18,7 @@ from tests import servers_mysql
 from tests.faults.shop import CREATE, Shop, mysql_shop, postgres_shop
 from tests.servers_binlog import BinlogServer, serving
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.matrix]
 
 ALTERS = {
     "add": "ADD COLUMN nick varchar(20) DEFAULT 'x'",

@@ -22,7 +22,7 @@ import pytest
 from rivet_resources.errors import RivetError
 from tests.faults.shop import REPOSITORY, Shop, begun, mysql_shop, postgres_shop
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.matrix]
 
 
 @pytest.fixture
