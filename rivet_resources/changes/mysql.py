@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import pymysql
 
 from rivet_resources import retry
-from rivet_resources.changes import mysql_dump, mysql_lag, mysql_preflight
+from rivet_resources.changes import mysql_dump, mysql_lag, mysql_preflight, mysql_survey
 from rivet_resources.changes.mysql_errors import RESNAPSHOT, log_fault
 from rivet_resources.changes.mysql_groups import Groups
 from rivet_resources.changes.mysql_gtid import gtid_set
@@ -45,15 +45,6 @@ LOCK_SECONDS = 2  # a server frees the lock of a closed connection a moment late
 FARTHEST = (1 << 32) - 1  # offset that the dump command can name
 # MySQL shows its log's end a moment before a dump may read it (sync_binlog); so long we ask again.
 UNRELEASED_SECONDS, PAUSE_SECONDS = 10.0, 0.05
-# What MariaDB writes without sending it, as SHOW BINLOG EVENTS names it.
-SERVICE = frozenset({"Binlog_checkpoint", "Gtid_list", "Format_desc", "Stop", "Rotate", "Start_encryption",
-                     "Previous_gtids", "Heartbeat"})  # fmt: skip
-SETTINGS = ("server_id", "gtid_domain_id", "lower_case_table_names", "binlog_expire_logs_seconds", "expire_logs_days")
-OF_MARIADB = "SELECT LOWER(variable_name), variable_value FROM information_schema.global_variables"
-OF_MYSQL = """
-SELECT 'server_uuid', @@server_uuid UNION ALL SELECT 'server_id', CAST(@@server_id AS CHAR) UNION ALL
-SELECT 'lower_case_table_names', CAST(@@lower_case_table_names AS CHAR) UNION ALL
-SELECT 'binlog_expire_logs_seconds', CAST(@@global.binlog_expire_logs_seconds AS CHAR)"""
 
 
 @dataclass(frozen=True)
@@ -130,8 +121,7 @@ class MySqlLog:
 
     def _look(self) -> None:
         lock = f"'rivet:{self.server_id}'"
-        names = ", ".join(f"'{name}'" for name in SETTINGS)
-        told = f"{OF_MARIADB} WHERE variable_name IN ({names})" if self.is_mariadb else OF_MYSQL
+        told = mysql_survey.OF_MARIADB if self.is_mariadb else mysql_survey.OF_MYSQL
         rows = self.ask(f"SELECT 'lock', CAST(GET_LOCK({lock}, {LOCK_SECONDS}) AS CHAR) UNION ALL {told}")
         self._settings = {str(name): str(text) for name, text in rows}
         if self._settings.pop("lock") != "1":
@@ -193,29 +183,8 @@ class MySqlLog:
         return Place(str(rows[0][0]), int(rows[0][1] or 0)), "".join(str(gtids or "").split())
 
     def refuse_lost(self, at: Position, survey: Survey) -> None:
-        """Refuse a position of another server, of a file that is gone, or behind a file's end; see the protocol.
-
-        Whether a file of that name is still the same one shows when it is read: see `_check_birth`.
-        """
-        place, files = place_of(at), survey.facts["files"]
-        known = at.more.get("identity", survey.identity)
-        if known != survey.identity:
-            hint = f" Its GTIDs were {at.more['gtid']}." if "gtid" in at.more else ""
-            raise PositionLost(
-                f"The stored position {at.text} is of {known}, but this server is {survey.identity}: it was replaced, "
-                f"or the name leads to another one now. File positions mean nothing there.{hint} {RESNAPSHOT}"
-            )
-        if place.file not in files:
-            raise PositionLost(
-                f"The binary log {place.file}, where we stopped, is not on the server any more; it has "
-                f"{next(iter(files))} to {list(files)[-1]}. It was purged, or the log was reset. {RESNAPSHOT} "
-                f"Keep logs longer: binlog_expire_logs_seconds well above the time between two drains."
-            )
-        if place.offset > files[place.file]:
-            raise PositionLost(
-                f"We stopped at {at.text}, but {place.file} ends at {files[place.file]}: the server was restored from "
-                f"a copy, or its log was reset. {RESNAPSHOT}"
-            )
+        """Refuse a position of another server, of a file that is gone, or behind a file's end; see the protocol."""
+        mysql_survey.refuse_lost(at, survey)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -272,14 +241,7 @@ class MySqlLog:
             return False
         statement = f"SHOW BINLOG EVENTS IN '{target.file}' FROM {reached.offset} LIMIT 20"
         rows = self.ask(statement) if reached.offset <= FARTHEST else []
-        end = reached.offset
-        for _, start, kind, _, behind, *_ in rows:
-            if kind not in SERVICE or int(start or 0) != end:
-                return False
-            end = int(behind or 0)
-            if end >= target.offset:
-                return True
-        return False
+        return mysql_survey.are_service(rows, reached.offset, target.offset)
 
     def _position(
         self, windows: Windows, place: Place, *, committed_us: int | None = None, before: Position | None = None

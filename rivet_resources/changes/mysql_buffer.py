@@ -37,11 +37,6 @@ class Buffer:
     def __len__(self) -> int:
         return self._spooled + len(self.events)
 
-    @property
-    def is_spooled(self) -> bool:
-        """Say whether it was too large for memory."""
-        return self._spool is not None
-
     def add(self, schema: Schema, data: bytes, start: int, op: int, ordinal: int) -> None:
         """Take one event in."""
         self.events.append((schema, data, start, op, ordinal))

@@ -27,8 +27,10 @@ BLOCK_BYTES = 1 << 20
 CONTINUED = 0xFFFFFF  # an event of 16 MB or more goes on in the next packet
 SHORTEST_LONG_VALUE = 9
 ROTATE, FORMAT = 4, 15
-WRITTEN_ANYHOW = frozenset({ROTATE, FORMAT})  # their checksums do not follow the file's setting
+CHECKED_ANYHOW = frozenset({ROTATE, FORMAT})
 NO_CHECKSUM, CRC32 = 0, 1
+RESIDUE = 0x2144DF1C  # the CRC32 of anything with its own CRC32 behind it
+PADDING = bytes(6)  # behind what was read, so that the first bytes of any packet can be looked at
 # Files written under another binlog_checksum than today's are readable too, so the literal, not the server's setting.
 ANNOUNCE = (
     "SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32', @mariadb_slave_capability = 4, "
@@ -71,12 +73,13 @@ def events(connection: Connection[Any], *, where: str) -> Iterator[bytes]:
         SourceLost: the line closed before the end packet.
         LogRefused: a checksum is wrong, or of a kind that we do not know.
     """
-    has_checksum, buffer, start, parts = True, b"", 0, list[bytes]()
-    number = struct.Struct("<I").unpack_from
+    has_checksum, buffer, start, parts = True, PADDING, 0, list[bytes]()
+    head = struct.Struct("<IB4xB").unpack_from  # length and number of the packet, whether it is an event, its type
     while True:
-        end, view = len(buffer), memoryview(buffer)
+        end, view = len(buffer) - len(PADDING), memoryview(buffer)
         while end - start >= 4:
-            size = number(buffer, start)[0] & CONTINUED
+            length, status, kind = head(buffer, start)
+            size = length & CONTINUED
             behind = start + 4 + size
             if behind > end:
                 break
@@ -90,22 +93,22 @@ def events(connection: Connection[Any], *, where: str) -> Iterator[bytes]:
                 if (event := _checked(packet, has_checksum, where)) is None:
                     return
                 yield event
-            elif buffer[at] or buffer[at + 5] in WRITTEN_ANYHOW:
+            elif status or kind in CHECKED_ANYHOW:  # whose checksums do not follow the file's setting
                 packet = buffer[at:behind]
-                if not buffer[at] and packet[5] == FORMAT:
+                if not status and kind == FORMAT:
                     has_checksum = _is_checked(packet)
                 if (event := _checked(packet, has_checksum, where)) is None:
                     return
                 yield event
             elif has_checksum:
-                if crc32(view[at + 1 : behind - 4]) != number(buffer, behind - 4)[0]:
+                if crc32(view[at + 1 : behind]) != RESIDUE:
                     raise _damaged(buffer[at:behind], where)
                 yield buffer[at : behind - 4]
             else:
                 yield buffer[at:behind]
         view.release()
-        buffer = buffer[start:] + _more(connection, number, buffer, start, where)
-        start = 0
+        rest = buffer[start:end]
+        buffer, start = b"".join((rest, _more(connection, rest, where), PADDING)), 0
 
 
 def _checked(packet: bytes, has_checksum: bool, where: str) -> bytes | None:
@@ -118,7 +121,7 @@ def _checked(packet: bytes, has_checksum: bool, where: str) -> bytes | None:
         err.raise_mysql_exception(packet)
     if packet[5] == FORMAT:  # it always has room for a checksum, and a byte that says which kind the file has
         return packet[:-5]
-    is_whole = crc32(memoryview(packet)[1:-4]) == int.from_bytes(packet[-4:], "little")
+    is_whole = crc32(memoryview(packet)[1:]) == RESIDUE
     if packet[5] == ROTATE:  # the one that begins a dump is made up, before we know how the file is written
         return packet[:-4] if is_whole else packet
     if has_checksum and not is_whole:
@@ -145,10 +148,9 @@ def _damaged(packet: bytes, where: str) -> LogRefused:
     )
 
 
-def _more(connection: Connection[Any], length: Any, buffer: bytes, start: int, where: str) -> bytes:
+def _more(connection: Connection[Any], rest: bytes, where: str) -> bytes:
     """Wait for bytes: whatever is there, or at once as many as a long packet still lacks."""
-    rest = len(buffer) - start
-    lacking = (length(buffer, start)[0] & CONTINUED) + 4 - rest if rest >= 4 else 0
+    lacking = int.from_bytes(rest[:3], "little") + 4 - len(rest) if len(rest) >= 4 else 0
     try:
         if lacking > BLOCK_BYTES:
             found: bytes = connection._rfile.read(lacking)

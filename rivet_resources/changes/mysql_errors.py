@@ -40,6 +40,8 @@ TEXTS: Sequence[tuple[str, type[RivetError], str]] = (
     ("which is not in the master's binlog", PositionLost, f"The server never had that transaction. {RESNAPSHOT}"),
     ("max_allowed_packet", CheckpointUnusable, "The text misleads: the position lies inside an event, so the "
      "checkpoint is damaged or was edited. Delete it and take a new snapshot."),
+    ("truncated in the middle of event", CheckpointUnusable, "The position lies inside an event, so the checkpoint is "
+     "damaged or was edited. Delete it and take a new snapshot."),
     ("bogus data in log event", CheckpointUnusable, "The position lies inside an event, so the checkpoint is damaged "
      "or was edited. Delete it and take a new snapshot."),
     ("event read from binlog did not pass", LogRefused, "The log is damaged on the server's disk, or the position "

@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass
-from functools import cache
-from uuid import UUID
 
 from rivet_resources.changes.mysql_compressed import inflated
 from rivet_resources.changes.mysql_compressed import packed as packed
@@ -260,35 +258,32 @@ def query(data: bytes) -> Query:
 STANDALONE, PREPARED_XA, COMPLETED_XA = 1, 64, 128  # flags of MariaDB's GTID event
 
 
-# What a transaction is called: (source, number). The source is a UUID; (domain, server) on MariaDB.
+# What a transaction is called: (source, number). The source is a UUID's bytes; (domain, server) on MariaDB. Nothing
+# that the garbage collector would follow: see `Pending`.
 Gtid = tuple[object, int]
-GTID_OF_MARIADB = struct.Struct("<QIB")
+# Flags, UUID, number, the logical clock, and the commit's µs in seven bytes and a byte that is not theirs.
+GTID_OF_MYSQL = struct.Struct("<B16sQ17xQ")
+RELAYED, LOW_55 = HEADER + 25 + 17 + 7, (1 << 55) - 1
+GTID_OF_MARIADB = struct.Struct("<I10xQIB")  # from the server in the header on
 
 
 def mysql_gtid(data: bytes) -> tuple[Gtid | None, int]:
-    """Read MySQL's GTID event: name and µs of the first commit, 0 where they are not said; an anonymous one has none."""
-    times = HEADER + 25 + 17  # behind the logical clock
+    """Read MySQL's GTID event: its name, None for an anonymous one, and µs of the first commit, 0 where not said."""
     committed = 0
-    if len(data) >= times + 7:
-        committed = int.from_bytes(data[times : times + 7], "little")
-        if committed >> 55:  # relayed: this server's own commit, then the first one's
-            committed = int.from_bytes(data[times + 7 : times + 14], "little")
-    committed &= (1 << 55) - 1
-    if data[5] != GTID:
-        return None, committed
-    return (_uuid(data[HEADER + 1 : HEADER + 17]), int.from_bytes(data[HEADER + 17 : HEADER + 25], "little")), committed
-
-
-@cache
-def _uuid(raw: bytes) -> UUID:
-    """Make each server's UUID once: a log has few of them, and a transaction for each thousandth of a second."""
-    return UUID(bytes=raw)
+    if len(data) >= HEADER + GTID_OF_MYSQL.size:
+        _, source, number, immediate = GTID_OF_MYSQL.unpack_from(data, HEADER)
+        committed = immediate & LOW_55
+        if immediate >> 55 & 1:  # relayed: this server's own commit, then the first one's
+            committed = int.from_bytes(data[RELAYED : RELAYED + 7], "little") & LOW_55
+    else:  # MySQL 5.7 says no times
+        _, source, number = struct.unpack_from("<B16sQ", data, HEADER)
+    return (source, number) if data[5] == GTID else None, committed
 
 
 def mariadb_gtid(data: bytes) -> tuple[Gtid, bool]:
     """Read MariaDB's GTID event, whose server is the header's; and whether one statement follows, and no COMMIT."""
-    number, domain, flags = GTID_OF_MARIADB.unpack_from(data, HEADER)
-    return ((domain, int.from_bytes(data[6:10], "little")), number), bool(flags & STANDALONE)
+    server, number, domain, flags = GTID_OF_MARIADB.unpack_from(data, 6)
+    return ((domain, server), number), flags & STANDALONE != 0
 
 
 def rotation(data: bytes) -> tuple[str, int]:

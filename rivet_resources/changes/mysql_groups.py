@@ -90,12 +90,11 @@ class Groups:
 
     def _groups(self, events: Iterator[bytes]) -> Iterator[Group]:
         """Read events. This loop runs some five times for a transaction of one row, hence the local names."""
-        rows_kinds, gtids = ev.ROWS, GTIDS
-        number = struct.Struct("<I").unpack_from
+        rows, gtids, table_map, xid = ev.ROWS, GTIDS, ev.TABLE_MAP, ev.XID
+        head = struct.Struct("<B8xI").unpack_from  # type and place behind the event
         low = self._offset & 0xFFFFFFFF
         for data in events:
-            kind = data[5]
-            end = number(data, 14)[0]
+            kind, end = head(data, 5)
             if end > low:
                 self._offset += end - low
                 low = end
@@ -103,11 +102,11 @@ class Groups:
                 self._offset += (1 << 32) - low + end  # positions have 32 bits and wrap in files above 4 GiB
                 low = end
             # else it has none, or it is of the beginning of the file, sent again where a dump begins by GTID
-            if kind in rows_kinds:
+            if kind in rows:
                 self._take(data, kind)
-            elif kind == ev.TABLE_MAP:
+            elif kind == table_map:
                 self._map(data)
-            elif kind == ev.XID:
+            elif kind == xid:
                 yield self._finished(data)
             elif kind in gtids:
                 self._begin(data, kind)
@@ -154,12 +153,15 @@ class Groups:
         return group
 
     def _begin(self, data: bytes, kind: int) -> None:
-        self._forget()
+        if self._ordinal or self._is_open:  # a group without an end, as of a server that died in it
+            self._forget()
         if kind == ev.MARIADB_GTID:
             self._gtid, is_statement = ev.mariadb_gtid(data)
+            self._committed_us = 0
             self._is_open = not is_statement
         elif kind == ev.GTID_TAGGED:
-            self._gtid = (None, 0)  # a form of set we do not write: from here on none is recorded
+            # A form of set we do not write: from here on none is recorded.
+            self._gtid, self._committed_us = (None, 0), 0
         else:
             self._gtid, self._committed_us = ev.mysql_gtid(data)
 
@@ -198,10 +200,9 @@ class Groups:
             return
         op = ev.ROWS[kind]
         head = self._heads.get((schema, kind))
-        if head is not None and data.startswith(head, 28):  # as all but the first of a table are
-            at = 28 + len(head)
-        else:
-            at = self._checked(data, schema, kind, op)
+        # All but the first of a table begin alike.
+        is_known = head is not None and data.startswith(head, 28)
+        at = 28 + len(head or b"") if is_known else self._checked(data, schema, kind, op)
         if kind in ev.COMPRESSED_ROWS:
             data = data[:at] + self._inflated(data[at:], kind)
         if self._rows is None:
@@ -294,10 +295,10 @@ class Groups:
     def _undone(self, data: bytes) -> Group:
         """End a group that was rolled back; rows of tables without transactions stay as they are."""
         rows, kept = self._rows, None
-        for schema, *event in rows.each() if rows is not None else ():
-            if not schema.is_transactional:
+        for event in rows.each() if rows is not None else ():
+            if not event[0].is_transactional:
                 kept = kept if kept is not None else Buffer(self._memory)
-                kept.add(schema, *event)
+                kept.add(*event)
         self._rows = kept
         return self._finished(data)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
@@ -18,8 +19,8 @@ UUID_TEXT = re.compile(r"[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}"
 class GtidSet(Protocol):
     """A set that grows by one transaction after the other."""
 
-    def add(self, source: object, number: int) -> None:
-        """Take one transaction in."""
+    def add(self, source: object, first: int, last: int) -> None:
+        """Take transactions in that follow each other, both ends included."""
 
     def __str__(self) -> str: ...
 
@@ -51,24 +52,18 @@ class MySqlSet:
                 found.intervals.setdefault(UUID(source), []).append([first, int(match[2] or first)])
         return found
 
-    def add(self, source: object, number: int) -> None:
-        """Take one transaction in; nearly always it follows the last one."""
-        assert isinstance(source, UUID)
-        known = self.intervals.setdefault(source, [])
-        if known and known[-1][1] + 1 == number:
-            known[-1][1] = number
-            return
-        if any(first <= number <= last for first, last in known):
-            return
-        known.append([number, number])
-        known.sort()
+    def add(self, source: object, first: int, last: int) -> None:
+        """Take transactions in; `source` is the UUID's bytes, and nearly always they follow the last one."""
+        assert isinstance(source, bytes)
+        uuid = UUID(bytes=source)
+        known = sorted([*self.intervals.get(uuid, []), [first, last]])
         merged = [known[0]]
-        for first, last in known[1:]:
-            if first <= merged[-1][1] + 1:
-                merged[-1][1] = max(merged[-1][1], last)
+        for low, high in known[1:]:
+            if low <= merged[-1][1] + 1:
+                merged[-1][1] = max(merged[-1][1], high)
             else:
-                merged.append([first, last])
-        self.intervals[source] = merged
+                merged.append([low, high])
+        self.intervals[uuid] = merged
 
     def packed(self) -> bytes:
         """Write the set as the dump command takes it: 64-bit numbers, ends exclusive."""
@@ -107,13 +102,31 @@ class MariaDbSet:
                 found.last[domain] = (server, number)
         return found
 
-    def add(self, source: object, number: int) -> None:
-        """Take one transaction in; `source` is (domain, server)."""
+    def add(self, source: object, first: int, last: int) -> None:
+        """Take transactions in; `source` is (domain, server), and only the last one counts."""
         assert isinstance(source, tuple)
-        self.last[source[0]] = (source[1], number)
+        self.last[source[0]] = (source[1], last)
 
     def __str__(self) -> str:
         return ",".join(f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self.last.items()))
+
+
+def runs(gtids: Iterable[tuple[object, int] | None]) -> Iterator[tuple[object, int, int]]:
+    """Join transactions of one source that follow each other: source, first, last; those without a name are no part."""
+    source: object = None
+    first = last = -1
+    for gtid in gtids:
+        if gtid is None:
+            continue
+        here, number = gtid
+        if number == last + 1 and here == source:
+            last = number
+            continue
+        if first >= 0:
+            yield source, first, last
+        source, first, last = here, number, number
+    if first >= 0:
+        yield source, first, last
 
 
 def gtid_set(text: str, *, is_mariadb: bool) -> GtidSet | None:

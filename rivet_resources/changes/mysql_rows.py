@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,8 +56,7 @@ def rows_of(events: Sequence[RowsEvent], layout: Layout, *, key: Sequence[int], 
     except NullInNotNull:
         layout = Layout(layout.fields, all_nullable=True)
         walked = _walk(events, layout)
-    _, _, ops, transactions, ordinals = zip(*events, strict=True)
-    op = np.array(ops, np.int8)[walked.event]
+    op = _column(events, 2)[walked.event].astype(np.int8)
     event, row, is_old, kinds = walked.event, walked.row, np.zeros(len(op), np.int64), op
     cells, before = layout.all_cells(walked.image), walked.before
     befores = layout.all_cells(before) if keeps_before else []
@@ -69,13 +68,14 @@ def rows_of(events: Sequence[RowsEvent], layout: Layout, *, key: Sequence[int], 
         event, row, kinds = event[source], row[source], op[source]
         kinds[changed[source]] = INSERT
         kinds[is_old == 1] = DELETE
-        cells = [_merged(now, old, source, is_old == 1) for now, old in zip(cells, layout.all_cells(before), strict=True)]
+        olds = layout.all_cells(before)
+        cells = [_merged(now, old, source, is_old == 1) for now, old in zip(cells, olds, strict=True)]
         befores = [_picked(old, source) for old in befores]
     return Rows(
         buffer=walked.buffer,
         op=kinds,
-        transaction=np.array(transactions, np.int64)[event],
-        seq=(np.array(ordinals, np.int64)[event] << 32) + 2 * row + 1 - is_old,
+        transaction=_column(events, 3)[event],
+        seq=(_column(events, 4)[event] << 32) + 2 * row + 1 - is_old,
         cells=tuple(cells),
         before=tuple(befores),
         has_before=(kinds == UPDATE) | (kinds == DELETE),
@@ -94,11 +94,10 @@ class _Walked:
 
 
 def _walk(events: Sequence[RowsEvent], layout: Layout) -> _Walked:
-    data, starts, ops, _, _ = zip(*events, strict=True)
-    sizes = np.cumsum([0, *map(len, data)])
-    buffer = np.frombuffer(b"".join([*data, bytes(PADDING)]), np.uint8)
-    cursor, end = sizes[:-1] + np.array(starts), sizes[1:]
-    is_update = np.array(ops) == UPDATE
+    sizes = np.cumsum([0, *(len(event[0]) for event in events)])
+    buffer = np.frombuffer(b"".join([*(event[0] for event in events), bytes(PADDING)]), np.uint8)
+    cursor, end = sizes[:-1] + _column(events, 1), sizes[1:]
+    is_update = _column(events, 2) == UPDATE
     has_updates = bool(is_update.any())
     count, live = np.zeros(len(events), np.int64), np.nonzero(cursor < end)[0]
     at, last, updates = cursor[live], end[live], is_update[live]
@@ -128,6 +127,11 @@ def _walk(events: Sequence[RowsEvent], layout: Layout) -> _Walked:
     image = _joined([step[1] for step in steps], steps, count)
     before = _joined([step[2] for step in steps], steps, count) if has_updates else image
     return _Walked(buffer, event, row, image, before)
+
+
+def _column(events: Sequence[RowsEvent], place: Literal[1, 2, 3, 4]) -> Integers:
+    """Give one number of each event; `zip(*events)` would make an iterator for each, for the collector to follow."""
+    return np.fromiter((event[place] for event in events), np.int64, len(events))
 
 
 def _joined(images: list[Image], steps: Sequence[tuple[Integers, Image, Image]], count: Integers) -> Image:

@@ -20,8 +20,8 @@ from rivet_resources.changes import mysql_events as ev
 from rivet_resources.changes.envelope import change_schema
 from rivet_resources.changes.mysql_columns import base_native, collations, fits
 from rivet_resources.changes.mysql_events import Field, Query, TableMap
-from rivet_resources.changes.mysql_place import Place
 from rivet_resources.changes.mysql_layout import Cells, Layout
+from rivet_resources.changes.mysql_place import Place
 from rivet_resources.changes.mysql_rows import RowsEvent, rows_of
 from rivet_resources.changes.mysql_values import decode
 from rivet_resources.changes.mysql_vector import Vector

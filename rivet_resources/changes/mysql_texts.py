@@ -31,7 +31,7 @@ from rivet_resources.sources.cells import masked, nulls
 from rivet_resources.types import Column
 
 LONGEST = (1 << 31) - 1
-LONG = 1024  # bytes of a cell on average, above which cells are copied one by one: `take` copies twice when it must grow
+LONG = 1024  # bytes of a cell on average, above which each is copied alone: `take` copies twice when it must grow
 
 
 def gather(buffer: Bytes, cells: Cells) -> pa.Array:
