@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from rivet_resources.apply.cells import held, spark_type
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.formats import ndjson_read
 from rivet_resources.manifest import Manifest, schema_of
@@ -51,25 +52,6 @@ def union_schema(manifests: Sequence[Manifest]) -> pa.Schema:
         for field in schema_of(manifest):
             fields.setdefault(field.name, field)
     return pa.schema(list(fields.values()))
-
-
-def spark_type(kind: pa.DataType) -> pa.DataType:
-    """Give the type under which Spark can hold a cell: text where it has none (types.md, section 2)."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return pa.string()
-    if pa.types.is_time(kind) or pa.types.is_duration(kind) or pa.types.is_decimal256(kind):
-        return pa.string()
-    if pa.types.is_timestamp(kind) and kind.unit == "ns":
-        return pa.string()
-    if pa.types.is_unsigned_integer(kind):
-        return {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}[kind.bit_width]
-    if pa.types.is_fixed_size_binary(kind):
-        return pa.binary()
-    if pa.types.is_dictionary(kind):
-        return spark_type(kind.value_type)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(spark_type(kind.value_type))
-    return kind
 
 
 def _is_native(root: Root, manifests: Sequence[Manifest], readable: pa.Schema) -> bool:
@@ -151,19 +133,8 @@ def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Give cells as Spark holds them; a part may have them in an older type."""
     if column.type == kind:
         return column
-    if isinstance(column.type, pa.BaseExtensionType):
-        return _uuid_texts(column) if column.type.extension_name == "arrow.uuid" else column.cast(kind)
-    return column.cast(kind)
-
-
-def _uuid_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Render uuids canonically; a plain cast would give their 16 bytes as text."""
-    import uuid
-
-    cells = [
-        None if cell is None else str(cell if isinstance(cell, uuid.UUID) else uuid.UUID(bytes=cell))
-        for cell in column.to_pylist()
-    ]
-    return pa.chunked_array([pa.array(cells, pa.string())])
+    chunks = [held(chunk, chunk.type) for chunk in column.chunks]
+    return pa.chunked_array([chunk if chunk.type == kind else chunk.cast(kind) for chunk in chunks], kind)

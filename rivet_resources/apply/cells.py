@@ -1,7 +1,8 @@
 """Cells on their way into Spark and back: what Spark has no type for travels as text, bytes or wider numbers.
 
-Belongs here: the pair `held` and `restored`, each other's inverse for every type of the contract (`types.md`).
-Not here: which type stands for which (`reader.spark_type`), files and frames.
+Belongs here: the pair `held` and `restored`, each other's inverse for every type of the contract (`types.md`), and
+the type that stands for one (`spark_type`).
+Not here: files and frames.
 """
 
 from __future__ import annotations
@@ -13,7 +14,24 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivet_resources.reader import spark_type
+
+def spark_type(kind: pa.DataType) -> pa.DataType:
+    """Give the type under which Spark can hold a cell: text where it has none (types.md, section 2)."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.string()
+    if pa.types.is_time(kind) or pa.types.is_duration(kind) or pa.types.is_decimal256(kind):
+        return pa.string()
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.string()
+    if pa.types.is_unsigned_integer(kind):
+        return {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}[kind.bit_width]
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_dictionary(kind):
+        return spark_type(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(spark_type(kind.value_type))
+    return kind
 
 
 def held(cells: pa.Array, kind: pa.DataType) -> pa.Array:

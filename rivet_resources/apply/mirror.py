@@ -55,7 +55,7 @@ def _job(
 ) -> Callable[[Extract], DataFrame]:
     """Choose the way: rows become Spark's only where some change did not carry all of its own."""
     lacking = [name for name in table.names if name in seen.lacking]
-    if not lacking and suits(pa.schema([table.field(name) for name in derived.key])):
+    if not lacking and suits(derived, table):
         return mirror_job(derived, todo, seen, table, runtime=spark)
     session = session_for(spark, input_bytes(todo))
     base = None if seen.truncates else _base(session, todo, derived, table)

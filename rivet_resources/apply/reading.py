@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivet_resources.apply.cells import held
+from rivet_resources.apply.cells import held, spark_type
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import ConfigError, ManifestUnreadable, WindowConflict
 from rivet_resources.extract import Window
 from rivet_resources.manifest import Manifest, current_manifests, schema_of, window_manifest
-from rivet_resources.reader import spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

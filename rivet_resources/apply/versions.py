@@ -23,7 +23,7 @@ from rivet_resources.shaping import EXPORTED_AT, ROW_HASH
 from rivet_resources.types import INSTANT
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, WindowSpec
 
 # What a version has before the columns of its table.
 VERSION = (
@@ -35,6 +35,7 @@ VERSION = (
     pa.field("__op", pa.string()),  # of the change that opened it
 )
 NAMES = tuple(field.name for field in VERSION)
+STANDING = -2  # `__seq` of a version that stood before: it comes before the changes of its own position
 OWN = (EXPORTED_AT.name, ROW_HASH.name)  # Rivet's, not the row's: a later export of the same row is no new state
 
 
@@ -58,9 +59,9 @@ def versioned(
     """
     from pyspark.sql import functions as F
 
-    moments = _moments(changes, key, columns, truncates)
+    moved = _told(changes, columns)
     if base is None:
-        return _chained(moments, key, columns, truncates)
+        return _chained(moved, key, columns, truncates)
     open_ = base.where("is_current").alias("b")
     if truncates:  # they touch every open version
         mine, untouched = open_, base.where("NOT is_current")
@@ -70,10 +71,10 @@ def versioned(
         mine = open_.join(keys, same, "left_semi")
         untouched = base.where("NOT is_current").unionByName(open_.join(keys, same, "left_anti"))
     standing = mine.select(
-        F.col("valid_from_pos").alias("__pos"), F.lit(-2).cast("long").alias("__seq"),
-        F.col("valid_from").alias("__ts"), F.col("__op"), F.lit(0).alias("__epoch"), *map(col, columns),
+        F.col("valid_from_pos").alias("__pos"), F.lit(STANDING).cast("long").alias("__seq"),
+        F.col("valid_from").alias("__ts"), F.col("__op"), *map(col, columns),
     )  # fmt: skip
-    made = _chained(standing.unionByName(moments, allowMissingColumns=True), key, columns, truncates)
+    made = _chained(standing.unionByName(moved, allowMissingColumns=True), key, columns, truncates)
     return untouched.select(*map(col, (*NAMES, *columns))).unionByName(made, allowMissingColumns=True)
 
 
@@ -87,24 +88,28 @@ def opened(copy: DataFrame, columns: Sequence[str]) -> DataFrame:
     return copy.select(*(cells[name].alias(name) for name in NAMES), *map(col, columns))
 
 
-def _moments(
-    changes: DataFrame, key: Sequence[str], columns: Sequence[str], truncates: Sequence[Truncate]
-) -> DataFrame:
-    """Give the last change of each key in each transaction, unless a truncate in it came later.
+def _told(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Keep what a version is made of."""
+    kept = ["__pos", "__seq", "__ts", "__op", *([LACKING] if LACKING in changes.columns else [])]
+    return changes.select(*kept, *map(col, columns))
+
+
+def _moments(rows: DataFrame, line: WindowSpec, truncates: Sequence[Truncate]) -> DataFrame:
+    """Keep standing versions, and the last change of each key in each transaction unless a truncate in it came later.
 
     `__epoch` counts the truncates before: two moments with a truncate between them are strangers.
     """
     from pyspark.sql import functions as F
 
-    kept = ["__pos", "__seq", "__ts", "__op", *([LACKING] if LACKING in changes.columns else [])]
-    rows = changes.select(*kept, *map(col, columns)).repartition(*map(col, key))  # sorted once, as in `latest`
-    last = F.max_by(F.struct("*"), F.col("__seq"))
-    moments = rows.groupBy(*map(col, key), F.col("__pos").alias("__moment")).agg(last.alias("__row")).select("__row.*")
+    is_standing = F.col("__seq") == STANDING
+    is_last = F.coalesce(F.lead("__pos").over(line) != F.col("__pos"), F.lit(True))
+    moments = rows.withColumn("__last", is_last).where(is_standing | F.col("__last")).drop("__last")
     if not truncates:
         return moments.withColumn("__epoch", F.lit(0))
     before = F.filter(_places(truncates), lambda one: (one["pos"] < F.col("__pos")) | _same_moment(one, before=True))
     wiped = F.exists(_places(truncates), lambda one: _same_moment(one, before=False))
-    return moments.where(~wiped).withColumn("__epoch", F.size(before))
+    epoch = F.when(is_standing, F.lit(0)).otherwise(F.size(before))
+    return moments.where(is_standing | ~wiped).withColumn("__epoch", epoch)
 
 
 def _same_moment(one: Column, *, before: bool) -> Column:
@@ -130,14 +135,16 @@ def _places(truncates: Sequence[Truncate]) -> Column:
     return F.array(*one)
 
 
-def _chained(
-    moments: DataFrame, key: Sequence[str], columns: Sequence[str], truncates: Sequence[Truncate]
-) -> DataFrame:
-    """Make versions of the moments of each key: each holds until the next one, or the next truncate."""
+def _chained(rows: DataFrame, key: Sequence[str], columns: Sequence[str], truncates: Sequence[Truncate]) -> DataFrame:
+    """Make versions of standing ones and changes, by key: each holds until the next one, or the next truncate.
+
+    All windows have one order, so rows are brought together and sorted once.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     line = Window.partitionBy(*map(col, key)).orderBy("__pos", "__seq")
+    moments = _moments(rows, line, truncates)
     told = [col(name) for name in columns if name not in OWN]
     row, gone = F.struct(*told), F.col("__op") == "delete"
     previous = F.lag(F.struct(gone.alias("gone"), F.col("__epoch").alias("epoch"), row.alias("row"))).over(line)

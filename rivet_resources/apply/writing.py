@@ -33,7 +33,7 @@ from rivet_resources.formats.protocol import Format
 from rivet_resources.settings import Pace, Tuning, pace
 from rivet_resources.shaping import schema_of
 from rivet_resources.sources.protocol import Page
-from rivet_resources.spark import SparkRuntime
+from rivet_resources.spark import TASK_CONF, SparkRuntime
 from rivet_resources.types import Column
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ MB = 1024 * 1024
 PART_BYTES = 128 * MB  # what a part aims at
 SPREAD_BYTES = 16 * MB  # below it a part is not worth a core of its own
 SHUFFLE_BYTES = 4 * MB  # of compressed input per shuffle partition: tens of MB in memory, sorted without a spill
+COMPILED_BYTES = 8 * MB  # below it Spark compiles for longer than the compiled code saves
 UNKNOWN = "unchanged_unknown"  # kind of special value: the log said `as before`, and nobody knows what that was
 
 # These jobs move rows through the JVM, unlike those of `spark.TASK_CONF`.
@@ -126,7 +127,8 @@ def session_for(runtime: SparkRuntime, size_bytes: int) -> SparkSession:
         return session
     session = session.newSession()
     partitions = max(runtime.parallelism, -(-size_bytes // SHUFFLE_BYTES))
-    for name, value in {**CONF, "spark.sql.shuffle.partitions": str(partitions)}.items():
+    compiling = {} if size_bytes >= COMPILED_BYTES else TASK_CONF
+    for name, value in {**CONF, **compiling, "spark.sql.shuffle.partitions": str(partitions)}.items():
         session.conf.set(name, value)
     return session
 

@@ -272,12 +272,24 @@ class Groups:
     def _ddl(self, data: bytes, query: Query) -> Group | None:
         """Note what a statement does to our tables. Inside a group it ends nothing: CREATE TABLE … SELECT."""
         truncated = None
-        if query.word == "TRUNCATE":
+        if query.word == "DROP" and self._tables.drops_several(query):
+            raise self._refused(
+                data[5], "a DROP of several tables, a captured one among them",
+                "Take the dropped ones out of the export, reset its checkpoint, and begin anew.",
+            )  # fmt: skip
+        if query.word in ("TRUNCATE", "DROP"):
             truncated = self._tables.truncated(query)
         elif query.word == "ALTER" and (what := self._tables.rows_moved_by(query)):
             raise self._refused(
                 data[5], f"ALTER TABLE … {what}", "It takes rows away, or brings some, that the log does not show. "
                 "Take a new snapshot: run `mode: full`, or reset the checkpoint with `initial: snapshot`.",
+            )  # fmt: skip
+        elif query.word in ("ALTER", "RENAME") and (table := self._tables.renamed_by(query)):
+            raise self._refused(
+                data[5], f"a {query.word} that renames {table}, or another table to its name",
+                "Rows written under another name are not in its changes, and those of the table that took the name "
+                "were never copied. Name the table as it is called now, and take a new snapshot: reset the checkpoint "
+                "with `initial: snapshot`.",
             )  # fmt: skip
         if self._is_open:
             return None

@@ -42,6 +42,15 @@ TRUNCATE = re.compile(rf"(?is)TRUNCATE\s+(?:TABLE\s+)?({NAME}(?:\s*\.\s*{NAME})?
 ALTER = re.compile(
     rf"(?is)ALTER\s+(?:ONLINE\s+)?(?:IGNORE\s+)?TABLE\s+(?:IF\s+EXISTS\s+)?({NAME}(?:\s*\.\s*{NAME})?)(.*)"
 )
+DROP = re.compile(rf"(?is)DROP\s+TABLES?\s+(?:IF\s+EXISTS\s+)?({NAME}(?:\s*\.\s*{NAME})?)(\s*,)?")
+RENAME = re.compile(r"(?is)RENAME\s+TABLES?\s+(?:IF\s+EXISTS\s+)?(.*)")
+RENAMED = re.compile(
+    rf"(?is)({NAME}(?:\s*\.\s*{NAME})?)\s+(?:(?:NO)?WAIT\s+(?:\d+\s+)?)?TO\s+({NAME}(?:\s*\.\s*{NAME})?)"
+)
+# Not RENAME COLUMN, INDEX, KEY or CONSTRAINT: these leave the table where it is.
+RENAMING = re.compile(
+    rf"(?is)\bRENAME\s+(?!(?:COLUMN|INDEX|KEY|CONSTRAINT)\s)(?:TO\s+|AS\s+|=\s*)?({NAME}(?:\s*\.\s*{NAME})?)\s*(?:,|$)"
+)
 MOVING = re.compile(r"(?is)\b((?:TRUNCATE|DROP|EXCHANGE|CONVERT|DISCARD|IMPORT)\s+(?:PARTITION|TABLESPACE))\b")
 ALL_NAMES = """
 SELECT column_name FROM information_schema.columns WHERE table_schema = {schema} AND table_name = {name}"""
@@ -193,14 +202,25 @@ class Tables:
         return self._wanted.get(self._fold(schema or database, bare))
 
     def truncated(self, query: Query) -> Schema | None:
-        """Give the table of ours that a TRUNCATE empties; its columns as they were last, or are now."""
-        match = TRUNCATE.match(query.bare)
+        """Give the table of ours that a TRUNCATE or DROP empties; its columns as they were last, or are now.
+
+        The server writes a DROP of several tables as it was given, and one of temporary tables apart from it.
+        """
+        match = TRUNCATE.match(query.bare) or DROP.match(query.bare)
         table = self._ours(match[1], query.database) if match else None
         if table is None:
             return None
         if table not in self._last:
             self._last[table] = self._from_catalog(table, query.database)
         return self._last[table]
+
+    def drops_several(self, query: Query) -> bool:
+        """Say whether a DROP TABLE names several tables, and one of ours."""
+        match = DROP.match(query.bare)
+        if match is None or not match[2]:
+            return False
+        named = re.findall(rf"(?is){NAME}(?:\s*\.\s*{NAME})?", query.bare[match.start(1) :])
+        return any(self._ours(name, query.database) is not None for name in named if name != ",")
 
     def _from_catalog(self, table: str, database: str) -> Schema:
         """Describe a table of which the log has shown no row yet."""
@@ -220,6 +240,18 @@ class Tables:
             return ""
         moving = MOVING.search(match[2])
         return " ".join(moving[1].upper().split()) if moving else ""
+
+    def renamed_by(self, query: Query) -> str:
+        """Name the table of ours that a statement moves away from its name, or puts another one under; '' for none.
+
+        Rows written under another name are not ours, and those of a table that takes our name were never copied.
+        """
+        names: list[str] = []
+        if match := RENAME.match(query.bare):
+            names = [name for pair in RENAMED.findall(match[1]) for name in pair]
+        elif (match := ALTER.match(query.bare)) and (renaming := RENAMING.search(match[2])):
+            names = [match[1], renaming[1]]
+        return next((table for name in names if (table := self._ours(name, query.database)) is not None), "")
 
     # --- decoding --------------------------------------------------------------------------------
 

@@ -227,8 +227,7 @@ def test_rows_have_the_columns_they_had_when_they_were_written(url: str) -> None
             "INSERT INTO t VALUES (3, 2.5, 'c')",
             "ALTER TABLE t MODIFY z bigint unsigned",
             "INSERT INTO t VALUES (4, 18446744073709551615, 'd')",
-            "RENAME TABLE t TO gone",
-            "INSERT INTO gone VALUES (5, 1, 'e')",
+            "DROP TABLE t",
             "CREATE TABLE t (id int PRIMARY KEY)",
             "INSERT INTO t VALUES (6)",
             "DROP TABLE t",
@@ -242,9 +241,40 @@ def test_rows_have_the_columns_they_had_when_they_were_written(url: str) -> None
         [("id", number), ("z", small), ("v", text), ("n", number)],
         [("id", number), ("z", small), ("w", text)],
         [("id", number), ("z", pa.uint64()), ("w", text)],
+        [("id", number), ("z", pa.uint64()), ("w", text)],  # the table is gone, and its rows with it
+        [("id", number)],
         [("id", number)],
     ] == seen
-    assert [1, 2, 3, 4, 6] == [row["id"] for row in found.rows()]
+    assert [1, 2, 3, 4, None, 6, None] == [row["id"] for row in found.rows()]
+    assert ["truncate"] * 2 == [row["__op"] for row in found.rows() if row["id"] is None]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["RENAME TABLE t TO gone", "RENAME TABLE other TO t2, t TO gone", "ALTER TABLE t ADD COLUMN z int, RENAME TO gone",
+     "ALTER TABLE other RENAME AS t3", "ALTER TABLE `t` RENAME gone"],
+)  # fmt: skip
+def test_rename_of_our_table_is_refused(url: str, statement: str) -> None:
+    """What is written under another name would be missing without a word; other tables may be called as they like."""
+    run(url, T, "CREATE TABLE other (b int)")
+    with log(url, "t", "t3") as opened:
+        start = opened.begin()
+        run(url, "ALTER TABLE t RENAME COLUMN v TO w", "INSERT INTO t VALUES (1, 'a', 1)", statement)
+
+        with pytest.raises(LogRefused, match=r"renames t3?, or another table.*initial: snapshot"):
+            window(opened, start)
+
+
+def test_drop_of_several_tables_is_refused_when_one_is_ours(url: str) -> None:
+    """One change cannot say that two tables are empty; a DROP of others is none of ours."""
+    run(url, T, "CREATE TABLE a (b int)", "CREATE TABLE c (b int)", "CREATE TABLE d (b int)")
+    with log(url, "t") as opened:
+        start = opened.begin()
+        run(url, "DROP TABLE a, c")
+        assert [] == window(opened, start).changes
+        run(url, "DROP TABLE d, t")
+        with pytest.raises(LogRefused, match="DROP of several"):
+            window(opened, start)
 
 
 def test_truncate_is_a_row_without_cells(url: str) -> None:

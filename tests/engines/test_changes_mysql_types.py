@@ -17,6 +17,7 @@ from tests.engines.typed import CASES, columns_of, numbers
 
 pytestmark = pytest.mark.matrix
 
+
 @pytest.fixture(params=["mariadb", "mysql"])
 def server(request: pytest.FixtureRequest) -> tuple[str, TypeCases]:
     """An empty database, and the cases of its product."""
