@@ -29,7 +29,7 @@ from rivet_resources.drain_plan import Drained, DrainPlan, Hands, TableDrained
 from rivet_resources.errors import SourceLost
 from rivet_resources.extract import Staged
 
-WINDOW_CHANGES = 200_000  # a PostgreSQL peek pays for itself from here on (`cdc.md`, 4.3)
+WINDOW_CHANGES = 500_000  # a PostgreSQL peek pays for itself from here on (`cdc.md`, 4.3)
 IDLE_SECONDS = 1.0  # between two looks of a drain that has no end
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rivet_resources.sources.postgres import Line
 
 Rows = list[tuple[Any, ...]]
-PEEK_WINDOWS = 5  # asked for at once: more is more of the server's disk
+PEEK_WINDOWS = 2  # asked for at once: more is more of the server's disk
 SEGMENT_BYTES = 16 << 20  # the server frees its log by files of this size, by default
 SPARE = 64  # messages that are no changes: begins, commits, relations of a small window
 ADVANCE = """

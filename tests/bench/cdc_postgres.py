@@ -2,8 +2,8 @@
 
 Belongs here: workloads a (10,001 transactions of 100 rows) and b (one of 1 M rows), of 10 columns and about 95 bytes
 a row in the log. Not here: guards on time; ratios are printed for people. Told are: the server's own time to count
-the slot's messages, against peek, decode, zstd Parquet, fsync and advance; a decoder that takes messages one by
-one, against ours; the peak memory of the process that drains b.
+the slot's messages, against a whole drain: peek, decode, zstd Parquet, fsync, manifest, checkpoint, advance; a decoder
+that takes messages one by one, against ours; the peak memory of the process that drains.
 """
 
 from __future__ import annotations
@@ -20,19 +20,17 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rivet_resources.changes.postgres import open_log
 from rivet_resources.changes.postgres_peek import Peek, Wire
-from rivet_resources.changes.protocol import Capture, Changes, Commit
-from rivet_resources.settings import Tuning, pace
+from rivet_resources.changes.protocol import Capture
 from rivet_resources.sources.postgres import Postgres
 from rivet_resources.sources.protocol import TypeRules
 from tests import servers
+from tests.bench.draining import EAGER, drained
 from tests.bench.measuring import table
 from tests.engines.postgres_changes import read_change, read_relation
 
-EAGER = pace(Tuning(profile="fast"), None)
 TABLE = (
     "CREATE TABLE bench (id bigint PRIMARY KEY, a int, b int, price numeric(12,2), at timestamptz, day date, ok bool, "
     "f float8, code text, name text)"
@@ -43,7 +41,6 @@ ROWS = (
     "'2026-01-01'::date + (g % 365)::int, g % 2 = 0, g / 8.0, 'c' || g % 500, 'name ' || g % 9000 "
     "FROM generate_series({}, {}) g"
 )
-ROLLOVER = {"a": 200_000, "b": 200_000}
 
 
 def asked(work: str) -> Capture:
@@ -79,35 +76,6 @@ def counted(url: str, work: str) -> float:
             f"'publication_names', 'bench_{work}')".encode()
         )
         return time.perf_counter() - began
-
-
-def drained(url: str, work: str) -> tuple[int, float, float]:
-    """Drain to files as a run does; rows, seconds, CPU seconds."""
-    log_line = Postgres(url=url).line("rivet:bench", EAGER)
-    rows, began, cpu = 0, time.perf_counter(), time.process_time()
-    with tempfile.TemporaryDirectory() as folder, open_log(asked(work), line=log_line, pace=EAGER) as log:
-        found = log.survey()
-        after, number = found.oldest, 0
-        assert after is not None
-        while after.key < found.target.key:
-            writer: Any = None
-            number += 1
-            path = Path(folder, f"{number}.parquet")
-            for event in log.read(after, found.target, most=ROLLOVER[work]):
-                if isinstance(event, Commit):
-                    after = event.position
-                elif isinstance(event, Changes):
-                    writer = writer or pq.ParquetWriter(
-                        path, event.data.schema, compression="zstd", compression_level=1
-                    )
-                    writer.write_table(event.data)
-                    rows += event.data.num_rows
-            if writer is not None:
-                writer.close()
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
-            log.acknowledge(after)
-    return rows, time.perf_counter() - began, time.process_time() - cpu
 
 
 def messages(url: str, work: str) -> list[pa.Array]:
@@ -157,11 +125,12 @@ def timed(work: Callable[[], object]) -> float:
 
 def one(url: str, work: str) -> None:
     """Drain one workload in this process and tell what it took."""
-    rows, wall, cpu = drained(url, work)
-    # Not getrusage's: that one starts from the peak of the process which started this one.
-    status = Path("/proc/self/status").read_text()
-    peak = next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
-    print(json.dumps({"rows": rows, "wall": wall, "cpu": cpu, "peak_mb": peak}))
+    source = Postgres(url=url)
+    with source.open_log(asked(work), application="bench", pace=EAGER) as log:
+        found = log.survey()
+    assert found.oldest is not None
+    done, figures = drained(source, asked(work), found.oldest, identity=found.identity)
+    print(json.dumps({"rows": done.changes, **figures}))
 
 
 def measure(url: str) -> None:
@@ -179,7 +148,7 @@ def measure(url: str) -> None:
         done = subprocess.run(command, env={**os.environ, "BENCH_URL": url}, capture_output=True, text=True, check=True)
         told = json.loads(done.stdout.splitlines()[-1])
         lines.append(
-            [work, told["rows"], count, server, told["wall"], server / told["wall"], told["cpu"], told["peak_mb"],
+            [work, told["rows"], count, server, told["seconds"], server / told["seconds"], told["cpu"], told["peak_mb"],
              plain, vector, plain / vector]
         )  # fmt: skip
     header = [
