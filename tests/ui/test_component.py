@@ -78,7 +78,10 @@ def test_dg_check_points_at_the_wrong_line(project):
 
     assert 0 != checked.returncode
     assert "mine/defs/shop/defs.yaml:9" in checked.stdout
-    assert "^ 'tme_window' is not one of ['full', 'incremental', 'chunked', 'time_window', 'cdc', 'poll']" in checked.stdout
+    assert (
+        "^ 'tme_window' is not one of ['full', 'incremental', 'chunked', 'time_window', 'cdc', 'poll']"
+        in checked.stdout
+    )
 
 
 @pytest.mark.slow
