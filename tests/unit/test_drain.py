@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rivet_resources import drain as drain_module
 from rivet_resources.changes.envelope import change_schema
 from rivet_resources.changes.protocol import Capture, Finding, Position
 from rivet_resources.destinations.local import Local
@@ -66,7 +67,12 @@ class Bench:
         )
         return replace(plan, **changes)
 
-    def run(self, step: Callable[[str], None] = lambda name: None, **changes: Any) -> Drained:
+    def run(
+        self,
+        step: Callable[[str], None] = lambda name: None,
+        is_asked_to_end: Callable[[], bool] = lambda: False,
+        **changes: Any,
+    ) -> Drained:
         plan = self.plan(**changes)
         roots = {table: plan.destination.root(plan.folders[table]) for table in self.tables}
 
@@ -88,6 +94,7 @@ class Bench:
             hands = Hands(
                 state=self.state, checkpoints=state_checkpoints(self.state), lease=lease, roots=roots, copy=copy,
                 judge=lambda table, staged, is_between=False: None, scratch=self.folder, step=step,
+                is_asked_to_end=is_asked_to_end,
             )  # fmt: skip
             return drain(plan, hands)
 
@@ -163,6 +170,28 @@ def test_max_events_ends_at_the_first_commit_at_or_past_it(bench: Bench) -> None
     assert bench.ids("orders") == [0, 1]
     bench.run()
     assert bench.ids("orders") == list(range(10))
+
+
+@pytest.mark.parametrize("most", [7, None])
+def test_drain_without_end_follows_until_its_bound_or_until_it_is_asked(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, most: int | None
+) -> None:
+    """It looks again where the log ended, and brings what came meanwhile; the window at hand is always finished."""
+    monkeypatch.setattr(drain_module, "IDLE_SECONDS", 0.01)
+    bench.run()
+    asked = 0
+
+    def writing() -> bool:  # asked between windows and before each look
+        nonlocal asked
+        asked += 1
+        if asked <= 5:
+            write(bench.log, asked, 1)
+        return most is None and asked > 12
+
+    done = bench.run(is_asked_to_end=writing, until_current=False, max_events=most)
+
+    assert done.changes == (8 if most else 10)
+    assert bench.ids("orders") == list(range(1, done.changes // 2 + 1))
 
 
 def test_windows_form_one_chain(bench: Bench) -> None:
