@@ -102,8 +102,9 @@ def stamp_column(planning: Planning, name: str, *, key: str) -> Column:
     column = require_column(planning.relation, name, key=key)
     if not pa.types.is_timestamp(column.arrow):
         raise SourceError(
-            f"{planning.relation.name}.{name} is {column.native}, and `{key}` must be a timestamp. If its cells are "
-            f"times, write `columns: {{{name}: timestamp}}`; for a growing number use mode incremental."
+            f"{planning.relation.name}.{name} is {column.native}, read as {column.arrow}, and `{key}` must be a "
+            f"timestamp. If its cells are times, as SQLite keeps them, write `columns: {{{name}: timestamp}}`; for a "
+            f"growing number use mode incremental."
         )
     return column
 

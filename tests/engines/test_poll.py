@@ -511,7 +511,7 @@ def test_stamps_of_whole_seconds_lose_no_row_of_the_running_second(bare: Lab) ->
 
 def test_stamp_must_be_a_timestamp(lab: Lab) -> None:
     """A growing number is for mode incremental."""
-    assert "must be a timestamp" in refused(lab, updated_at_column="id")
+    assert "must be a timestamp." in refused(lab, updated_at_column="id")
 
 
 def test_missing_index_is_told_with_its_ddl(bare: Lab) -> None:
