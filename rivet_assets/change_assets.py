@@ -22,6 +22,7 @@ from rivet_assets.lineage import column_lineage
 from rivet_assets.metadata import OUR_COLUMNS, parts_table, table_schema
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.pools import drain_pool
+from rivet_assets.specs import asset_key
 from rivet_resources.changes.protocol import Lag, LogSource
 from rivet_resources.dagster_errors import translated
 from rivet_resources.destinations.protocol import Root
@@ -46,7 +47,7 @@ def build_drain(export: Cdc, *, config: RivetConfig, spec_of: Callable[[Export],
     specs = {table: spec_of(export.of_table(table)) for table in export.captured}
 
     @dg.multi_asset(
-        name=drain_name(export, config=config),
+        name=asset_key(export, config=config).to_python_identifier(),
         specs=list(specs.values()),
         can_subset=True,  # so that an idle drain need not tell of every check
         check_specs=[check for spec in specs.values() for check in _checks(export, spec.key)],
@@ -66,12 +67,6 @@ def build_drain(export: Cdc, *, config: RivetConfig, spec_of: Callable[[Export],
                     yield dg.AssetMaterialization(spec.key, metadata=_facts(site, table, drained))
 
     return changes
-
-
-def drain_name(export: Cdc, *, config: RivetConfig) -> str:
-    """Name the drain's step."""
-    source_name, _ = config.source_of(export)
-    return dg.AssetKey([source_name, export.name]).to_python_identifier()
 
 
 def _checks(export: Cdc, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
