@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rivet_assets.checks import Verdict
-from rivet_resources.changes.protocol import Finding, Lag
+from rivet_resources.changes.protocol import Lag
+from rivet_resources.sources.evidence import Finding
 
 LAG = "lag"
 SLOT_BUDGET = "slot_budget"

@@ -21,7 +21,7 @@ from rivet_assets.change_logs import HASTE, drained_to, look, opened
 from rivet_assets.draining import LEASE, checkpoint_key, checkpoints_of
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.side_by_side import NoAnswer, side_by_side
-from rivet_resources.changes.protocol import Finding, Log
+from rivet_resources.changes.protocol import Log
 from rivet_resources.drain_book import DRAINING
 from rivet_resources.errors import (
     BucketMissing,
@@ -45,6 +45,7 @@ from rivet_resources.errors import (
 )
 from rivet_resources.jvm import find_java, spark_home
 from rivet_resources.settings import Spark, pace
+from rivet_resources.sources.evidence import Finding
 from rivet_resources.sources.protocol import Session, Source
 from rivet_resources.state.checkpoint import Checkpoint
 from rivet_resources.state.checkpoint_record import START_ANEW

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rivet_resources.changes.protocol import Finding, Handover, Log, Position, Survey
+from rivet_resources.changes.protocol import Handover, Log, Position, Survey
 from rivet_resources.drain_book import BEGINNING, COPYING, DRAINING, NOWHERE, Book
 from rivet_resources.drain_commit import Committing
 from rivet_resources.drain_plan import Drained, DrainPlan, Hands
 from rivet_resources.errors import CheckpointUnusable, LogSetup, RivetError, SourceLost
 from rivet_resources.extract import Staged
 from rivet_resources.manifest import current_manifests
+from rivet_resources.sources.evidence import Finding
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from rivet_resources.changes.protocol import Capture, Finding, Handover, Lag, LogSource, Position
+from rivet_resources.changes.protocol import Capture, Handover, Lag, LogSource, Position
 from rivet_resources.commit import Ledger, Step, pass_over
 from rivet_resources.destinations.protocol import Destination, Root
 from rivet_resources.extract import Measures, Staged
 from rivet_resources.formats.protocol import Format
 from rivet_resources.manifest import Manifest
 from rivet_resources.settings import Pace
+from rivet_resources.sources.evidence import Finding
 from rivet_resources.state.checkpoint import Checkpoints
 from rivet_resources.state.leases import Lease
 from rivet_resources.transforms.protocol import Transform

@@ -92,6 +92,17 @@ class Relation:
 
 
 @dataclass(frozen=True)
+class KeyRange:
+    """Values of one column from `low` to `high`, canonical texts; None: open to that side."""
+
+    column: str
+    low: str | None
+    high: str | None
+    low_inclusive: bool = True
+    high_inclusive: bool = True
+
+
+@dataclass(frozen=True)
 class Chunk:
     """A piece of a window that one Spark task reads. Plain SQL pieces, values already rendered; no secret.
 
@@ -111,6 +122,7 @@ class Chunk:
     identity: str = ""
     abreast: int = 1  # so many chunks of the window may be read at once, this one among them
     one_instant: bool = False  # read in one transaction of its own, which sees one instant; a broken line starts over
+    range: KeyRange | None = None  # what `where` says as data, where it says just that: such a chunk can be read again
 
 
 @dataclass(frozen=True)
@@ -207,6 +219,9 @@ class Measures:
     nulls: dict[str, int] = field(default_factory=dict)
     special_values: dict[str, dict[str, int]] = field(default_factory=dict)  # column → kind → replaced
     unique: dict[str, list[str]] = field(default_factory=dict)
+    checksums: dict[str, int] = field(
+        default_factory=dict
+    )  # column → sum over its cells (`checksums.py`); absent: none
     pages: int = 0
     arrow_bytes: int = 0
     retries: int = 0
@@ -214,6 +229,12 @@ class Measures:
     throttled_seconds: float = 0.0
     cpu_seconds: float = 0.0
     peak_mb: float = 0.0
+    governed_seconds: float = 0.0  # paused because the source suffered, beyond the throttle
+    # What the reading cost the server, as it counts; None: no reader could tell.
+    rows_scanned: int | None = None
+    temp_bytes: int | None = None
+    longest_transaction_ms: float = 0.0
+    connections: int = 0
 
     def __add__(self, other: Measures) -> Measures:
         """Join two disjoint sets of rows: counts add, peaks take the larger."""
@@ -235,7 +256,22 @@ class Measures:
             throttled_seconds=self.throttled_seconds + other.throttled_seconds,
             cpu_seconds=self.cpu_seconds + other.cpu_seconds,
             peak_mb=max(self.peak_mb, other.peak_mb),
+            governed_seconds=self.governed_seconds + other.governed_seconds,
+            rows_scanned=_known_sum(self.rows_scanned, other.rows_scanned),
+            temp_bytes=_known_sum(self.temp_bytes, other.temp_bytes),
+            longest_transaction_ms=max(self.longest_transaction_ms, other.longest_transaction_ms),
+            connections=self.connections + other.connections,
+            checksums={
+                c: (self.checksums.get(c, 0) + other.checksums.get(c, 0)) % 2**64
+                for c in {**self.checksums, **other.checksums}
+            },
         )
+
+
+def _known_sum(one: int | None, other: int | None) -> int | None:
+    """Add what is known; None when neither is."""
+    known = [each for each in (one, other) if each is not None]
+    return sum(known) if known else None
 
 
 @dataclass(frozen=True)
@@ -262,3 +298,4 @@ class Staged:
     started_at: datetime
     seconds: dict[str, float] = field(default_factory=dict)  # plan, read, …
     consistency: Consistency = "snapshot"
+    chunk_measures: dict[int, Measures] = field(default_factory=dict)  # by `Chunk.index`; {} where nobody needs them

@@ -80,6 +80,34 @@ class ManifestPart(Entry):
     content_md5: str
     status: Literal["committed", "quarantined"] = "committed"
     schema_ipc: str | None = None  # where it is not the manifest's: the table was altered inside the window
+    chunk: int | None = None  # of `chunks`, where there are several
+
+
+class ColumnChecksum(Entry):
+    """The sum over one column's cells (`contract.md`, 10.2, form B), a decimal text."""
+
+    name: str
+    checksum: str
+
+
+class ManifestRange(Entry):
+    """The key values that a chunk covers; canonical texts, None: open to that side."""
+
+    column: str
+    low: str | None = None
+    high: str | None = None
+    low_inclusive: bool = True
+    high_inclusive: bool = True
+
+
+class ManifestChunk(Entry):
+    """One piece of a window that can be compared, and read again, by itself."""
+
+    chunk: int
+    range: ManifestRange
+    rows: int
+    source_row_count: int  # before filters
+    column_checksums: tuple[ColumnChecksum, ...] | None = None
 
 
 class Superseded(Entry):
@@ -125,7 +153,10 @@ class Manifest(Entry):
     measures: ManifestMeasures = ManifestMeasures()
     supersedes: tuple[Superseded, ...] = ()
     applied: Applied | None = None  # tables made from changes: how much of them
-    column_checksums: tuple[dict[str, Any], ...] | None = None
+    chunks: tuple[ManifestChunk, ...] = ()  # windows cut by key ranges only
+    column_checksums: tuple[ColumnChecksum, ...] | None = None
+    checksum_render: str | None = None  # how the sums were made: xxh3-64-sum-v2
+    checksum_key_column: str | None = None  # hashed before each cell; None: cells alone
     row_hash: dict[str, Any] | None = None
     split_window: dict[str, Any] | None = None
 

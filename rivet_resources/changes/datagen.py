@@ -34,7 +34,7 @@ from rivet_resources.changes.datagen_cycles import (
     has_revision,
     images,
 )
-from rivet_resources.changes.protocol import BEFORE, ENVELOPE, Capture, Changes, Commit, Finding, Lag, Position, Survey
+from rivet_resources.changes.protocol import BEFORE, ENVELOPE, Capture, Changes, Commit, Lag, Position, Survey
 from rivet_resources.errors import CheckpointUnusable, LogSetup
 from rivet_resources.extract import Chunk, Relation
 from rivet_resources.sources.cells import Cells
@@ -42,6 +42,7 @@ from rivet_resources.sources.datagen_pages import READERS, recipe_of, snapshot_n
 from rivet_resources.sources.datagen_rate import TokenBucket
 from rivet_resources.sources.datagen_rows import WHOLE, Numbers, Recipe
 from rivet_resources.sources.datagen_session import DatagenSession, describe_columns
+from rivet_resources.sources.evidence import Finding
 from rivet_resources.sources.protocol import Session, TypeRules
 from rivet_resources.types import Column
 

@@ -32,9 +32,10 @@ from rivet_resources.changes.mysql_gtid import gtid_set
 from rivet_resources.changes.mysql_place import Place, place_of
 from rivet_resources.changes.mysql_tables import Tables
 from rivet_resources.changes.mysql_window import Tally, Windows
-from rivet_resources.changes.protocol import Capture, Changes, Commit, Finding, Handover, Lag, Position, Survey
+from rivet_resources.changes.protocol import Capture, Changes, Commit, Handover, Lag, Position, Survey
 from rivet_resources.errors import LogBusy, LogSetup, PositionLost, SourceLost
 from rivet_resources.settings import Pace
+from rivet_resources.sources.evidence import Finding
 from rivet_resources.sources.mysql_session import MySqlSession, connect, rows_of
 from rivet_resources.sources.protocol import Session
 

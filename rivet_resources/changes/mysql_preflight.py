@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 
 from rivet_resources.changes.mysql_lag import DAY_SECONDS, retention_seconds
-from rivet_resources.changes.protocol import Finding
 from rivet_resources.errors import SourceError
+from rivet_resources.sources.evidence import Finding
 
 Ask = Callable[[str], list[tuple[str | None, ...]]]
 

@@ -26,9 +26,10 @@ from rivet_resources.changes.postgres_peek import SMALL_BYTES, Peek, Wire, copie
 from rivet_resources.changes.postgres_relations import Tables
 from rivet_resources.changes.postgres_survey import publication_of
 from rivet_resources.changes.postgres_window import Window
-from rivet_resources.changes.protocol import Capture, Changes, Commit, Finding, Handover, Lag, Position, Survey
+from rivet_resources.changes.protocol import Capture, Changes, Commit, Handover, Lag, Position, Survey
 from rivet_resources.errors import SourceError, SourceLost, StatementTimeout
 from rivet_resources.settings import Pace
+from rivet_resources.sources.evidence import Finding
 from rivet_resources.sources.postgres_errors import fault
 from rivet_resources.sources.postgres_session import PostgresSession, connect, open_session, pin
 

@@ -17,8 +17,9 @@ from rivet_resources.changes.postgres_survey import (
     survey,
     unpublished,
 )
-from rivet_resources.changes.protocol import Capture, Finding
+from rivet_resources.changes.protocol import Capture
 from rivet_resources.errors import LogBusy
+from rivet_resources.sources.evidence import Finding
 from rivet_resources.sources.postgres_catalog import rule_column
 from rivet_resources.sources.postgres_sql import quote
 

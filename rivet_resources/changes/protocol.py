@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 import pyarrow as pa
 
 from rivet_resources.settings import Pace
+from rivet_resources.sources.evidence import Finding
 from rivet_resources.sources.protocol import Session, Source, TypeRules
 from rivet_resources.types import Column
 
@@ -103,16 +104,6 @@ class Lag:
     seconds: float | None = None  # since the commit of the oldest change not drained; 0 when there is none
     budget: float | None = None  # share of the source's retention that is used up, 0 to 1
     facts: Mapping[str, Any] = field(default_factory=dict)  # wal_status, oldest file, …; plain texts and numbers
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One prerequisite, judged; `fix` is what to run or set, ready to paste."""
-
-    name: str  # wal_level, publication, replica_identity public.orders, …
-    status: Literal["ok", "warn", "fail"]
-    text: str
-    fix: str = ""
 
 
 class Handover(Protocol):

@@ -22,13 +22,14 @@ from hashlib import blake2b
 from rivet_resources import retry
 from rivet_resources.changes import sqlserver_preflight
 from rivet_resources.changes import sqlserver_sql as sql
-from rivet_resources.changes.protocol import Capture, Changes, Commit, Finding, Lag, Position, Survey
+from rivet_resources.changes.protocol import Capture, Changes, Commit, Lag, Position, Survey
 from rivet_resources.changes.sqlserver_asking import Asking, OutOfRange, Rows
 from rivet_resources.changes.sqlserver_rows import Decoder
 from rivet_resources.changes.sqlserver_tables import Captured, Instance, Look, captured, instances_of, looked
 from rivet_resources.errors import LogBusy, LogSetup, PositionLost, SourceError, SourceLost, SourcePermission
 from rivet_resources.settings import Pace
 from rivet_resources.sources import sqlserver_session
+from rivet_resources.sources.evidence import Finding
 from rivet_resources.sources.protocol import Session
 from rivet_resources.sources.sqlserver_connect import Line
 from rivet_resources.sources.sqlserver_sql import quote_text

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rivet_resources.changes import sqlserver_sql as sql
-from rivet_resources.changes.protocol import Capture, Finding
+from rivet_resources.changes.protocol import Capture
 from rivet_resources.changes.sqlserver_asking import Asking, OutOfRange
 from rivet_resources.changes.sqlserver_tables import Instance, Look, enabling, instances_of, looked
 from rivet_resources.errors import LogSetup, SourceError, SourcePermission
+from rivet_resources.sources.evidence import Finding
 from rivet_resources.sources.names import split_name
 from rivet_resources.sources.sqlserver_sql import quote, quote_text
 

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from rivet_resources.extract import Chunk, Consistency, Relation
 from rivet_resources.settings import Pace, Settings, Tuning
+from rivet_resources.sources.evidence import Effort, Explained, Finding, Gauge, TableFacts
 from rivet_resources.types import Column, SpecialValue
 
 
@@ -117,6 +118,23 @@ class Session(Protocol):
     def now(self) -> datetime:
         """Tell the database's clock, aware UTC."""
 
+    def explain(self, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
+        """Ask the planner how it would run the first page of `chunk`, the very statement a task sends; no row is read.
+
+        Raises:
+            SourcePermission, SourceError
+        """
+
+    def examine(self) -> tuple[Finding, ...]:
+        """Judge the server as exports need it: pooler, replica, time zone, connections left, TLS; change nothing."""
+
+    def tables(self, pattern: str = "") -> tuple[TableFacts, ...]:
+        """List what this user may read, from the catalog and its statistics, sorted by schema and name.
+
+        Args:
+            pattern: `name`, `schema.name` or a glob of either; '' for all but the server's own.
+        """
+
     def close(self) -> None:
         """End the snapshot and the connection; safe to call twice."""
 
@@ -162,15 +180,23 @@ class Source(Protocol):
         application: str,
         pace: Pace,
         wait: Wait,
-    ) -> Generator[Page, None, None]:
+    ) -> Generator[Page, None, Effort | None]:
         """Read a chunk page by page, on a connection of its own; failed pages are asked again here, by error class.
 
         A page is complete before it is yielded. `wait` is called between statements, never inside one.
-        Closing the iterator early cancels the statement.
+        Closing the iterator early cancels the statement. What it returns in the end is what the reading cost the
+        server, None where the engine does not tell.
 
         Raises:
             SourceLost: retries are used up, or the chunk's cursor died (the chunk may be read again from its start).
             ValueDoesNotFit, StatementTimeout, SnapshotLost, SourceChanged, SourceError
+        """
+
+    def gauge(self, *, application: str, pace: Pace) -> AbstractContextManager[Gauge]:
+        """Connect for looking at the source while it is read; the connection ends with the block.
+
+        Raises:
+            SourceUnreachable, SourceAuth, SourceError, ConfigError
         """
 
     def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:

@@ -124,6 +124,32 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (checkpoint_key, generation)
         )""",
     ),
+    (
+        "ALTER TABLE export_metrics ADD COLUMN source_type TEXT",
+        "ALTER TABLE export_metrics ADD COLUMN destination_type TEXT",
+        "ALTER TABLE export_metrics ADD COLUMN rows_read BIGINT",
+        "ALTER TABLE export_metrics ADD COLUMN harm TEXT",
+        """CREATE TABLE run_journal (
+            run_id TEXT NOT NULL,
+            number INTEGER NOT NULL,
+            export_name TEXT NOT NULL,
+            at TEXT NOT NULL,
+            event TEXT NOT NULL,
+            detail TEXT NOT NULL,
+            PRIMARY KEY (run_id, number)
+        )""",
+        "CREATE INDEX run_journal_by_export ON run_journal (export_name, at)",
+        """CREATE TABLE verification (
+            export_name TEXT NOT NULL,
+            window_key TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            run_id TEXT NOT NULL,
+            verified_at TEXT NOT NULL,
+            verdict TEXT NOT NULL,
+            detail TEXT NOT NULL,
+            PRIMARY KEY (export_name, window_key, kind)
+        )""",
+    ),
 )
 
 LOCK_KEY = 0x5249564554  # "RIVET": keeps two processes from creating the tables of one server at once

@@ -48,6 +48,10 @@ export_metrics = Table(
     Column("degraded", Boolean, nullable=False),
     Column("error_code", Text),
     Column("error_message", Text),
+    Column("source_type", Text),
+    Column("destination_type", Text),
+    Column("rows_read", BigInteger),
+    Column("harm", Text),
     Column("host", Text, nullable=False),
     Column("pid", Integer, nullable=False),
     Column("process_start", Double, nullable=False),
@@ -89,6 +93,10 @@ class RunRecord:
     degraded: bool = False
     error_code: str | None = None
     error_message: str | None = None
+    source_type: str | None = None
+    destination_type: str | None = None
+    rows_read: int | None = None  # left the source, before filters
+    harm: str | None = None  # JSON: what the run cost its source, {name: number}
     host: str = ""
     pid: int = 0
     process_start: float = 0.0
@@ -124,6 +132,10 @@ class Outcome(TypedDict, total=False):
     degraded: bool
     error_code: str | None
     error_message: str | None
+    source_type: str | None
+    destination_type: str | None
+    rows_read: int | None
+    harm: str | None
 
 
 # What a manifest knows of a run; all else of its row is the begin's or the end's word.

@@ -11,26 +11,28 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, Unpack
+from typing import Any, Protocol, Unpack
 
 import pyarrow as pa
 from sqlalchemy import select, union
 
 from rivet_resources.errors import StateError
 from rivet_resources.extract import ChunkResult
-from rivet_resources.state import chunks, cursors, files, leases, runs, schemas
+from rivet_resources.state import chunks, cursors, files, journal, leases, runs, schemas, verifications
 from rivet_resources.state.checkpoint_table import TableCheckpoints
 from rivet_resources.state.cursors import Cursor
 from rivet_resources.state.database import Database
 from rivet_resources.state.files import FileRecord, Published
+from rivet_resources.state.journal import JournalEntry
 from rivet_resources.state.leases import Holder, Lease
 from rivet_resources.state.migrations import migrate
 from rivet_resources.state.runs import Outcome, RunRecord, Status
 from rivet_resources.state.schemas import Columns, SchemaRecord
+from rivet_resources.state.verifications import Kind, Verification
 
 FILE_NAME = ".rivet_state.db"
 
@@ -202,6 +204,28 @@ class State:
         """Name every run of an export that this store has recorded; runs of other stores are strangers."""
         with self._database.read() as connection:
             return runs.known(connection, export)
+
+    # --- journal and verdicts --------------------------------------------------------------------
+
+    def write_journal(self, run_id: str, export: str, event: str, detail: Mapping[str, Any]) -> None:
+        """Add one event to a run's journal; `detail` are plain texts and numbers, no row value and no secret."""
+        with self._database.write() as connection:
+            journal.write(connection, run_id, export, event, detail)
+
+    def journal(self, export: str | None = None, run_id: str | None = None, last: int = 200) -> list[JournalEntry]:
+        """Give the newest events, oldest first."""
+        with self._database.read() as connection:
+            return journal.entries(connection, export, run_id, last)
+
+    def save_verification(self, found: Verification) -> None:
+        """Keep a verdict on a window, over an earlier one of its kind."""
+        with self._database.write() as connection:
+            verifications.save(connection, found)
+
+    def verifications(self, export: str, kind: Kind | None = None) -> list[Verification]:
+        """Give the newest verdict of each kind on each window; one of another run's commit says nothing any more."""
+        with self._database.read() as connection:
+            return verifications.of_export(connection, export, kind)
 
     # --- chunks ----------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from rivet_resources.changes import postgres_begin
 from rivet_resources.changes.postgres import PostgresLog
 from rivet_resources.changes.postgres_lsn import lsn_number, position
 from rivet_resources.changes.postgres_peek import Peek, copied
-from rivet_resources.changes.protocol import Finding, Position
+from rivet_resources.changes.protocol import Position
 from rivet_resources.errors import (
     ConfigError,
     LogBusy,
@@ -25,6 +25,7 @@ from rivet_resources.errors import (
     SourceLost,
     SourcePermission,
 )
+from rivet_resources.sources.evidence import Finding
 from rivet_resources.sources.postgres import Postgres
 from tests import servers_logical
 from tests.engines.postgres_changes import capture, drain, log_of, run, transaction, window

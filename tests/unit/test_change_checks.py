@@ -14,7 +14,8 @@ from rivet_assets.change_checks import (
 )
 from rivet_assets.change_specs import change_check_specs, change_evaluations, change_results, mirror_check
 from rivet_assets.checks import blocks
-from rivet_resources.changes.protocol import Finding, Lag
+from rivet_resources.changes.protocol import Lag
+from rivet_resources.sources.evidence import Finding
 
 KEY = dg.AssetKey(["shop", "orders"])
 

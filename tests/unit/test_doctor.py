@@ -17,8 +17,8 @@ from rivet_assets.doctor_report import document, exit_code, render
 from rivet_assets.draining import LEASE
 from rivet_assets.side_by_side import side_by_side
 from rivet_resources import errors
-from rivet_resources.changes.protocol import Finding
 from rivet_resources.errors import ConfigError, LogBusy, RivetError, SourceAuth, SourcePermission
+from rivet_resources.sources.evidence import Finding
 from rivet_resources.state.checkpoint import Checkpoint, state_checkpoints
 from rivet_resources.state.store import open_state, state_url
 from tests.fake_logs import IDENTITY, FakeLog, FakeSource, Gate, place, settle

@@ -15,7 +15,7 @@ import pytest
 
 from rivet_resources import drain as drain_module
 from rivet_resources.changes.envelope import change_schema
-from rivet_resources.changes.protocol import Capture, Finding, Position
+from rivet_resources.changes.protocol import Capture, Position
 from rivet_resources.destinations.local import Local
 from rivet_resources.drain import drain
 from rivet_resources.drain_plan import Drained, DrainPlan, Hands
@@ -24,6 +24,7 @@ from rivet_resources.extract import CursorMove, Extract, Measures, Relation, Sta
 from rivet_resources.formats.parquet import Parquet
 from rivet_resources.manifest import current_manifests, window_manifest
 from rivet_resources.settings import pace
+from rivet_resources.sources.evidence import Finding
 from rivet_resources.sources.protocol import TypeRules
 from rivet_resources.state.checkpoint import state_checkpoints
 from rivet_resources.state.store import State, default_url, open_state
