@@ -50,6 +50,7 @@ GROUPS_PER_SLOT = 100  # beyond it several chunks share a job
 
 Told = ChunkResult | RivetError  # what a task says of a chunk
 Progress = Callable[[int, int, int], None]  # chunks done, chunks in all, rows so far
+Event = Callable[[str, Mapping[str, Any]], None]  # name of a journal event, its plain facts
 
 
 class Chunks(Protocol):
@@ -71,7 +72,7 @@ class Exporter:
     spark: SparkRuntime
     state: Chunks
 
-    def stage(self, extract: Extract, *, on_progress: Progress | None = None) -> Staged:
+    def stage(self, extract: Extract, *, on_progress: Progress | None = None, on_event: Event | None = None) -> Staged:
         """Read every chunk and leave its parts staged: complete, verified, invisible.
 
         Of a resumable window, chunks that a dead run finished are kept when their parts are still there; and when

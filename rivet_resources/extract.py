@@ -219,9 +219,7 @@ class Measures:
     nulls: dict[str, int] = field(default_factory=dict)
     special_values: dict[str, dict[str, int]] = field(default_factory=dict)  # column → kind → replaced
     unique: dict[str, list[str]] = field(default_factory=dict)
-    checksums: dict[str, int] = field(
-        default_factory=dict
-    )  # column → sum over its cells (`checksums.py`); absent: none
+    checksums: dict[str, int] = field(default_factory=dict)  # column → sum over its cells; absent: none
     pages: int = 0
     arrow_bytes: int = 0
     retries: int = 0

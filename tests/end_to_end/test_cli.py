@@ -14,7 +14,8 @@ import psycopg
 import pytest
 import yaml
 
-from rivet_assets.cli import SHELLS, commands
+from rivet_assets.cli import COMMANDS
+from rivet_assets.commands.completions import SHELLS
 from rivet_assets.config import config_from_attributes, config_json_schema, load_text
 
 ROOT = Path(__file__).parents[2]
@@ -261,7 +262,7 @@ def test_every_command_is_in_the_readme() -> None:
     """A command that the README does not show does not exist for its reader."""
     readme = (ROOT / "README.md").read_text()
 
-    assert [] == [name for name in commands.commands if f"rivet {name}" not in readme]
+    assert [] == [name for name in COMMANDS if f"rivet {name}" not in readme]
 
 
 def test_every_yaml_key_is_in_the_readme() -> None:

@@ -144,7 +144,7 @@ def test_manifest_has_the_names_of_the_original(lake: Lake) -> None:
         "window", "window_start", "window_end", "window_folder", "cursor", "consistency", "source", "destination",
         "format",
         "compression", "schema_fingerprint", "schema_ipc", "row_count", "part_count", "parts", "measures", "supersedes",
-        "column_checksums", "row_hash", "split_window", "applied",
+        "column_checksums", "checksum_render", "checksum_key_column", "row_hash", "split_window", "applied", "chunks",
     } == set(found)  # fmt: skip
     assert (1, "orders", "batch", "success") == tuple(
         found[key] for key in ("manifest_version", "export_name", "mode", "status")
