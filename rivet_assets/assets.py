@@ -23,7 +23,10 @@ from rivet_assets.events import evaluations, result
 from rivet_assets.export import Export
 from rivet_assets.metadata import data_version, describe
 from rivet_assets.partitions import windows_of
+from rivet_assets.pools import priority_tags
+from rivet_assets.progress import Reporter
 from rivet_assets.specs import asset_spec, check_specs
+from rivet_assets.telling import tell_success
 from rivet_resources.commit import sweep
 from rivet_resources.dagster_errors import STEP_RETRIES, failure, translated
 from rivet_resources.errors import GateRefused, RivetError
@@ -62,6 +65,7 @@ def _whole(export: Export, config: RivetConfig, spec: dg.AssetSpec) -> dg.Assets
         check_specs=check_specs(export, spec.key),
         required_resource_keys={"rivet"},
         pool=_pool(spec),
+        op_tags=priority_tags(export),
     )
     def whole(context: dg.AssetExecutionContext) -> Iterator[Any]:
         with _in_dagster_words(export, config, context):
@@ -82,6 +86,7 @@ def _whole(export: Export, config: RivetConfig, spec: dg.AssetSpec) -> dg.Assets
                     data_version=data_version(made.staged),
                     check_results=results,  # after the output, so that they point at this materialization
                 )
+            tell_success(config, export.name, site.state, context)
 
     return whole
 
@@ -95,6 +100,7 @@ def _windows(export: Export, config: RivetConfig, spec: dg.AssetSpec) -> dg.Asse
         check_specs=check_specs(export, spec.key),
         required_resource_keys={"rivet"},
         pool=_pool(spec),
+        op_tags=priority_tags(export),
     )
     def windows(context: dg.AssetExecutionContext) -> Iterator[Any]:
         wanted, refused, tried = windows_of(export, context.partition_keys), [], 0
@@ -111,6 +117,8 @@ def _windows(export: Export, config: RivetConfig, spec: dg.AssetSpec) -> dg.Asse
                         context.log.error(f"{export.name} {ready.window.key}: {error}")
                         if refused[-1].is_hopeless:
                             break
+            if not refused:
+                tell_success(config, export.name, site.state, context)
         if refused:
             raise _failure_of(export, refused, of=len(wanted), tried=tried)
 
@@ -157,7 +165,7 @@ def _site(export: Export, config: RivetConfig, context: dg.AssetExecutionContext
     swept = sweep(root, export=export.name, state=state)
     if swept:
         context.log.info(f"{export.name}: removed {swept} leftovers of dead runs.")
-    return Site(export, name, source, exporter, state, root, context.log.info)
+    return Site(export, name, source, exporter, state, root, context.log.info, Reporter(context.log.info))
 
 
 def _offer(site: Site, made: Attempt) -> Offer:

@@ -6,20 +6,23 @@ is told of it (`assets.py`), staging (`exporter.py`), publishing (`commit.py`).
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from rivet_assets.checks import Verdict, audit, blocks, rules_of, schema_drift, special_values
 from rivet_assets.drift import Drift, compare, judge
+from rivet_assets.journaling import Journal
 from rivet_assets.modes.protocol import Mode, Planning, require_name
+from rivet_assets.progress import Progress
 from rivet_resources.changes.protocol import ENVELOPE
 from rivet_resources.commit import discard
-from rivet_resources.errors import GateRefused, RivetError
+from rivet_resources.errors import DriftRefused, GateRefused, RivetError
 from rivet_resources.extract import Extract, Relation, Staged, Window
 from rivet_resources.manifest import current_manifests, resolve_cursor, window_manifest
 from rivet_resources.measures import count_duplicates
@@ -52,6 +55,7 @@ class Site:
     state: State
     root: Root
     tell: Tell
+    progress: Callable[[Progress], None] = field(default=lambda progress: None)
 
 
 @dataclass(frozen=True)
@@ -95,9 +99,15 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
     started_at = datetime.now(UTC)
     run_id = new_run_id(site.export.name, started_at)
     key = window.key if window else WHOLE
-    with site.state.lease(site.export.name, key, run_id) as lease, recorded(site, run_id, key, started_at) as outcome:
-        made = _staged(site, window, run_id, started_at, lease)
+    journal = Journal(site.state, run_id, site.export.name, tell=site.tell)
+    with (
+        site.state.lease(site.export.name, key, run_id) as lease,
+        recorded(site, run_id, key, started_at, journal=journal) as outcome,
+    ):
+        made = _staged(site, window, run_id, started_at, lease, journal)
         outcome.update(figures(made))
+        journal.retried(made.staged.measures)
+        journal.judged(made.verdicts, made.drift)
         try:
             yield made
         except BaseException:
@@ -139,11 +149,16 @@ def forget_staged(site: Site, staged: Staged) -> None:
         site.state.forget_chunks(staged.extract.export, staged.extract.window.key)
 
 
-def _staged(site: Site, window: Window | None, run_id: str, started_at: datetime, lease: Lease) -> Attempt:
+def _staged(
+    site: Site, window: Window | None, run_id: str, started_at: datetime, lease: Lease, journal: Journal
+) -> Attempt:
     export, began = site.export, time.monotonic()
     before = window_manifest(site.root, window) if window and site.root.keeps_manifests else None
     planned = pace(site.source.tuning, export.tuning)
-    with site.source.session(application=f"rivet:{export.name}", pace=planned) as session:
+    with (
+        site.exporter.permits(site.source, run_id=run_id, pace=planned, on_event=_waiting(site, journal)) as permits,
+        site.source.session(application=f"rivet:{export.name}", pace=planned) as session,
+    ):
         relation = session.describe(
             table=export.table, query=export.query, params=export.params, rules=export.type_rules()
         )
@@ -163,10 +178,40 @@ def _staged(site: Site, window: Window | None, run_id: str, started_at: datetime
         )
         for note in extract.notes:
             site.tell(f"{export.name} {extract.window.key}: {note}.")
+        journal.planned(extract)
+        if window is None:  # readable while it runs; windows of time follow each other quickly
+            journal.write()
         plan_seconds = time.monotonic() - began
-        staged = site.exporter.stage(extract)
+        staged = site.exporter.stage(
+            extract, on_progress=_progress(site, extract, journal), on_event=journal.add, permits=permits
+        )
     staged = replace(staged, seconds={**staged.seconds, "plan": plan_seconds})
     return Attempt(staged, lease, _verdicts(site, staged, drift), drift, before[0].row_count if before else None)
+
+
+def _waiting(site: Site, journal: Journal) -> Callable[[str, Mapping[str, Any]], None]:
+    """Tell at once that a run waits for connections to its source, or has them: nothing else happens meanwhile."""
+
+    def tell(event: str, facts: Mapping[str, Any]) -> None:
+        journal.add(event, facts)
+        journal.write()
+        site.tell(f"{site.export.name}: {event}: {', '.join(f'{name} {value}' for name, value in facts.items())}.")
+
+    return tell
+
+
+def _progress(site: Site, extract: Extract, journal: Journal) -> Callable[[int, int, int], None]:
+    """Tell watchers and journal of each finished chunk; watchers also that reading begins."""
+    began = time.monotonic()
+
+    def tell(done: int, of: int, rows: int) -> None:
+        seconds = time.monotonic() - began
+        site.progress(Progress(extract.export, extract.window.key, done, of, rows, seconds))
+        if done:
+            journal.chunk(done, of, rows)
+
+    tell(0, len(extract.chunks), 0)
+    return tell
 
 
 def _admitted(site: Site, relation: Relation) -> Drift:
@@ -204,8 +249,14 @@ def _verdicts(site: Site, staged: Staged, drift: Drift) -> tuple[Verdict, ...]:
 
 
 @contextmanager
-def recorded(site: Site, run_id: str, key: str, started_at: datetime) -> Iterator[dict[str, Any]]:
-    """Keep the run's row: running, then what the block made of it. Yields the figures to write with the end."""
+def recorded(
+    site: Site, run_id: str, key: str, started_at: datetime, *, journal: Journal | None = None
+) -> Iterator[dict[str, Any]]:
+    """Keep the run's row and the end of its journal: running, then what the block made of it.
+
+    Yields the figures to write with the end.
+    """
+    journal = journal or Journal(site.state, run_id, site.export.name, tell=site.tell)
     outcome: dict[str, Any] = {"status": "success"}
     site.state.begin_run(RunRecord(run_id, site.export.name, key, started_at, mode=site.export.mode))
     try:
@@ -215,13 +266,15 @@ def recorded(site: Site, run_id: str, key: str, started_at: datetime) -> Iterato
         outcome |= {"error_code": getattr(error, "code", type(error).__name__), "error_message": safe_text(error)}
         if isinstance(error, GateRefused):
             outcome["quality_passed"] = False
+        if isinstance(error, DriftRefused):
+            outcome["schema_changed"] = True
         raise
     finally:
         finished_at = datetime.now(UTC)
-        seconds = (finished_at - started_at).total_seconds()
-        site.state.finish_run(
-            run_id, outcome.pop("status"), finished_at=finished_at, duration_ms=round(seconds * 1000), **outcome
-        )
+        outcome["duration_ms"] = round((finished_at - started_at).total_seconds() * 1000)
+        status = outcome.pop("status")
+        journal.completed(status, outcome)
+        site.state.finish_run(run_id, status, finished_at=finished_at, **outcome)
 
 
 def safe_text(error: BaseException) -> str:
@@ -249,5 +302,14 @@ def figures(made: Attempt) -> dict[str, Any]:
         "validated": True,  # every part was read back before it was staged
         "quality_passed": not made.is_refused,
         "schema_changed": bool(made.drift),
-        "degraded": measures.retries > 0,
+        "degraded": measures.retries > 0 or staged.harm.get("steps_down", 0) > 0,
+        "source_type": getattr(extract.source, "type", None),  # rows of `apply` come from parts
+        "destination_type": extract.destination.type,
+        "rows_read": measures.rows_read,
+        "harm": harm_text(staged),
     }
+
+
+def harm_text(staged: Staged) -> str | None:
+    """Give what the reading cost the source, as JSON for the history of runs; None when nobody measured."""
+    return json.dumps({name: round(number, 3) for name, number in staged.harm.items()}) if staged.harm else None

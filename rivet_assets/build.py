@@ -16,6 +16,7 @@ from rivet_assets.assets import build_export_asset
 from rivet_assets.change_assets import build_drain
 from rivet_assets.change_on_demand import build_checks
 from rivet_assets.modes.cdc import Cdc
+from rivet_assets.proof_checks import build_proofs
 from rivet_assets.specs import asset_key, asset_spec
 
 if TYPE_CHECKING:
@@ -44,9 +45,10 @@ def build_asset_checks(
     export: Export, *, config: RivetConfig, spec_of: SpecOf | None = None
 ) -> list[dg.AssetChecksDefinition]:
     """Give the checks of an export that people run by themselves; nothing is opened before they do."""
-    if not isinstance(export, Cdc):
-        return []
-    return build_checks(export, config=config, spec_of=spec_of or (lambda each: asset_spec(each, config=config)))
+    describe = spec_of or (lambda each: asset_spec(each, config=config))
+    if isinstance(export, Cdc):
+        return build_checks(export, config=config, spec_of=describe)
+    return [build_proofs(export, config=config, spec_of=describe)]
 
 
 def asset_keys(export: Export, *, config: RivetConfig) -> list[dg.AssetKey]:

@@ -21,8 +21,9 @@ from rivet_assets.export import Export
 from rivet_assets.lineage import column_lineage
 from rivet_assets.metadata import OUR_COLUMNS, parts_table, table_schema
 from rivet_assets.modes.cdc import Cdc
-from rivet_assets.pools import drain_pool
+from rivet_assets.pools import drain_pool, priority_tags
 from rivet_assets.specs import asset_key
+from rivet_assets.telling import tell_success
 from rivet_resources.changes.protocol import Lag, LogSource
 from rivet_resources.dagster_errors import translated
 from rivet_resources.destinations.protocol import Root
@@ -53,6 +54,7 @@ def build_drain(export: Cdc, *, config: RivetConfig, spec_of: Callable[[Export],
         check_specs=[check for spec in specs.values() for check in _checks(export, spec.key)],
         required_resource_keys={"rivet"},
         pool=drain_pool(source_name, export),
+        op_tags=priority_tags(export),
         description=f"Drains the change log of {source_name} for {', '.join(export.captured)}.",
     )
     def changes(context: dg.AssetExecutionContext) -> Iterator[Any]:
@@ -65,6 +67,7 @@ def build_drain(export: Cdc, *, config: RivetConfig, spec_of: Callable[[Export],
                     yield from _told(site, spec, table, drained)
                 elif drained.tables[table].last is not None:  # drained along with those that were asked for
                     yield dg.AssetMaterialization(spec.key, metadata=_facts(site, table, drained))
+            tell_success(config, export.name, site.state, context)
 
     return changes
 

@@ -24,14 +24,14 @@ from rivet_assets.change_checks import (
     prerequisites_verdict,
 )
 from rivet_assets.change_logs import opened
-from rivet_assets.change_specs import BY_HAND, DESCRIBED, change_results
+from rivet_assets.change_specs import DESCRIBED
 from rivet_assets.config import RivetConfig
 from rivet_assets.export import Export, MetaColumnsBlock
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.modes.full import Full
 from rivet_assets.modes.protocol import Planning
+from rivet_assets.on_demand import OnDemand, on_demand
 from rivet_resources.commit import publish
-from rivet_resources.dagster_errors import translated
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import ManifestUnreadable
 from rivet_resources.extract import Window
@@ -40,7 +40,6 @@ from rivet_resources.reader import read_parts
 from rivet_resources.settings import pace
 from rivet_resources.state.store import state_url
 
-Judged = Callable[[dg.AssetCheckExecutionContext], ChangeVerdict]
 SpecOf = Callable[[Export], dg.AssetSpec]
 
 
@@ -61,7 +60,7 @@ def _prerequisites(export: Cdc, table: str, config: RivetConfig, spec_of: SpecOf
         with opened(export, source, deployment=state.name) as log:
             return prerequisites_verdict(log.preflight())
 
-    return _on_demand(key, PREREQUISITES, DESCRIBED[PREREQUISITES], judged)
+    return on_demand(key, PREREQUISITES, {PREREQUISITES: OnDemand(DESCRIBED[PREREQUISITES], judged)})
 
 
 def _mirror(export: Cdc, table: str, config: RivetConfig, spec_of: SpecOf) -> dg.AssetChecksDefinition:
@@ -70,35 +69,8 @@ def _mirror(export: Cdc, table: str, config: RivetConfig, spec_of: SpecOf) -> dg
     def judged(context: dg.AssetCheckExecutionContext) -> ChangeVerdict:
         return mirror_verdict(compared(site_of(export, table, "mirror", config, context), table))
 
-    return _on_demand(key, MIRROR, "The mirror holds exactly the rows of its table; reads all of both.", judged)
-
-
-def _on_demand(key: dg.AssetKey, name: str, description: str, judged: Judged) -> dg.AssetChecksDefinition:
-    """Make a check that runs only when somebody asks for it by name.
-
-    Dagster runs the checks of an asset along with it, which would read whole tables at every materialization; so
-    in a run that also makes the asset this one says nothing.
-    """
-
-    @dg.multi_asset_check(
-        name=f"{key.to_python_identifier()}__{name}",
-        specs=[dg.AssetCheckSpec(name, asset=key, description=description, automation_condition=BY_HAND)],
-        can_subset=True,  # or it would have to answer
-        required_resource_keys={"rivet"},
-    )
-    def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        if not is_asked_for(context.run, key):
-            context.log.info(f"{name} is not run along with {key.to_user_string()}; execute it by itself.")
-            return
-        with translated(retry_number=1, seconds_to_wait=1):
-            yield from change_results(key, [judged(context)])
-
-    return check
-
-
-def is_asked_for(run: dg.DagsterRun, key: dg.AssetKey) -> bool:
-    """Say whether a run is for checks of an asset only, and does not make it."""
-    return run.asset_check_selection is not None and key not in (run.asset_selection or ())
+    described = "The mirror holds exactly the rows of its table; reads all of both."
+    return on_demand(key, MIRROR, {MIRROR: OnDemand(described, judged)})
 
 
 def compared(site: Site, table: str) -> Comparison:

@@ -3,8 +3,7 @@
 Belongs here: translation only. Not here: judging (`change_checks.py`).
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import (
@@ -13,13 +12,10 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import (
 
 from rivet_assets.change_checks import (
     LAG,
-    MIRROR,
     PREREQUISITES,
     SEQUENCE,
     SLOT_BUDGET,
     ChangeVerdict,
-    Comparison,
-    mirror_verdict,
 )
 from rivet_assets.events import result
 
@@ -73,25 +69,3 @@ def change_evaluations(
             metadata=verdict.metadata,
             target_materialization_data=target,
         )
-
-
-def mirror_check(
-    key: dg.AssetKey, compare: Callable[[dg.AssetCheckExecutionContext], Comparison], **more: Any
-) -> dg.AssetChecksDefinition:
-    """Give the check that people run from a mirror's page: it reads the whole table, so nothing starts it by itself.
-
-    Args:
-        more: further arguments of `dg.asset_check`, such as required_resource_keys.
-    """
-
-    @dg.asset_check(
-        asset=key,
-        name=MIRROR,
-        description="The mirror holds exactly the rows of its table; reads all of both.",
-        automation_condition=BY_HAND,
-        **more,
-    )
-    def mirror_equals_source(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        return next(change_results(key, [mirror_verdict(compare(context))]))
-
-    return mirror_equals_source

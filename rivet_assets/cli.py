@@ -8,23 +8,37 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from importlib import import_module
 
 import click
 
+from rivet_assets.json_errors import INTERNAL, INTERRUPTED, JsonErrors
 from rivet_resources.errors import RivetError
 
 # Where each command is: file in `commands/`, and the name in it. In the order of `rivet --help`.
 COMMANDS = {
     "run": "run:run_command",
     "demo": "demo:demo_command",
+    "init": "init:init_command",
+    "discover": "discover:discover_command",
+    "check": "check:check_command",
     "doctor": "doctor:doctor_command",
+    "plan": "plan:plan_command",
+    "apply": "apply:apply_command",
+    "validate": "validate:validate_command",
+    "reconcile": "reconcile:reconcile_command",
+    "repair": "repair:repair_command",
     "cdc": "cdc:cdc_command",
     "state": "state:state_group",
     "metrics": "metrics:metrics_command",
+    "journal": "journal:journal_command",
     "schema": "schema:schema_group",
     "completions": "completions:completions_command",
 }
+
+
+INTERRUPT = "interrupted; whatever was not committed is invisible, and the next run starts where this one did"
 
 
 class Commands(click.Group):
@@ -45,19 +59,29 @@ class Commands(click.Group):
 
 def main() -> None:
     """Run the command line; the process ends with the command's exit code (`contract.md`, section 14)."""
+    told = JsonErrors(_say)
     try:
-        code = commands.main(prog_name="rivet", standalone_mode=False)
+        code = commands.main(prog_name="rivet", standalone_mode=False, obj=told)
+        told.ended(code or 0)
     except click.ClickException as error:
         error.show()
         code = error.exit_code
     except RivetError as error:
         code = _refuse(error)
+        told.failed(str(error), error.code, code)
     except (KeyboardInterrupt, click.Abort):
-        _say("interrupted; whatever was not committed is invisible, and the next run starts where this one did")
+        _say(INTERRUPT)
         code = 130
+        told.failed(INTERRUPT, INTERRUPTED, code)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+    except Exception as error:
+        if not told.wanted:
+            raise
+        traceback.print_exc()
+        code = 1
+        told.failed(type(error).__name__, INTERNAL, code)
     sys.stdout.flush()
     sys.exit(code or 0)
 
@@ -77,8 +101,21 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
+def _want_json_errors(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and isinstance(context.obj, JsonErrors):
+        context.obj.wanted = True
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="print it")
+@click.option(
+    "--json-errors",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_want_json_errors,
+    help="a failure is also one line of JSON on stderr: error, code, exit_class",
+)
 def commands() -> None:
     """Export databases to checked, committed files, as Dagster assets run by Spark."""
 

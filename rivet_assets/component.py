@@ -18,6 +18,8 @@ from dagster.components import Component, ComponentLoadContext
 from rivet_assets.build import build_asset_checks, build_assets
 from rivet_assets.config import ExportsAttributes, RivetConfig, config_from_attributes
 from rivet_assets.environment import params
+from rivet_assets.failure_sensor import failure_sensors
+from rivet_assets.repair_job import repair_jobs
 from rivet_assets.resources import RESOURCES
 from rivet_assets.sensors import drain_sensors
 from rivet_assets.specs import asset_spec, source_specs
@@ -68,7 +70,8 @@ class Exports(Component):
         return dg.Definitions(
             assets=[*assets, *source_specs(exports, config=self.config)],
             asset_checks=checks,
-            sensors=drain_sensors(self.config, spec_of=self.get_asset_spec),
+            sensors=[*drain_sensors(self.config, spec_of=self.get_asset_spec), *failure_sensors(self.config)],
+            jobs=repair_jobs(self.config, spec_of=self.get_asset_spec),
             resources=RESOURCES,
         )
 

@@ -75,7 +75,8 @@ CODES: Mapping[str, str] = {
     "RIVET_CONFIG_DESTINATION_PATH": "the path has '..' or an unknown placeholder",
     "RIVET_CONFIG_STDOUT_SPLIT": "max_file_size on stdout",
     "RIVET_CONFIG_STDOUT_CHUNKED": "several files on stdout",
-    "RIVET_CONFIG_SLACK": "two webhooks",
+    "RIVET_CONFIG_SLACK": "two webhooks, or an address that nothing is sent to",
+    "RIVET_CONFIG_WEBHOOK": "two addresses, one that nothing is sent to, or a header that is none",
     # the rest
     "RIVET_CONFIG_INVALID": "anything else",
     "RIVET_CONFIG_WARNING": "accepted, but look at it",

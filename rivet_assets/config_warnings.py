@@ -25,7 +25,7 @@ def warnings_of(document: Document, block: Any, config: RivetConfig, *, unused: 
         *_secrets(document, block),
         *_codecs(block, config),
         *_guessable(config),
-        *_silent_slack(block, config),
+        *_silent_notifications(config),
     ]
     placed = [Finding(loc, "RIVET_CONFIG_WARNING", message, document.line(loc)) for loc, message in found]
     message = "no reference ${{{name}}} uses the param {name}; check its spelling, names are case-sensitive"
@@ -74,10 +74,14 @@ def _guessable(config: RivetConfig) -> Iterator[tuple[Loc, str]]:
                 )
 
 
-def _silent_slack(block: Any, config: RivetConfig) -> Iterator[tuple[Loc, str]]:
-    """Warn of notifications: this version reads them and sends none."""
-    slack = config.notifications.slack if config.notifications else None
-    if slack is not None:
-        yield ("notifications", "slack"), "notifications are not sent by this version; the key is kept for the next"
+def _silent_notifications(config: RivetConfig) -> Iterator[tuple[Loc, str]]:
+    """Warn of notifications that reach nobody."""
+    told = config.notifications
+    slack, webhook = (told.slack, told.webhook) if told else (None, None)
     if slack is not None and slack.webhook_url is None and slack.webhook_url_env is None:
         yield ("notifications", "slack"), "slack has no webhook_url_env, so nobody is told; add it"
+    if webhook is not None and webhook.url is None and webhook.url_env is None:
+        yield ("notifications", "webhook"), "webhook has no url_env, so nobody is told; add it"
+    for name, block in (("slack", slack), ("webhook", webhook)):
+        if block is not None and not block.on:
+            yield ("notifications", name, "on"), f"{name}.on is empty, so nobody is told; list what is to be told"

@@ -10,6 +10,7 @@ crash of the interpreter takes the whole run (dagster.md, section 6).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,11 @@ from rivet_assets.automation import automation_sensor
 from rivet_assets.build import build_asset_checks, build_assets
 from rivet_assets.config import RivetConfig, load_config
 from rivet_assets.environment import config_files, params
+from rivet_assets.failure_sensor import failure_sensors
+from rivet_assets.repair_job import repair_jobs
 from rivet_assets.resources import RESOURCES
 from rivet_assets.sensors import drain_sensors, joined
-from rivet_assets.specs import EXPORT, source_specs
+from rivet_assets.specs import EXPORT, asset_spec, source_specs
 from rivet_resources.errors import ConfigError
 
 DEMO = "demo"  # the packaged example; it makes room for a configuration of one's own
@@ -56,7 +59,8 @@ def _assets_of(config: RivetConfig) -> dg.Definitions:
             *source_specs(config.exports, config=config),
         ],
         asset_checks=[check for export in config.exports for check in build_asset_checks(export, config=config)],
-        sensors=drain_sensors(config),
+        sensors=[*drain_sensors(config), *failure_sensors(config)],
+        jobs=repair_jobs(config, spec_of=partial(asset_spec, config=config)),
     )
 
 
@@ -87,7 +91,7 @@ def _located(parts: Sequence[dg.Definitions]) -> dg.Definitions:
         asset_checks=merged.asset_checks,
         schedules=merged.schedules,
         sensors=[*joined(merged.sensors or ()), automation_sensor()],
-        jobs=merged.jobs,
+        jobs=joined(merged.jobs or ()),
         resources={**RESOURCES, **(merged.resources or {})},
         loggers=merged.loggers,
         executor=merged.executor or dg.in_process_executor,

@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rivet_assets.doctor import Row
+from rivet_assets.doctor_rows import Row
 
 
 def render(rows: Sequence[Row]) -> str:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from rivet_assets.attempt import META_COLUMNS, Tell, new_run_id, safe_text
 from rivet_assets.drift import Drift, compare, judge
+from rivet_assets.journaling import Journal
 from rivet_assets.modes.protocol import Planning
 from rivet_resources.changes.protocol import BEFORE, ENVELOPE, Handover, LogSource, Position
 from rivet_resources.commit import sweep
@@ -240,13 +241,13 @@ def _recorded(site: DrainSite, run_id: str, started_at: datetime) -> Iterator[di
 def _finish(site: DrainSite, run_id: str, outcome: Mapping[str, Any], started_at: datetime) -> None:
     known = dict(outcome)
     finished_at = datetime.now(UTC)
-    site.state.finish_run(
-        run_id,
-        known.pop("status"),
-        finished_at=finished_at,
-        duration_ms=round((finished_at - started_at).total_seconds() * 1000),
-        **known,
-    )
+    known["duration_ms"] = round((finished_at - started_at).total_seconds() * 1000)
+    status = known.pop("status")
+    journal = Journal(site.state, run_id, site.export.name, tell=site.tell)
+    for table, drift in site.drifts.items():
+        journal.drifted(drift, table=table)
+    journal.completed(status, known)
+    site.state.finish_run(run_id, status, finished_at=finished_at, **known)
 
 
 def _finish_table(site: DrainSite, run_id: str, outcome: Mapping[str, Any], started_at: datetime) -> None:
@@ -276,4 +277,7 @@ def _figures(site: DrainSite, drained: Drained) -> dict[str, Any]:
         "validated": True,  # every part was read back before it was staged
         "schema_changed": bool(site.drifts),
         "degraded": measures.retries > 0,
+        "source_type": site.source.type,
+        "destination_type": export.destination.type,
+        "rows_read": measures.rows_read,
     }

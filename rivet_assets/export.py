@@ -162,6 +162,16 @@ class Export(Settings):
     group: GroupName | None = Field(None, description="Dagster group; default: the source's name")
     owners: tuple[Owner, ...] = Field((), description="e-mail addresses, or team:name")
     tags: Texts = Field(default_factory=dict, description="Dagster tags of the asset")
+    wave: int | None = Field(
+        None, ge=1, le=4, description="when `rivet apply` runs it, 1 first; default: by its score; see `rivet plan`"
+    )
+    parallel_safe: bool = Field(True, description="false: `rivet apply` runs nothing beside it")
+    source_group: GroupName | None = Field(
+        None, description="exports of one group never run side by side in `rivet apply`"
+    )
+    reconcile_required: bool = Field(
+        False, description="its rows are to be reconciled with the source after each run; `rivet plan` puts it later"
+    )
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

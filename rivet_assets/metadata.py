@@ -49,6 +49,7 @@ def describe(site: Site, attempt: Attempt) -> dict[str, Any]:
         "rivet/run_id": extract.run_id,
         "dagster/uri": site.root.uri,
         "dagster/table_name": extract.relation.name,
+        **{f"rivet/harm_{name}": number for name, number in staged.harm.items()},
         **_schema(site, staged),
     }
     if staged.parts:

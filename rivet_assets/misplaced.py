@@ -28,10 +28,6 @@ LATER: Mapping[str, Mapping[str, str]] = {
         "verify": f"{NOT_YET}; every part is read back and compared by content already; remove it",
         "target": f"{NOT_YET}; it only gave advice; remove it",
         "shape_drift_warn_factor": f"{NOT_YET}; remove it",
-        "source_group": f"{NOT_YET}; it was a planning hint; remove it",
-        "reconcile_required": f"{NOT_YET}; it was a planning hint; remove it",
-        "wave": f"{NOT_YET}; it was a planning hint; remove it",
-        "parallel_safe": f"{NOT_YET}; it was a planning hint; remove it",
     },
     "source": {"mongo": f"{NOT_YET}; it reads postgres, mysql, mariadb, sqlserver, sqlite and datagen"},
     "tls": {
@@ -39,8 +35,6 @@ LATER: Mapping[str, Mapping[str, str]] = {
         "accept_invalid_hostnames": f"{NOT_YET}; use mode: verify-ca",
     },
     "tuning": {
-        "adaptive": f"{NOT_YET}; remove it",
-        "min_parallel": f"{NOT_YET}; remove it",
         "max_batch_memory_mb": f"{NOT_YET}; set batch_size_memory_mb",
         "on_batch_memory_exceeded": f"{NOT_YET}; set batch_size_memory_mb",
     },

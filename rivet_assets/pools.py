@@ -1,7 +1,7 @@
-"""Dagster's pools: how many steps may use one thing at once.
+"""Dagster's pools and priorities: how many steps may use one thing at once, and which of those that wait is first.
 
-Belongs here: the names of pools, and keeping a drain's pool at one. Not here: the lock that the source itself gives,
-which holds for runs that Dagster does not see.
+Belongs here: the names of pools, keeping a drain's pool at one, the priority of a wave. Not here: the lock that the
+source itself gives, which holds for runs that Dagster does not see.
 
 Fact (dagster 1.13.27, `instance_concurrency_context.py`): a pool without a number is no limit, unless the instance
 sets `concurrency: {pools: {default_limit: …}}`. So the sensor writes the number itself, where nobody else did.
@@ -16,7 +16,16 @@ import dagster as dg
 from rivet_assets.lineage import key_part
 
 if TYPE_CHECKING:
+    from rivet_assets.export import Export
     from rivet_assets.modes.cdc import Cdc
+
+PRIORITY = "dagster/priority"
+USUAL_WAVE = 3  # of priority 0, which steps without a word have
+
+
+def priority_tags(export: Export) -> dict[str, str]:
+    """Give the tags that put a step of an earlier wave before the others of its run; {} where no wave is written."""
+    return {} if export.wave is None else {PRIORITY: str(USUAL_WAVE - export.wave)}
 
 
 def drain_pool(source_name: str, export: Cdc) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rivet_assets.progress import Progress
+
 if TYPE_CHECKING:
     import dagster as dg
 
@@ -18,10 +20,11 @@ if TYPE_CHECKING:
 class News:
     """Something that just happened in a run, for a progress line. `text` is '' unless `what` is note or failed."""
 
-    what: str  # started, committed, failed, finished, note
+    what: str  # started, progress, committed, failed, finished, note
     export: str
     window: str = ""
     text: str = ""
+    progress: Progress | None = None  # of progress alone
 
 
 Watch = Callable[[News], None]
@@ -39,6 +42,7 @@ class Step:
     message: str = ""
     code: str = ""
     exit_code: int = 1
+    cause: str = ""  # class of the first error of the chain, where it is not ours
     traceback: str = ""
 
 
@@ -59,6 +63,11 @@ class Recorder(logging.Handler):
             self._take(record)
         except Exception:
             self.handleError(record)
+
+    def progressed(self, progress: Progress) -> None:
+        """Take a step of progress, from whatever thread; of our exports only."""
+        if progress.export in self.steps:
+            self._watch(News("progress", progress.export, progress.window, progress=progress))
 
     def _take(self, record: logging.LogRecord) -> None:
         meta: dict[str, Any] = getattr(record, "dagster_meta", {})
@@ -105,6 +114,7 @@ class Recorder(logging.Handler):
         self.interrupted = self.interrupted or _was_interrupted(failure.error)
         step.message = step.message or words or _cause(failure.error)
         step.code = str(getattr(metadata.get("rivet/code"), "value", "")) or step.code
+        step.cause = "" if step.code else _first_error(failure.error)
         step.exit_code = int(getattr(metadata.get("rivet/exit_code"), "value", 1))
         step.traceback = failure.error.to_string() if failure.error else ""
         self._watch(News("failed", export, text=step.message))
@@ -117,6 +127,13 @@ def _was_interrupted(error: Any) -> bool:
             return True
         error = error.cause
     return False
+
+
+def _first_error(error: Any) -> str:
+    """Name the class of the first error of a chain of them: all that may be told of an error that is not ours."""
+    while error is not None and error.cause is not None:
+        error = error.cause
+    return str(error.cls_name or "") if error is not None else ""
 
 
 def _cause(error: Any) -> str:

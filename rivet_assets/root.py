@@ -23,13 +23,14 @@ from pydantic_core import InitErrorDetails
 
 from rivet_assets.choice import Choice, details, nearest, refusal, refusals
 from rivet_assets.export import AnySource, AnyStep, Export
-from rivet_assets.export_values import SOURCE_NAME, broken
+from rivet_assets.export_values import SOURCE_NAME
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.modes.chunked import Chunked
 from rivet_assets.modes.full import Full
 from rivet_assets.modes.incremental import Incremental
 from rivet_assets.modes.poll import Poll
 from rivet_assets.modes.time_window import TimeWindow
+from rivet_assets.notify_settings import Notifications
 from rivet_resources.errors import ConfigError
 from rivet_resources.settings import Settings, Spark, pace
 from rivet_resources.sources.protocol import Source
@@ -49,29 +50,6 @@ AnyExport = Annotated[
         default="full",
     ),
 ]
-
-
-class Slack(Settings):
-    """Where to tell people, and of what."""
-
-    webhook_url: SecretStr | None = Field(None, description="better: webhook_url_env")
-    webhook_url_env: str | None = Field(None, description="environment variable that holds the webhook's URL")
-    on: tuple[Literal["failure", "schema_change", "degraded"], ...] = Field(
-        ("failure",), description="what is told: failure, schema_change, degraded"
-    )
-
-    @model_validator(mode="after")
-    def one_url(self) -> Self:
-        """Refuse two webhooks."""
-        if self.webhook_url is not None and self.webhook_url_env is not None:
-            raise broken("RIVET_CONFIG_SLACK", "sets webhook_url and webhook_url_env; keep webhook_url_env")
-        return self
-
-
-class Notifications(Settings):
-    """Who is told what happened."""
-
-    slack: Slack | None = Field(None, description="one message per event to a Slack webhook")
 
 
 def _spark_block(value: object) -> object:

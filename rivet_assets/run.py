@@ -17,11 +17,12 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rivet_assets.recorder import Recorder, Step, Watch
+from rivet_assets.outcomes import History, history, outcome_of
+from rivet_assets.progress import watched_by
+from rivet_assets.recorder import Recorder, Watch
 from rivet_assets.report import Outcome
 from rivet_resources.errors import ConfigError, RivetError
 from rivet_resources.spark import SparkRuntime
-from rivet_resources.state.runs import RunRecord
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -47,9 +48,9 @@ def run_exports(
         ConfigError: an export is not known, or has no such partition; nothing ran.
         KeyboardInterrupt: the user's; what was committed before stays so.
     """
-    exports = _chosen(config, names, partitions)
-    with _warm_spark(config, exports):
-        return _run_plan(config, [(export, _keys(export, partitions or None)) for export in exports], watch)
+    exports = chosen(config, names, partitions)
+    with warm_spark(config, exports):
+        return run_plan(config, [(export, due(export, partitions or None)) for export in exports], watch)
 
 
 def run_windows(config: RivetConfig, windows: Mapping[str, Sequence[str]], *, watch: Watch) -> list[Outcome]:
@@ -58,36 +59,50 @@ def run_windows(config: RivetConfig, windows: Mapping[str, Sequence[str]], *, wa
     Raises:
         ConfigError: an export has no such partition; nothing ran.
     """
-    with _warm_spark(config, config.exports):
-        plan = [(export, _keys(export, windows.get(export.name))) for export in config.exports]
-        return _run_plan(config, plan, watch)
+    with warm_spark(config, config.exports):
+        plan = [(export, due(export, windows.get(export.name))) for export in config.exports]
+        return run_plan(config, plan, watch)
 
 
-def _run_plan(config: RivetConfig, plan: Plan, watch: Watch) -> list[Outcome]:
+def run_plan(config: RivetConfig, plan: Plan, watch: Watch) -> list[Outcome]:
+    """Run exactly these exports and windows, one after another; one Outcome each. `warm_spark` around it saves starts.
+
+    Several threads may do so at once, for exports that differ.
+    """
     recorder = Recorder({node: export.name for export, _ in plan for node in _nodes(config, export)}, watch)
     began = datetime.now(UTC)
-    _execute(config, plan, recorder)
+    with watched_by(recorder.progressed):
+        _execute(config, plan, recorder)
     return _outcomes(config, plan, recorder, began)
 
 
-def _chosen(config: RivetConfig, names: Sequence[str], partitions: Sequence[str]) -> Sequence[Export]:
+def chosen(config: RivetConfig, names: Sequence[str], partitions: Sequence[str]) -> Sequence[Export]:
+    """Find the exports of a run that names these, or these windows; in the order of the config.
+
+    Raises:
+        ConfigError: one is not known, or has no windows.
+    """
     wanted = {config.export(name).name for name in names}
-    chosen = [export for export in config.exports if not names or export.name in wanted]
+    exports = [export for export in config.exports if not names or export.name in wanted]
     if not partitions:
-        return chosen
-    without = [export.name for export in chosen if export.mode != "time_window"]
+        return exports
+    without = [export.name for export in exports if export.mode != "time_window"]
     if names and without:
         raise ConfigError(
             f"Export {without[0]} has no partitions; leave out --partition, or name exports of mode time_window."
         )
-    windowed = [export for export in chosen if export.mode == "time_window"]
+    windowed = [export for export in exports if export.mode == "time_window"]
     if not windowed:
         raise ConfigError("No export has mode time_window; leave out --partition.")
     return windowed
 
 
-def _keys(export: Export, partitions: Sequence[str] | None) -> list[str] | None:
-    """List the windows to run; None for an export without partitions."""
+def due(export: Export, partitions: Sequence[str] | None) -> list[str] | None:
+    """List the windows to run; None for an export without partitions.
+
+    Raises:
+        ConfigError: it has no such window.
+    """
     from rivet_assets.partitions import due_keys, partitions_of, window_of
 
     definition = partitions_of(export)
@@ -111,7 +126,7 @@ def _keys(export: Export, partitions: Sequence[str] | None) -> list[str] | None:
 
 
 @contextmanager
-def _warm_spark(config: RivetConfig, exports: Sequence[Export]) -> Iterator[None]:
+def warm_spark(config: RivetConfig, exports: Sequence[Export]) -> Iterator[None]:
     """Start the JVM while Dagster is still loading, and keep it for all runs of the block.
 
     A start that fails is told by the export that needs it, not here.
@@ -145,6 +160,7 @@ def _execute(config: RivetConfig, plan: Plan, recorder: Recorder) -> None:
     import dagster as dg
 
     from rivet_assets.definitions import definitions_of
+    from rivet_assets.telling import RIVET_RUN, STARTED_BY
 
     base = definitions_of(config)
 
@@ -162,7 +178,7 @@ def _execute(config: RivetConfig, plan: Plan, recorder: Recorder) -> None:
                 run_config={"loggers": {"rivet": {}}},
                 instance=instance,
                 asset_selection=selection,
-                tags={**tags, "rivet/started_by": "rivet run"},
+                tags={**tags, STARTED_BY: RIVET_RUN},
                 raise_on_error=False,
             )
             if recorder.interrupted:
@@ -231,67 +247,21 @@ def _nodes(config: RivetConfig, export: Export) -> list[str]:
 
 def _outcomes(config: RivetConfig, plan: Plan, recorder: Recorder, began: datetime) -> list[Outcome]:
     """Join what Dagster told with what the state store recorded of these very runs."""
-    with_state = _records(config, [export.name for export, _ in plan], began)
+    histories = _histories(config, [export.name for export, _ in plan], began)
     outcomes = []
     for export, keys in plan:
-        step, records = recorder.steps[export.name], with_state.get(export.name, [])
-        outcomes.append(_outcome(config, export, keys, step=step, records=records, run_failure=recorder.run_failure))
+        step, history = recorder.steps[export.name], histories.get(export.name, History())
+        outcomes.append(outcome_of(config, export, keys, step, history, run_failure=recorder.run_failure))
     return outcomes
 
 
-def _outcome(
-    config: RivetConfig,
-    export: Export,
-    keys: list[str] | None,
-    *,
-    step: Step,
-    records: list[RunRecord],
-    run_failure: str,
-) -> Outcome:
-    committed = [record for record in records if record.status == "success"]
-    failed = bool(step.message) or (not step.ended and keys != [])
-    skipped = not failed and not committed
-    done = {record.window for record in committed}
-    return Outcome(
-        export=export.name,
-        source=config.source_of(export)[0],
-        mode=export.mode,
-        status="failed" if failed else "skipped" if skipped else "success",
-        windows=tuple(dict.fromkeys(record.window for record in committed)) if keys is not None else (),
-        refused=tuple(key for key in keys or [] if key not in done) if failed else (),
-        rows=sum(record.total_rows for record in committed),
-        files=sum(record.files_produced for record in committed),
-        bytes=sum(record.bytes_written for record in committed),
-        seconds=_wall_seconds(records),
-        peak_mb=max((record.peak_mb for record in records), default=0.0),
-        retries=sum(record.retries for record in records),
-        checks_passed=step.passed,
-        checks_failed=tuple(step.failed),
-        warnings=tuple(step.warnings),
-        code=step.code,
-        message=step.message or (run_failure or "it did not run" if failed else ""),
-        exit_code=(step.exit_code if step.message else 1) if failed else 0,
-        run_ids=tuple(record.run_id for record in records),
-        traceback=step.traceback,
-    )  # fmt: skip
-
-
-def _wall_seconds(records: Sequence[RunRecord]) -> float:
-    """Measure from the first start to the last end; windows of one export overlap."""
-    ends = [record.finished_at for record in records if record.finished_at is not None]
-    return (max(ends) - min(record.started_at for record in records)).total_seconds() if ends else 0.0
-
-
-def _records(config: RivetConfig, names: Iterable[str], began: datetime) -> dict[str, list[RunRecord]]:
-    """Read this process's runs since `began`, oldest first; {} when the store cannot be opened (exports say why)."""
+def _histories(config: RivetConfig, names: Iterable[str], began: datetime) -> dict[str, History]:
+    """Read this process's runs since `began`; {} when the store cannot be opened (exports say why)."""
     try:
         state = open_state_of(config)
     except RivetError:
         return {}
-    found = {}
-    for name in names:
-        mine = [r for r in state.runs(name, last=100_000) if r.started_at >= began and r.pid == os.getpid()]
-        found[name] = sorted(mine, key=lambda record: record.started_at)
+    found = {name: history(state, name, began) for name in names}
     state.close()
     return found
 

@@ -84,6 +84,10 @@ class DrainSensor(dg.SensorDefinition):
             description=f"Looks at the change log of {source_name}, tells the lag, and starts drains that are due.",
         )
 
+    def joined_with(self, other: DrainSensor) -> DrainSensor:
+        """Give one sensor that watches for both."""
+        return DrainSensor(self.source_name, [*self.watched, *other.watched])
+
     def _tick(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return tick(self.watched, context, now=time.time())
 
@@ -105,15 +109,14 @@ def drain_sensors(config: RivetConfig, *, spec_of: Callable[[Export], dg.AssetSp
 
 
 def joined(sensors: Iterable[Any]) -> list[Any]:
-    """Join drain sensors of one name, as several files may read one source; all others pass as they are."""
+    """Join sensors of ours that have one name, as several files may read one source; all others pass as they are."""
     found: list[Any] = []
     places: dict[str, int] = {}
     for sensor in sensors:
-        if not isinstance(sensor, DrainSensor):
+        if not hasattr(sensor, "joined_with"):
             found.append(sensor)
         elif sensor.name in places:
-            before = found[places[sensor.name]]
-            found[places[sensor.name]] = DrainSensor(before.source_name, [*before.watched, *sensor.watched])
+            found[places[sensor.name]] = found[places[sensor.name]].joined_with(sensor)
         else:
             places[sensor.name] = len(found)
             found.append(sensor)

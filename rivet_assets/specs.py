@@ -28,6 +28,11 @@ for category in (dg.BetaWarning, dg.PreviewWarning):
 
 DESTINATION = "rivet/destination"  # metadata that tells `io_manager.py` where committed parts lie; holds no secret
 EXPORT = "rivet/export"
+# Keys that change neither rows nor files: who is told, and when it runs.
+NOT_OF_THE_ROWS = {
+    "schedule", "freshness", "owners", "tags", "group", "description",
+    "wave", "parallel_safe", "source_group", "reconcile_required",
+}  # fmt: skip
 
 
 def asset_spec(export: Export, *, config: RivetConfig) -> dg.AssetSpec:
@@ -109,7 +114,7 @@ def _description(export: Export) -> str:
 def _code_version(export: Export, config: RivetConfig) -> str:
     """Hash what decides the content: the resolved export and its source's type; no secret is in either dump."""
     _, source = config.source_of(export)
-    resolved = export.model_dump_json(exclude={"schedule", "freshness", "owners", "tags", "group", "description"})
+    resolved = export.model_dump_json(exclude=NOT_OF_THE_ROWS)
     return hashlib.sha256(f"{source.type}\n{resolved}".encode()).hexdigest()[:12]
 
 

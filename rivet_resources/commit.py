@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from rivet_resources.destinations.addressing import nonce_of, part_nonce, started_at
+from rivet_resources.destinations.addressing import nonce_of, part_nonce, started_at, stays_inside
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import WindowTaken
 from rivet_resources.extract import Part, Staged
@@ -200,7 +200,8 @@ def remove_replaced(old: Succession, manifest: Manifest, *, root: Root) -> None:
     folders = {each.window_folder for each in outgoing} - {manifest.window_folder}
     kept = {part.path for part in manifest.parts}
     root.delete([below(folder, name) for folder in folders for name in ("manifest.json", "_SUCCESS")])
-    root.delete([part.path for each in outgoing for part in each.parts if part.path not in kept])
+    gone = [part.path for each in outgoing for part in each.parts if part.path not in kept]
+    root.delete([path for path in gone if stays_inside(path)])
 
 
 def remove_manifests(manifests: list[Manifest], *, root: Root) -> None:

@@ -65,6 +65,12 @@ class SourceUnreachable(SourceError):
     code = "RIVET_SOURCE_UNREACHABLE"
 
 
+class SourceTls(SourceUnreachable):
+    """The line to the source cannot be protected as asked: its certificate, its TLS, or the authority's file."""
+
+    code = "RIVET_SOURCE_TLS"
+
+
 class SourceAuth(SourceError):
     """The source does not accept the user or the password."""
 
@@ -116,6 +122,13 @@ class SourceChanged(SourceError):
     """The relation was dropped or altered while it was read."""
 
     code = "RIVET_SOURCE_CHANGED"
+
+
+class BoundsUnusable(SourceError):
+    """What a manifest says of its rows does not fit the table: it was edited, or a column was altered."""
+
+    code = "RIVET_MANIFEST_BOUNDS"
+    exit_code = 3
 
 
 # --- change logs ---------------------------------------------------------------------------------
@@ -235,6 +248,18 @@ class DestinationAuth(DestinationError):
     """Credentials are missing, wrong, or may not write there."""
 
     code = "RIVET_DESTINATION_AUTH"
+
+
+class DestinationPermission(DestinationAuth):
+    """Whoever signed in is known, and may not write there; the message names the right."""
+
+    code = "RIVET_DESTINATION_PERMISSION"
+
+
+class DestinationTls(DestinationError):
+    """The line to the destination cannot be protected: its certificate or its authority is not accepted."""
+
+    code = "RIVET_DESTINATION_TLS"
 
 
 class BucketMissing(DestinationError):

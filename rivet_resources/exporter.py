@@ -20,12 +20,15 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rivet_resources import connections
+from rivet_resources.connections import Permits
 from rivet_resources.errors import RivetError
 from rivet_resources.executor import (
     ROWS_DDL,
@@ -38,7 +41,10 @@ from rivet_resources.executor import (
     scratch_folder,
 )
 from rivet_resources.extract import Chunk, ChunkResult, Extract, Measures, Staged
+from rivet_resources.governing import Gate, Governor, governed
+from rivet_resources.harm import harm
 from rivet_resources.manifest import window_manifest
+from rivet_resources.settings import Pace
 from rivet_resources.shaping import schema_of
 from rivet_resources.spark import SparkRuntime
 
@@ -64,6 +70,9 @@ class Chunks(Protocol):
     ) -> None:
         """Note a chunk whose parts are staged."""
 
+    def lease(self, export: str, window: str, run_id: str) -> AbstractContextManager[Any]:
+        """Hold a name until the block ends; permits to connect are such names (`connections.py`)."""
+
 
 @dataclass(frozen=True)
 class Exporter:
@@ -72,12 +81,29 @@ class Exporter:
     spark: SparkRuntime
     state: Chunks
 
-    def stage(self, extract: Extract, *, on_progress: Progress | None = None, on_event: Event | None = None) -> Staged:
+    def permits(
+        self, source: object, *, run_id: str, pace: Pace, on_event: Event | None = None
+    ) -> AbstractContextManager[Permits]:
+        """Wait until a run may connect to its source (`max_connections`); hold on to them until the block ends."""
+        return connections.permits(source, state=self.state, run_id=run_id, pace=pace, on_event=on_event)
+
+    def stage(
+        self,
+        extract: Extract,
+        *,
+        on_progress: Progress | None = None,
+        on_event: Event | None = None,
+        permits: Permits | None = None,
+    ) -> Staged:
         """Read every chunk and leave its parts staged: complete, verified, invisible.
 
         Of a resumable window, chunks that a dead run finished are kept when their parts are still there; and when
         this run fails, its finished chunks stay for the next. Otherwise what a failed stage finished is discarded; only
         a task killed in mid-staging may leave an invisible file, which the next sweep removes.
+
+        Args:
+            on_event: may be called by another thread.
+            permits: what the run holds already, its session's and one task's among them; None: they are taken here.
 
         Raises:
             RivetError: the first fault of any chunk, of the class the task met; the others were called off.
@@ -90,11 +116,12 @@ class Exporter:
         rest = [position for position, chunk in enumerate(extract.chunks) if chunk.identity not in kept]
         results = list(kept.values())
         try:
-            for result in self._run(extract, rest):
-                results.append(result)
-                self._save(extract, result)
-                if on_progress is not None:
-                    on_progress(len(results), len(extract.chunks), sum(one.measures.rows for one in results))
+            with self._governed(extract, rest, permits, on_event) as governor:
+                for result in self._run(extract, rest, governor):
+                    results.append(result)
+                    self._save(extract, result)
+                    if on_progress is not None:
+                        on_progress(len(results), len(extract.chunks), sum(one.measures.rows for one in results))
         except BaseException:
             if not extract.resumable:
                 root.discard(part for result in results for part in result.parts)
@@ -102,15 +129,19 @@ class Exporter:
         finally:
             shutil.rmtree(scratch_folder(extract.run_id), ignore_errors=True)
         results.sort(key=lambda result: result.chunk)
+        measures, seconds = sum((result.measures for result in results), Measures()), time.monotonic() - clock
+        held_seconds = seconds if extract.snapshot and measures.connections else 0.0
         return Staged(
             extract=extract,
             parts=tuple(part for result in results for part in result.parts),
-            measures=sum((result.measures for result in results), Measures()),
+            measures=measures,
             schema_ipc=schema_of(extract).serialize().to_pybytes(),
             previous=standing[1] if standing else None,
             started_at=started,
-            seconds={"read": time.monotonic() - clock},
+            seconds={"read": seconds},
             consistency="resumed" if kept else extract.consistency,
+            chunk_measures=_by_chunk(extract, results),
+            harm=harm(measures, governor, snapshot_seconds=held_seconds),
         )
 
     def _kept(self, extract: Extract, root: Root) -> dict[str, ChunkResult]:
@@ -132,18 +163,43 @@ class Exporter:
                 extract.export, extract.window.key, extract.fingerprint, extract.run_id, result, identity
             )
 
-    def _run(self, extract: Extract, positions: Sequence[int]) -> Iterator[ChunkResult]:
+    @contextmanager
+    def _governed(
+        self, extract: Extract, positions: Sequence[int], permits: Permits | None, on_event: Event | None
+    ) -> Iterator[Governor]:
+        """Decide how many tasks may run, as the source's cap allows, and watch over it while they do."""
+        scratch = scratch_folder(extract.run_id)
+        if not positions:
+            yield Governor(extract, 0, scratch)
+            return
+        with ExitStack() as stack:
+            held = permits or stack.enter_context(
+                self.permits(extract.source, run_id=extract.run_id, pace=extract.pace, on_event=on_event)
+            )
+            may_look = extract.pace.adaptive and held.more(1) == 1
+            slots = 1 + held.more(self._slots(extract, positions) - 1)
+            yield stack.enter_context(
+                governed(extract, slots=slots, scratch=scratch, on_event=on_event, may_look=may_look)
+            )
+
+    def _slots(self, extract: Extract, positions: Sequence[int]) -> int:
+        """Tell how many chunks could run at once, but for the source's cap."""
+        if self.spark.inline:
+            return min(extract.parallel or 1, len(positions))
+        return min(extract.parallel or len(positions), self.spark.parallelism, len(positions))
+
+    def _run(self, extract: Extract, positions: Sequence[int], governor: Governor) -> Iterator[ChunkResult]:
         """Run chunks in the wanted way, yielding results as they finish, in any order."""
         if not positions:
             return
-        wanted = extract.parallel or (1 if self.spark.inline else len(positions))
+        slots, gate = governor.slots, governor.gate
         if self.spark.inline:
-            slots = min(wanted, len(positions))
-            yield from _in_threads(slots, [[p] for p in positions], partial(_run_inline, extract), stop=lambda: None)
+            one_by_one = [[position] for position in positions]
+            yield from _in_threads(slots, one_by_one, partial(_run_inline, extract), stop=lambda: None, gate=gate)
             return
-        slots = min(wanted, self.spark.parallelism, len(positions))
         jobs = _Jobs(self.spark, extract)
-        yield from _in_threads(slots, groups(positions, slots * GROUPS_PER_SLOT), jobs.run, stop=jobs.cancel)
+        work = groups(positions, slots * GROUPS_PER_SLOT)
+        yield from _in_threads(slots, work, jobs.run, stop=jobs.cancel, gate=gate)
 
 
 def groups(positions: Sequence[int], at_most: int) -> list[list[int]]:
@@ -153,6 +209,12 @@ def groups(positions: Sequence[int], at_most: int) -> list[list[int]]:
     return [list(positions[low:high]) for low, high in pairwise(edges)]
 
 
+def _by_chunk(extract: Extract, results: Sequence[ChunkResult]) -> dict[int, Measures]:
+    """Keep what each chunk measured, where chunks can be compared and read again by themselves."""
+    ranged = bool(extract.chunks) and all(chunk.range is not None for chunk in extract.chunks)
+    return {result.chunk: result.measures for result in results} if ranged else {}
+
+
 def _is_whole(result: ChunkResult, root: Root) -> bool:
     """Say whether all files of an earlier run's chunk are still there."""
     sidecars = [file for files in result.measures.unique.values() for file in files]
@@ -160,9 +222,14 @@ def _is_whole(result: ChunkResult, root: Root) -> bool:
 
 
 def _in_threads(
-    slots: int, work: Sequence[list[int]], run: Callable[[list[int]], list[Told]], *, stop: Callable[[], None]
+    slots: int,
+    work: Sequence[list[int]],
+    run: Callable[[list[int]], list[Told]],
+    *,
+    stop: Callable[[], None],
+    gate: Gate,
 ) -> Iterator[ChunkResult]:
-    """Run groups, `slots` at a time, and yield results as they come.
+    """Run groups, `slots` at a time and as many as the gate lets through, and yield results as they come.
 
     At the first fault the rest is called off; what finished all the same is still yielded, then the fault is raised.
     """
@@ -174,12 +241,13 @@ def _in_threads(
         stop()
 
     def guarded(group: list[int]) -> list[ChunkResult]:
-        if called_off.is_set():
-            return []
-        try:
-            told = run(group)
-        except RivetError as error:
-            told = [error]
+        with gate.running(called_off):
+            if called_off.is_set():
+                return []
+            try:
+                told = run(group)
+            except RivetError as error:
+                told = [error]
         if broken := [one for one in told if isinstance(one, RivetError)]:
             faults.extend(broken)
             call_off()  # by this thread, since the pool gives it its next group before anybody else looks

@@ -259,11 +259,16 @@ class Measures:
             temp_bytes=_known_sum(self.temp_bytes, other.temp_bytes),
             longest_transaction_ms=max(self.longest_transaction_ms, other.longest_transaction_ms),
             connections=self.connections + other.connections,
-            checksums={
-                c: (self.checksums.get(c, 0) + other.checksums.get(c, 0)) % 2**64
-                for c in {**self.checksums, **other.checksums}
-            },
+            checksums=_joined_sums(self, other),
         )
+
+
+def _joined_sums(one: Measures, other: Measures) -> dict[str, int]:
+    """Add the checksums of two sets of rows; {} where one has rows that were never summed (an older run's chunk)."""
+    if any(each.rows and not each.checksums for each in (one, other)):
+        return {}
+    names = {**one.checksums, **other.checksums}
+    return {name: (one.checksums.get(name, 0) + other.checksums.get(name, 0)) % 2**64 for name in names}
 
 
 def _known_sum(one: int | None, other: int | None) -> int | None:
@@ -297,3 +302,4 @@ class Staged:
     seconds: dict[str, float] = field(default_factory=dict)  # plan, read, …
     consistency: Consistency = "snapshot"
     chunk_measures: dict[int, Measures] = field(default_factory=dict)  # by `Chunk.index`; {} where nobody needs them
+    harm: dict[str, float] = field(default_factory=dict)  # what the reading cost the source (harm.py)

@@ -11,6 +11,7 @@ import base64
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -18,13 +19,16 @@ import pyarrow as pa
 import xxhash
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from rivet_resources.checksums import ALGORITHM
 from rivet_resources.destinations.addressing import MANIFESTS
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import ManifestUnreadable
-from rivet_resources.extract import Applied, Consistency, Part, Relation, Staged, Window
+from rivet_resources.extract import Applied, Chunk, Consistency, Measures, Part, Relation, Staged, Window
 from rivet_resources.rowhash import RENDER
 
 VERSION = 1
+# Beyond these a manifest would be larger than its parts: no chunks are told, or no sums of each.
+MOST_CHUNKS, MOST_CHUNK_SUMS = 10_000, 100_000
 READ_THREADS = 16  # an export that keeps a manifest per increment has thousands of them
 
 
@@ -90,6 +94,13 @@ class ColumnChecksum(Entry):
     checksum: str
 
 
+class ManifestMeasures(Entry):
+    """What was counted while the rows passed."""
+
+    nulls: dict[str, int] = Field(default_factory=dict)
+    special_values: dict[str, dict[str, int]] = Field(default_factory=dict)
+
+
 class ManifestRange(Entry):
     """The key values that a chunk covers; canonical texts, None: open to that side."""
 
@@ -108,6 +119,7 @@ class ManifestChunk(Entry):
     rows: int
     source_row_count: int  # before filters
     column_checksums: tuple[ColumnChecksum, ...] | None = None
+    measures: ManifestMeasures | None = None  # of columns that have any; None: written before they were kept
 
 
 class Superseded(Entry):
@@ -115,13 +127,6 @@ class Superseded(Entry):
 
     window: str
     run_id: str
-
-
-class ManifestMeasures(Entry):
-    """What was counted while the rows passed."""
-
-    nulls: dict[str, int] = Field(default_factory=dict)
-    special_values: dict[str, dict[str, int]] = Field(default_factory=dict)
 
 
 class Manifest(Entry):
@@ -222,12 +227,21 @@ def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple
         schema_ipc=base64.b64encode(staged.schema_ipc).decode(),
         row_count=sum(part.rows for part in parts),
         part_count=len(parts),
-        parts=tuple(describe_part(number, part) for number, part in enumerate(parts)),
+        parts=describe_parts(staged, parts),
+        chunks=describe_chunks(staged),
         measures=ManifestMeasures(nulls=staged.measures.nulls, special_values=staged.measures.special_values),
+        column_checksums=describe_checksums(staged.measures),
+        checksum_render=ALGORITHM if staged.measures.checksums else None,
         supersedes=supersedes,
         row_hash=describe_row_hash(extract.meta.row_hash),
         applied=extract.applied,
     )
+
+
+def describe_checksums(measures: Measures) -> tuple[ColumnChecksum, ...] | None:
+    """Give the sums over the cells as decimal texts; None where rows passed that were not summed."""
+    sums = tuple(ColumnChecksum(name=name, checksum=str(found)) for name, found in measures.checksums.items())
+    return sums or None
 
 
 def describe_row_hash(covered: tuple[str, ...] | None) -> dict[str, Any] | None:
@@ -256,7 +270,43 @@ def describe_source(staged: Staged) -> ManifestSource:
     return ManifestSource(engine=extract.source.type, schema=schema, table=table, extraction=extraction)
 
 
-def describe_part(number: int, part: Part) -> ManifestPart:
+def describe_chunks(staged: Staged) -> tuple[ManifestChunk, ...]:
+    """Tell what each key range brought, so that it can be compared, and read again, by itself; () without ranges.
+
+    Only the bounds are kept, as texts that go through `source.literal` again: no SQL is ever read from a manifest.
+    """
+    chunks, measured = staged.extract.chunks, staged.chunk_measures
+    if not measured or len(chunks) > MOST_CHUNKS or {chunk.index for chunk in chunks} != measured.keys():
+        return ()
+    few = len(chunks) * max(len(each.nulls) for each in measured.values()) <= MOST_CHUNK_SUMS
+    return tuple(
+        describe_chunk(chunk, measured[chunk.index], with_sums=few) for chunk in chunks if chunk.range is not None
+    )
+
+
+def describe_chunk(chunk: Chunk, measured: Measures, *, with_sums: bool) -> ManifestChunk:
+    """Tell what one key range brought."""
+    assert chunk.range is not None
+    return ManifestChunk(
+        chunk=chunk.index,
+        range=ManifestRange.model_validate(asdict(chunk.range)),
+        rows=measured.rows,
+        source_row_count=measured.rows_read,
+        column_checksums=describe_checksums(measured) if with_sums else None,
+        measures=ManifestMeasures(
+            nulls={name: count for name, count in measured.nulls.items() if count},
+            special_values=measured.special_values,
+        ),
+    )
+
+
+def describe_parts(staged: Staged, parts: tuple[Part, ...]) -> tuple[ManifestPart, ...]:
+    """Name the parts, each with its chunk where chunks are told."""
+    ranged = bool(describe_chunks(staged))
+    return tuple(describe_part(number, part, in_chunk=ranged) for number, part in enumerate(parts))
+
+
+def describe_part(number: int, part: Part, *, in_chunk: bool = False) -> ManifestPart:
     """Name one part with its checksums."""
     return ManifestPart(
         part_id=number,
@@ -266,6 +316,7 @@ def describe_part(number: int, part: Part) -> ManifestPart:
         content_fingerprint=part.fingerprint,
         content_md5=part.md5,
         schema_ipc=part.schema or None,
+        chunk=part.chunk if in_chunk else None,
     )
 
 

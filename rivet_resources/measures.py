@@ -1,4 +1,4 @@
-"""What is counted while rows pass: rows, NULLs, replaced values, cost, and what a uniqueness rule needs.
+"""What is counted while rows pass: rows, NULLs, replaced values, checksums, cost, and what a uniqueness rule needs.
 
 Belongs here: the task's tally and the driver's count of duplicates. Not here: what the numbers must be
 (`rivet_assets/checks.py`); the source is never asked a second time for any of them.
@@ -25,6 +25,7 @@ import psutil
 import pyarrow as pa
 import xxhash
 
+from rivet_resources.checksums import RunningSums
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import PartCorrupt, UnknownColumn, UnsupportedColumn, ValueDoesNotFit
 from rivet_resources.extract import Measures
@@ -53,6 +54,7 @@ class Tally:
         self._schema = schema
         self._nulls = dict.fromkeys(schema.names, 0)
         self._special: dict[str, Counter[str]] = {}
+        self._sums = RunningSums()
         self._rows = self._rows_read = self._pages = self._bytes = self._retries = 0
         self._longest_ms = 0.0
         self._unique = {name: _SortedRuns(schema, name, scratch) for name in unique_columns}
@@ -65,7 +67,9 @@ class Tally:
         """
         self._rows += page.table.num_rows
         self._rows_read += page.table.num_rows if page.rows_read is None else page.rows_read
-        self._bytes += page.table.nbytes
+        size_bytes = page.table.nbytes
+        self._bytes += size_bytes
+        self._sums.add(page.table, size_bytes=size_bytes)
         self._pages += 1
         self._retries += page.retries
         self._longest_ms = max(self._longest_ms, page.statement_ms)
@@ -95,6 +99,7 @@ class Tally:
             nulls=dict(self._nulls),
             special_values={name: dict(kinds) for name, kinds in self._special.items()},
             unique=unique or {},
+            checksums=self._sums.result(),
             pages=self._pages,
             arrow_bytes=self._bytes,
             retries=self._retries + retries,

@@ -25,11 +25,12 @@ from rivet_resources.errors import GateRefused
 from rivet_resources.extract import Chunk
 from rivet_resources.manifest import Manifest, schema_of
 from rivet_resources.polling import NAIVE_US, PollShape, naive
-from rivet_resources.polling_places import Order, conjunction, read
+from rivet_resources.polling_places import Order, read
 from rivet_resources.polling_watermark import Place
 from rivet_resources.settings import Pace
 from rivet_resources.sources.canonical import canonical
 from rivet_resources.sources.protocol import Session
+from rivet_resources.sources.statements import conjunction
 from rivet_resources.types import Column
 
 KEYS_AT_ONCE = 500
@@ -89,6 +90,16 @@ class Diff:
         upserts = self._again(changed)
         rows = pa.concat_tables([upserts, deletes]).combine_chunks()
         return Found(rows, compared=max(here, there), upserts=upserts.num_rows, deletes=deletes.num_rows)
+
+    def count_published(self, *, root: Root, manifests: Sequence[Manifest]) -> int:
+        """Count the rows that are published and not deleted since: the latest version of each key.
+
+        Raises:
+            DiffStopped: a key has another type than before.
+        """
+        with closing(_connect()) as duckdb:
+            self._load_published(duckdb, root, manifests)
+            return int(_rows(duckdb, "SELECT count(*) FROM published")[0][0])
 
     # --- the two sides ---------------------------------------------------------------------------
 
@@ -217,7 +228,7 @@ class Diff:
     def _asked(self, keys: pa.Table, columns: tuple[Column, ...]) -> Iterator[pa.Table]:
         """Read some columns of the rows with these keys, each statement in an instant of its own."""
         for start in range(0, keys.num_rows, KEYS_AT_ONCE):
-            where = conjunction(self.order.where, self._named(keys.slice(start, KEYS_AT_ONCE)))
+            where = conjunction([self.order.where, self._named(keys.slice(start, KEYS_AT_ONCE))])
             chunk = Chunk(index=0, reader="cursor", relation=self.order.relation.sql, where=where)
             source = self.order.source
             yield read(source, chunk, columns, snapshot=None, application=self.application, pace=self.pace)

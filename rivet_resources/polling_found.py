@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace, Tuning
+from rivet_resources.sources.evidence import Effort, Gauge
 from rivet_resources.sources.protocol import Page, Session, Source, Wait
 from rivet_resources.types import Column
 
@@ -52,12 +53,20 @@ class WithFound:
         application: str,
         pace: Pace,
         wait: Wait,
-    ) -> Generator[Page, None, None]:
+    ) -> Generator[Page, None, Effort | None]:
         """Read a chunk page by page; the one of the diff is here already."""
         if chunk.index == self.chunk:
             yield Page(table=self.rows, special={}, statement_ms=0.0)
-            return
-        yield from self.source.pages(chunk, columns, snapshot=snapshot, application=application, pace=pace, wait=wait)
+            return None
+        return (
+            yield from self.source.pages(
+                chunk, columns, snapshot=snapshot, application=application, pace=pace, wait=wait
+            )
+        )
+
+    def gauge(self, *, application: str, pace: Pace) -> AbstractContextManager[Gauge]:
+        """Connect for looking at the source."""
+        return self.source.gauge(application=application, pace=pace)
 
     def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
         """Say why this engine cannot do a mode."""

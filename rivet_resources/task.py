@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,11 +20,12 @@ import pyarrow as pa
 
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import DestinationError, RivetError, SourceLost
-from rivet_resources.extract import Chunk, ChunkResult, Extract, Part
+from rivet_resources.extract import Chunk, ChunkResult, Extract, Measures, Part
 from rivet_resources.measures import Tally
 from rivet_resources.parts import PartFiles, enough_room
 from rivet_resources.retry import delays
 from rivet_resources.shaping import Shaping
+from rivet_resources.sources.evidence import Effort
 from rivet_resources.sources.protocol import Page
 from rivet_resources.throttle import MemoryGate, Throttle
 
@@ -85,6 +86,7 @@ class _Reading:
     shaping: Shaping = field(init=False)
     schema: pa.Schema = field(init=False)
     root: Root = field(init=False)
+    effort: Effort | None = None
 
     def __post_init__(self) -> None:
         self.shaping = Shaping(self.extract)
@@ -93,7 +95,7 @@ class _Reading:
 
     def run(self, *, rereads: int) -> ChunkResult:
         """Read, count, write, verify, stage; or leave nothing."""
-        throttle = Throttle(self.extract.pace)
+        throttle = Throttle(self.extract.pace, scratch=self.scratch)
         with self._folder() as folder:
             tally = Tally(self.schema, unique_columns=self.extract.unique_columns, scratch=folder)
             parts = PartFiles(
@@ -109,7 +111,7 @@ class _Reading:
                 self._discard(parts.staged)
                 raise
             measures = tally.result(unique=unique, retries=rereads, throttled_seconds=throttle.waited_seconds)
-            return ChunkResult(chunk=self.chunk.index, parts=staged, measures=measures)
+            return ChunkResult(chunk=self.chunk.index, parts=staged, measures=self._with_effort(measures, throttle))
 
     def _pages(self, throttle: Throttle) -> Iterator[Page]:
         """Read the chunk page by page, shaped as parts will be, waiting for memory in between."""
@@ -122,10 +124,27 @@ class _Reading:
             pace=self.extract.pace,
             wait=throttle.wait,
         )
-        with closing(pages) as open_pages:
+        with closing(self._kept_effort(pages)) as open_pages:
             for page in open_pages:
+                throttle.saw(page.table.num_rows, page.statement_ms)
                 yield replace(page, table=self.shaping.shape(page.table), rows_read=page.table.num_rows)
                 gate.wait()
+
+    def _kept_effort(self, pages: Generator[Page, None, Effort | None]) -> Generator[Page]:
+        """Pass pages on, and keep what they say in the end of what they cost; sources that do not know say None."""
+        self.effort = yield from pages
+
+    def _with_effort(self, measures: Measures, throttle: Throttle) -> Measures:
+        """Add what the reading cost the server to what was counted here."""
+        effort = self.effort or Effort(connections=0)
+        return replace(
+            measures,
+            governed_seconds=throttle.governed_seconds,
+            rows_scanned=effort.rows_scanned,
+            temp_bytes=effort.temp_bytes,
+            longest_transaction_ms=effort.longest_transaction_ms,
+            connections=effort.connections,
+        )
 
     def _stage_sidecars(self, tally: Tally) -> dict[str, list[str]]:
         """Put the hash files of the unique columns where the driver finds them: {column: [path, …]}."""

@@ -94,6 +94,7 @@ class FakeSource:
     tuning: Tuning | None = None
     paces: list[Pace] = field(default_factory=list)
     sessions: int = 0
+    findings: tuple[Finding, ...] = ()  # of the server
 
     @contextmanager
     def open_log(self, capture: Capture, *, application: str, pace: Pace) -> Iterator[FakeLog]:
@@ -111,7 +112,9 @@ class FakeSource:
         if self.refusal is not None:
             raise self.refusal
         self.sessions += 1
-        yield SimpleNamespace(now=lambda: datetime.now(UTC) + self.clock, describe=self._describe)
+        yield SimpleNamespace(
+            now=lambda: datetime.now(UTC) + self.clock, describe=self._describe, examine=lambda **asked: self.findings
+        )
 
     def _describe(self, *, table: str | None, query: str | None, params: Any, rules: Any) -> Any:
         if table is not None and table not in self.tables:

@@ -70,11 +70,13 @@ numbers = itertools.count(1000)
 # View → columns with their DuckDB types; filled by the functions below.
 VIEWS: dict[str, str] = {
     "schemas": "name VARCHAR, schema_id INTEGER",
-    "objects": "name VARCHAR, object_id INTEGER, schema_id INTEGER, type VARCHAR",
+    "objects": "name VARCHAR, object_id INTEGER, schema_id INTEGER, type VARCHAR, is_ms_shipped BOOLEAN",
     "tables": "name VARCHAR, object_id INTEGER, schema_id INTEGER, type VARCHAR",
     "types": "name VARCHAR, system_type_id INTEGER, user_type_id INTEGER",
     "columns": "object_id INTEGER, name VARCHAR, column_id INTEGER, system_type_id INTEGER, user_type_id INTEGER, "
-    "max_length INTEGER, precision INTEGER, scale INTEGER, is_nullable BOOLEAN, collation_name VARCHAR",
+    "max_length INTEGER, precision INTEGER, scale INTEGER, is_nullable BOOLEAN, collation_name VARCHAR, "
+    "is_identity BOOLEAN",
+    "default_constraints": "parent_object_id INTEGER, parent_column_id INTEGER, definition VARCHAR",
     "extended_properties": "class INTEGER, major_id INTEGER, minor_id INTEGER, name VARCHAR, value VARCHAR",
     "indexes": "object_id INTEGER, index_id INTEGER, name VARCHAR, type INTEGER, is_primary_key BOOLEAN, "
     "is_unique BOOLEAN, has_filter BOOLEAN, is_disabled BOOLEAN, is_hypothetical BOOLEAN",
@@ -85,7 +87,8 @@ VIEWS: dict[str, str] = {
     "database_recovery_status": "database_id INTEGER, database_guid VARCHAR",
     "dm_tran_active_transactions": "transaction_id BIGINT, transaction_type INTEGER, transaction_begin_time VARCHAR",
     "dm_tran_session_transactions": "transaction_id BIGINT, session_id INTEGER",
-    "dm_exec_sessions": "session_id INTEGER, login_name VARCHAR, context_info BLOB",
+    "dm_exec_sessions": "session_id INTEGER, login_name VARCHAR, context_info BLOB, is_user_process INTEGER",
+    "dm_exec_connections": "session_id INTEGER, encrypt_option VARCHAR",
 }
 
 
@@ -107,13 +110,14 @@ def rows(
     found["databases"] = [database]
     for table in tables:
         kind = "V" if table.view else "U"
-        found["objects"].append((table.name, table.number, schemas[table.schema], kind))
+        found["objects"].append((table.name, table.number, schemas[table.schema], kind, False))
         if not table.view:
             found["tables"].append((table.name, table.number, schemas[table.schema], kind))
             found["dm_db_partition_stats"].append((table.number, 0, counts.get(table.number, 0), 1))
         _describe(table, found)
     for session in sessions:
-        found["dm_exec_sessions"].append((session.number, session.login, session.context or None))
+        found["dm_exec_sessions"].append((session.number, session.login, session.context or None, 1))
+        found["dm_exec_connections"].append((session.number, "FALSE"))
         if session.transaction:
             found["dm_tran_active_transactions"].append((session.transaction, 1, session.began_at))
             found["dm_tran_session_transactions"].append((session.transaction, session.number))
@@ -126,8 +130,10 @@ def _describe(table: Table, found: dict[str, list[Row]]) -> None:
         system, user = type_ids(kind)
         found["columns"].append(
             (table.number, column.name, place, system, user, kind.length, kind.precision, kind.scale, column.nullable,
-             kind.collation or None)
+             kind.collation or None, column.is_identity)
         )  # fmt: skip
+        if column.default is not None:
+            found["default_constraints"].append((table.number, place, f"({column.default.sql('tsql')})"))
     places = {column.name.lower(): place for place, column in enumerate(table.columns, 1)}
     for number, index in enumerate(table.indexes, 1):
         found["indexes"].append(

@@ -397,10 +397,17 @@ class Rewriter:
         return node.this  # type: ignore[no-any-return]
 
     def parameter(self, node: exp.Expression) -> exp.Expression:
+        if isinstance(node.parent, exp.Parameter):  # @@NAME is parsed as one in another
+            return node
         name = node.sql().upper()
         if name in self.facts["variables"]:
             return call("coalesce", int(self.facts["variables"][name]), kind=INT)
-        value = {"@@SPID": self.facts["spid"], "@@TRANCOUNT": self.facts["open"], "@@VERSION": "emulator"}.get(name, 0)
+        value = {
+            "@@SPID": self.facts["spid"],
+            "@@TRANCOUNT": self.facts["open"],
+            "@@VERSION": "emulator",
+            "@@MAX_CONNECTIONS": 32767,
+        }.get(name, 0)
         return call("coalesce", value, kind=INT if isinstance(value, int) else WIDE)
 
     def user(self, node: exp.Expression) -> exp.Expression:
@@ -425,6 +432,8 @@ class Rewriter:
         if name == "MIN_ACTIVE_ROWVERSION":
             return call("unhex", str(self.facts["rowversion"]), kind=named("binary", "8"))
         if name == "HAS_PERMS_BY_NAME":
+            if isinstance(given[0], exp.Null):  # of the server
+                return call("coalesce", int(self.facts["login"] == "sa"), kind=INT)
             return call("tds_may_read", str(self.facts["login"]), given[0], kind=INT)
         if name in CONSTANT:
             value = CONSTANT[name](self.facts, given)
@@ -452,7 +461,9 @@ CONSTANT: Mapping[str, Callable[[Mapping[str, Any], Sequence[exp.Expression]], s
     "DATABASEPROPERTYEX": lambda facts, given: str(facts["updateability"]),
     "SCHEMA_NAME": lambda facts, given: "dbo",
     "SUSER_SNAME": lambda facts, given: str(facts["login"]),
+    "SERVERPROPERTY": lambda facts, given: SERVER_PROPERTIES[given[0].name],
 }
+SERVER_PROPERTIES = {"ProductVersion": "16.0.4105.2", "EngineEdition": "3", "Edition": "Emulator"}
 
 
 def _number(text: str) -> Type:

@@ -164,6 +164,9 @@ class Executor:
     def _nothing(self, match: re.Match[str]) -> None:
         return
 
+    def _no_plan(self, match: re.Match[str]) -> None:
+        raise Fault(262, "SHOWPLAN permission denied in database 'master'.")
+
     def _schema(self, match: re.Match[str]) -> None:
         self.cursor.execute(f'CREATE SCHEMA IF NOT EXISTS "{match[1]}"')
 
@@ -542,6 +545,7 @@ NAME = r"\[?([\w$ -]+?)\]?"
 EFFECTS: tuple[tuple[str, Effect], ...] = (
     (r"SET\s+TRANSACTION\s+ISOLATION\s+LEVEL\s+([\w ]+)$", Executor._isolation),
     (r"SET\s+CONTEXT_INFO\s+0x([0-9a-f]*)$", Executor._context),
+    (r"SET\s+SHOWPLAN_XML\s+ON$", Executor._no_plan),
     (r"SET\s+", Executor._nothing),
     (r"BEGIN\s+TRAN", Executor._begin),
     (r"(?:IF\s+@@TRANCOUNT\s*>\s*0\s+)?COMMIT", Executor._commit),

@@ -23,7 +23,25 @@ CONFIG = click.option(
 PARAM = click.option(
     "-p", "--param", "params", multiple=True, metavar="KEY=VALUE", help="fills ${KEY}; before the environment"
 )
-NAMES = click.option("-e", "--export", "names", multiple=True, metavar="NAME", help="only this one; may be repeated")
+
+
+def known_names(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
+    """Complete an export's name from the config, without checking it; nothing where it cannot be read."""
+    import yaml
+
+    try:
+        document = yaml.safe_load(Path(context.params.get("path") or "rivet.yaml").read_text(encoding="utf-8"))
+        names = [str(export["name"]) for export in document["exports"]]
+    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
+        return []
+    return [name for name in names if name.startswith(typed)]
+
+
+NAMES = click.option(
+    "-e", "--export", "names", multiple=True, metavar="NAME", shell_complete=known_names,
+    help="only this one; may be repeated",
+)  # fmt: skip
+NAME = click.option("-e", "--export", "name", metavar="NAME", shell_complete=known_names, help="only of this one")
 JSON = click.option("--json", "as_json", is_flag=True, help="one JSON document on stdout")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from rivet_assets.commands.common import CONFIG, JSON, PARAM, load, print_rows, say
+from rivet_assets.commands.common import CONFIG, JSON, NAME, PARAM, known_names, load, print_rows, say
 
 
 @click.group("state")
@@ -43,7 +43,7 @@ def state_show(path: Path, params: Sequence[str], as_json: bool) -> int:
 @state_group.command("files")
 @CONFIG
 @PARAM
-@click.option("-e", "--export", "name", metavar="NAME", help="only of this one")
+@NAME
 @click.option("--last", default=50, show_default=True, help="how many, newest first")
 @JSON
 def state_files(path: Path, params: Sequence[str], name: str | None, last: int, as_json: bool) -> int:
@@ -56,10 +56,44 @@ def state_files(path: Path, params: Sequence[str], name: str | None, last: int, 
     return print_rows([asdict(file) for file in open_state_of(config).files(name, last)], as_json=as_json)
 
 
+@state_group.command("progression")
+@CONFIG
+@PARAM
+@NAME
+@JSON
+def state_progression(path: Path, params: Sequence[str], name: str | None, as_json: bool) -> int:
+    """Show how far each export has committed, and how far that is verified."""
+    from rivet_assets.progression import progression
+    from rivet_assets.run import open_state_of
+
+    config = load(path, params)
+    state = open_state_of(config)
+    exports = [config.export(name)] if name else config.exports
+    return print_rows([asdict(progression(config, each, state=state)) for each in exports], as_json=as_json)
+
+
+@state_group.command("chunks")
+@CONFIG
+@PARAM
+@NAME
+@JSON
+def state_chunks(path: Path, params: Sequence[str], name: str | None, as_json: bool) -> int:
+    """List unfinished windows whose finished chunks the next run will keep."""
+    from rivet_assets.run import open_state_of
+
+    config = load(path, params)
+    state = open_state_of(config)
+    exports = [config.export(name)] if name else config.exports
+    rows = [asdict(found) for each in exports for found in state.chunk_progress(each.name)]
+    if not as_json:
+        rows = [{**row, "run_ids": ", ".join(row["run_ids"])} for row in rows]
+    return print_rows(rows, as_json=as_json)
+
+
 @state_group.command("reset")
 @CONFIG
 @PARAM
-@click.option("-e", "--export", "name", required=True, metavar="NAME")
+@click.option("-e", "--export", "name", required=True, metavar="NAME", shell_complete=known_names)
 def state_reset(path: Path, params: Sequence[str], name: str) -> int:
     """Forget an export's cursor: its next run starts from the beginning and replaces what is there."""
     from rivet_assets.run import open_state_of
@@ -75,7 +109,7 @@ def state_reset(path: Path, params: Sequence[str], name: str) -> int:
 @state_group.command("rebuild")
 @CONFIG
 @PARAM
-@click.option("-e", "--export", "name", metavar="NAME", help="only this one")
+@NAME
 def state_rebuild(path: Path, params: Sequence[str], name: str | None) -> int:
     """Fill the store again from the manifests at the destinations."""
     from rivet_assets.forgetting import folders_of

@@ -18,7 +18,9 @@ from rivet_assets.export import Export
 from rivet_assets.modes.protocol import Planning, compose, require_column
 from rivet_assets.modes.ranges import Range, between_inner_bounds, by_days, equal_width
 from rivet_resources.errors import SourceError
-from rivet_resources.extract import Chunk, Extract, Reader, Window
+from rivet_resources.extract import Chunk, Extract, KeyRange, Reader, Relation, Window
+from rivet_resources.manifest import Manifest
+from rivet_resources.sources.protocol import Source
 from rivet_resources.types import Column
 
 Cutting = Literal["range", "statistics", "days", "dense", "keyset"]
@@ -99,6 +101,14 @@ class Chunked(Export):
         if self.chunk_max_attempts is None:
             return extract
         return replace(extract, pace=extract.pace.model_copy(update={"max_retries": self.chunk_max_attempts - 1}))
+
+    def predicate(self, planning: Planning, manifest: Manifest) -> str:
+        """Say which rows the window holds: all. Its chunks are compared one by one (`again.py`)."""
+        return ""
+
+    def again(self, planning: Planning, manifest: Manifest) -> Extract:
+        """Describe all rows once more, cut anew."""
+        return replace(self.extract(planning), fingerprint="")
 
     def _key(self, planning: Planning) -> Column:
         """Find the column to cut by: the configured one, else the table's one-column key."""
@@ -192,26 +202,21 @@ class Chunked(Export):
 
     def _chunk(self, planning: Planning, column: Column, piece: Range, *, index: int, cutting: Cutting) -> Chunk:
         """Render one range as a predicate; its identity outlives the run."""
-        source, quoted = planning.source, planning.source.quote(column.name)
-        low = f"{quoted} {'>=' if piece.low_inclusive else '>'} {source.literal(piece.low, column)}"
-        high = f"{quoted} {'<=' if piece.high_inclusive else '<'} {source.literal(piece.high, column)}"
+        keys = KeyRange(column.name, piece.low, piece.high, piece.low_inclusive, piece.high_inclusive)
         return Chunk(
             index=index,
             reader=self._reader(planning, cutting),
             relation=planning.relation.sql,
-            where=f"{low} AND {high}",
-            key=self._page_key(planning, column),
+            where=within(keys, column, planning.source),
+            key=page_key(planning.relation, column),
             identity=f"{column.name}{piece}",
+            range=keys,
         )
 
     def _reader(self, planning: Planning, cutting: Cutting) -> Reader:
         """Page by key only along a proven unique key: ties of any other column would be lost at a page's edge."""
         wanted = cutting == "keyset" or planning.session.snapshot is None
         return "keyset" if wanted and planning.relation.key else "cursor"
-
-    def _page_key(self, planning: Planning, column: Column) -> tuple[str, ...]:
-        """Page along the chunk's column, then the key, so that ties are told apart."""
-        return (column.name, *(name for name in planning.relation.key if name != column.name))
 
     def _fingerprint(self, planning: Planning, column: Column, cutting: Cutting) -> str:
         """Hash what decides the meaning of a chunk; length-prefixed, so no two plans meet (`contract.md`, 2.4)."""
@@ -221,6 +226,25 @@ class Chunked(Export):
             *(f"{c.name} {c.native} {c.arrow}" for c in planning.relation.columns),
         )  # fmt: skip
         return xxhash.xxh3_64_hexdigest("".join(f"{len(part)}:{part}" for part in parts).encode())
+
+
+def within(keys: KeyRange, column: Column, source: Source) -> str:
+    """Render a range as a predicate, its bounds as typed literals; '' for all keys.
+
+    Raises:
+        SourceError: a bound is not a value of the column's type.
+    """
+    quoted, ends = source.quote(column.name), []
+    if keys.low is not None:
+        ends.append(f"{quoted} {'>=' if keys.low_inclusive else '>'} {source.literal(keys.low, column)}")
+    if keys.high is not None:
+        ends.append(f"{quoted} {'<=' if keys.high_inclusive else '<'} {source.literal(keys.high, column)}")
+    return " AND ".join(ends)
+
+
+def page_key(relation: Relation, column: Column) -> tuple[str, ...]:
+    """Page along the chunk's column, then the key, so that ties are told apart."""
+    return (column.name, *(name for name in relation.key if name != column.name))
 
 
 def is_whole(column: Column) -> bool:

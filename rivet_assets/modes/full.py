@@ -11,6 +11,7 @@ from typing import Literal
 from rivet_assets.export import Export
 from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.extract import Extract, Window
+from rivet_resources.manifest import Manifest
 
 
 class Full(Export):
@@ -22,3 +23,11 @@ class Full(Export):
         """Describe all rows of the relation, under one snapshot where the source can give it."""
         chunks = planning.session.chunks(planning.relation, pieces=self.parallel)
         return compose(self, planning, window=Window("all"), chunks=chunks)
+
+    def predicate(self, planning: Planning, manifest: Manifest) -> str:
+        """Say which rows the window holds: all."""
+        return ""
+
+    def again(self, planning: Planning, manifest: Manifest) -> Extract:
+        """Describe all rows once more."""
+        return self.extract(planning)

@@ -11,6 +11,7 @@ closed window).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -19,8 +20,9 @@ from pydantic_core import PydanticCustomError
 from rivet_assets.export import Export
 from rivet_assets.export_values import Duration
 from rivet_assets.modes.protocol import Planning, compose, require_column
-from rivet_resources.errors import SourceError
+from rivet_resources.errors import BoundsUnusable, SourceError
 from rivet_resources.extract import CursorMove, Extract, Window
+from rivet_resources.manifest import Manifest, ManifestCursor
 from rivet_resources.types import Column
 
 
@@ -83,6 +85,54 @@ class Incremental(Export):
             decisive=tuple(filter(None, (self.cursor_column, self.cursor_fallback_column))),
             notes=(horizon.note, *reported),
         )
+
+    def predicate(self, planning: Planning, manifest: Manifest) -> str:
+        """Say which rows a committed window holds: (low, high], and in the first one those without a cursor.
+
+        Raises:
+            BoundsUnusable: the manifest's cursor is of another column, or no value of it.
+        """
+        column, cursor = self._committed(planning, manifest)
+        planning = replace(planning, cursor=cursor.low)
+        try:
+            return self._predicate(planning, column, self._expression(planning), high=cursor.high)
+        except SourceError as error:
+            raise BoundsUnusable(str(error)) from error
+
+    def again(self, planning: Planning, manifest: Manifest) -> Extract:
+        """Describe the rows of a committed window once more, between the same two cursors.
+
+        Raises:
+            BoundsUnusable: as `predicate`.
+        """
+        _, cursor = self._committed(planning, manifest)
+        where, expression = self.predicate(planning, manifest), self._expression(planning)
+        chunks = planning.session.chunks(
+            planning.relation, where=where, order_by=self._order(planning, expression), pieces=1
+        )
+        return compose(
+            self,
+            planning,
+            window=Window(manifest.window),
+            chunks=chunks,
+            cursor=CursorMove(low=cursor.low, high=cursor.high, column=self.cursor_column),
+            decisive=tuple(filter(None, (self.cursor_column, self.cursor_fallback_column))),
+        )
+
+    def _committed(self, planning: Planning, manifest: Manifest) -> tuple[Column, ManifestCursor]:
+        """Give the cursor of a committed window.
+
+        Raises:
+            BoundsUnusable
+        """
+        column = require_column(planning.relation, self.cursor_column, key="cursor_column")
+        cursor = manifest.cursor
+        if cursor is None or cursor.column != self.cursor_column or window_after(cursor.low).key != manifest.window:
+            raise BoundsUnusable(
+                f"Window {manifest.window} of export {self.name} was not read by cursor {self.cursor_column} from "
+                f"where its name says. Run `rivet state reset`: the next run then replaces all windows."
+            )
+        return column, cursor
 
     def _expression(self, planning: Planning) -> str:
         """Render what orders the rows: the quoted column, or a COALESCE in parentheses."""

@@ -125,7 +125,7 @@ class Poll(Export):
             SourceError: the table cannot be polled, or its clock moved back; each says why.
             DiffStopped: a full diff would delete too much.
         """
-        orders = self._orders(planning)
+        orders = self.orders(planning)
         held = parse(planning.cursor, export=self.name)
         passes = [_Pass(order, low) for order, low in zip(orders, (held.updated, held.deleted), strict=False)]
         for each in passes:
@@ -137,7 +137,7 @@ class Poll(Export):
         found = self._diff(planning, passes[0])
         return self._composed(planning, held, passes, found)
 
-    def _orders(self, planning: Planning) -> list[Order]:
+    def orders(self, planning: Planning) -> list[Order]:
         """Give the order rows are read in, and with soft deletes that of marked ones.
 
         Raises:
@@ -212,15 +212,18 @@ class Poll(Export):
         root = self.destination.root(self.name)
         replaced = window_after(planning.cursor).key
         manifests = [manifest for window, manifest in current_manifests(root).items() if window != replaced]
-        diff = Diff(
-            each.order,
+        return self.diff_of(planning, each.order, each.low).run(planning.session, root=root, manifests=manifests)
+
+    def diff_of(self, planning: Planning, order: Order, low: Place) -> Diff:
+        """Give the comparison of the table with what is published, up to a watermark."""
+        return Diff(
+            order,
             self._shape(),
-            each.low,
+            low,
             application=f"rivet:{self.name}",
             pace=pace(planning.source.tuning, self.tuning),
-            max_delete_ratio=detection.max_delete_ratio,
+            max_delete_ratio=self.delete_detection.max_delete_ratio,
         )
-        return diff.run(planning.session, root=root, manifests=manifests)
 
     # --- the extract -----------------------------------------------------------------------------
 

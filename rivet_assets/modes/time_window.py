@@ -16,8 +16,9 @@ from pydantic_core import PydanticCustomError
 
 from rivet_assets.export import Export
 from rivet_assets.modes.protocol import Planning, compose, require_column
-from rivet_resources.errors import SourceError
+from rivet_resources.errors import BoundsUnusable, SourceError
 from rivet_resources.extract import Extract
+from rivet_resources.manifest import Manifest
 from rivet_resources.types import Column
 
 
@@ -92,15 +93,9 @@ class TimeWindow(Export):
                 f"Export {self.name} has mode time_window and needs a partition. "
                 f"Pass --partition KEY, such as {self.first_day.isoformat()}, or --partition-range A...B."
             )
-        column = require_column(planning.relation, self.time_column, key="time_column")
         quoted = planning.source.quote(self.time_column)
-        start, end = (
-            planning.source.literal(self._bound(instant, column, relation=planning.relation.name), column)
-            for instant in (planning.window.start, planning.window.end)
-        )
-        chunks = planning.session.chunks(
-            planning.relation, where=f"{quoted} >= {start} AND {quoted} < {end}", order_by=(quoted,), pieces=1
-        )
+        where = self._within(planning, planning.window.start, planning.window.end)
+        chunks = planning.session.chunks(planning.relation, where=where, order_by=(quoted,), pieces=1)
         still_open = planning.window.end > planning.started_at
         notes = (f"window {planning.window.key} was still open at {planning.started_at:%Y-%m-%dT%H:%M:%SZ}",)
         return compose(
@@ -111,6 +106,33 @@ class TimeWindow(Export):
             decisive=(self.time_column,),
             notes=notes if still_open else (),
         )
+
+    def predicate(self, planning: Planning, manifest: Manifest) -> str:
+        """Say which rows a committed window holds.
+
+        Raises:
+            BoundsUnusable: its manifest has no bounds.
+            UnknownColumn, SourceError: as `extract`.
+        """
+        if manifest.window_start is None or manifest.window_end is None:
+            raise BoundsUnusable(
+                f"The manifest of window {manifest.window} of export {self.name} has no bounds. Run that window again."
+            )
+        return self._within(planning, manifest.window_start, manifest.window_end)
+
+    def again(self, planning: Planning, manifest: Manifest) -> Extract:
+        """Describe the rows of the window once more; `planning` names it."""
+        return self.extract(planning)
+
+    def _within(self, planning: Planning, start: datetime, end: datetime) -> str:
+        """Render [start, end)."""
+        column = require_column(planning.relation, self.time_column, key="time_column")
+        quoted = planning.source.quote(self.time_column)
+        low, high = (
+            planning.source.literal(self._bound(instant, column, relation=planning.relation.name), column)
+            for instant in (start, end)
+        )
+        return f"{quoted} >= {low} AND {quoted} < {high}"
 
     def _bound(self, instant: datetime, column: Column, *, relation: str) -> str:
         """Render an edge of the window as the canonical text of the column's type."""

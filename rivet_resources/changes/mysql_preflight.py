@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from rivet_resources.changes.mysql_lag import DAY_SECONDS, retention_seconds
 from rivet_resources.errors import SourceError
 from rivet_resources.sources.evidence import Finding
+from rivet_resources.sources.mysql_examine import PROXIES
 
 Ask = Callable[[str], list[tuple[str | None, ...]]]
 
@@ -29,7 +30,6 @@ RESTARTED = frozenset({"log_bin"})  # cannot be set at run time
 RECORDED = ("server_id", "server_uuid", "gtid_mode", "gtid_strict_mode", "binlog_expire_logs_seconds",
             "expire_logs_days", "log_replica_updates", "log_slave_updates", "read_only", "max_allowed_packet",
             "version", "version_comment", "proxy_version")  # fmt: skip
-PROXIES = re.compile(r"(?i)proxysql|maxscale|readyset|heimdall|vitess")
 REPLICATION = re.compile(r"(?i)\b(REPLICATION (?:SLAVE|REPLICA)|ALL PRIVILEGES)\b")
 STATUS = re.compile(r"(?i)\b(REPLICATION CLIENT|BINLOG MONITOR|SUPER|ALL PRIVILEGES)\b")
 SHORT_DAYS = 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from datetime import UTC, date, datetime
+from email.utils import parsedate_to_datetime
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -86,6 +87,14 @@ def checked_endpoint(endpoint: str | None, *, plain_http_allowed: bool) -> None:
         )
 
 
+def date_of(header: str | None) -> datetime | None:
+    """Read an HTTP Date header; None when there is none, or it is no date."""
+    try:
+        return parsedate_to_datetime(header or "").astimezone(UTC)
+    except ValueError:
+        return None
+
+
 def nonce_of(run_id: str) -> str:
     """Give the six characters of a run id that stand in the names of its parts."""
     return run_id[-6:]
@@ -107,6 +116,11 @@ def started_at(run: str) -> datetime | None:
     """Read when a run began out of its id, or out of the path of one of its parts; None when it is neither."""
     found = STAMP.search(run)
     return datetime.strptime(found[1] + found[2], "%Y%m%d%H%M%S").replace(tzinfo=UTC) if found else None
+
+
+def stays_inside(path: str) -> bool:
+    """Say whether a path out of a manifest, which may have been edited, lies below the export's root."""
+    return bool(path) and not path.startswith(("/", "\\")) and ".." not in re.split(r"[/\\]", path)
 
 
 def is_reserved(path: str) -> bool:

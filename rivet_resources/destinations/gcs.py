@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self
 
@@ -26,13 +26,14 @@ from rivet_resources.destinations.addressing import (
     STAGED,
     Template,
     checked_endpoint,
+    date_of,
     export_prefix,
     is_reserved,
     runs_of,
     staged_run,
     with_date,
 )
-from rivet_resources.destinations.gcs_client import control, translated
+from rivet_resources.destinations.gcs_client import REQUEST_SECONDS, control, translated
 from rivet_resources.destinations.ranged import ranged_file
 from rivet_resources.errors import DestinationError, DestinationUnreachable, PartCorrupt, WindowTaken
 from rivet_resources.extract import Part
@@ -200,6 +201,13 @@ class GcsRoot:
         if self.read(PROBE) is None:
             raise DestinationError(f"{self.uri}: an object just written cannot be read back. Check the endpoint.")
         self.delete([PROBE])
+
+    def now(self) -> datetime | None:
+        """Tell the store's clock, to the second, from the head of its answer."""
+        with self._translated("look at the bucket") as bucket:
+            path = f"/b/{bucket.name}/o"
+            url = bucket.client._connection.build_api_url(path, {"maxResults": 1, "prefix": self._key("")})
+            return date_of(bucket.client._http.get(url, timeout=REQUEST_SECONDS).headers.get("Date"))
 
     def _translated(self, action: str) -> Any:
         """Give the bucket; raise what the client says in the house voice."""

@@ -11,7 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rivet_resources.errors import BucketMissing, DestinationAuth, DestinationError, DestinationUnreachable
+from rivet_resources.errors import (
+    BucketMissing,
+    DestinationAuth,
+    DestinationError,
+    DestinationPermission,
+    DestinationTls,
+    DestinationUnreachable,
+)
+from rivet_resources.tls_faults import tls_fault
 
 if TYPE_CHECKING:
     from rivet_resources.destinations.gcs import Gcs
@@ -19,12 +27,19 @@ if TYPE_CHECKING:
 REQUEST_SECONDS = 60
 RETRY_SECONDS = 15  # of the client's own retries; Spark and Dagster retry above it
 
+TLS = "Fix the endpoint's certificate, or name its authority by the variable REQUESTS_CA_BUNDLE (a PEM file)."
+
 
 def control() -> dict[str, Any]:
     """Give the arguments every request is made with: bounded waiting, bounded retries."""
     from google.cloud.storage.retry import DEFAULT_RETRY
 
-    return {"timeout": REQUEST_SECONDS, "retry": DEFAULT_RETRY.with_timeout(RETRY_SECONDS)}
+    usual = DEFAULT_RETRY._predicate
+
+    def may_pass(error: Exception) -> bool:
+        return bool(usual(error)) and tls_fault(error) is None  # a refused certificate stays refused
+
+    return {"timeout": REQUEST_SECONDS, "retry": DEFAULT_RETRY.with_timeout(RETRY_SECONDS).with_predicate(may_pass)}
 
 
 @functools.lru_cache(maxsize=8)
@@ -63,6 +78,10 @@ def translated(place: Gcs, *, uri: str, action: str) -> Iterator[Any]:
     except (api.GoogleAPICallError, InvalidResponse) as error:
         raise refusal(status_of(error), bucket=place.bucket, where=where) from error
     except (api.RetryError, auth.TransportError, requests.RequestException, ConnectionError) as error:
+        line = tls_fault(f"{error} {getattr(error, 'cause', '')}")
+        if line is not None:
+            named = place.endpoint or "Google Cloud Storage"
+            raise DestinationTls(f"{where}: {named} answers, but {line.why}. {TLS}") from error
         raise DestinationUnreachable(
             f"{where}: {place.endpoint or 'Google Cloud Storage'} did not answer ({type(error).__name__}). "
             f"Check `destination.endpoint` and the network; the run may be repeated."
@@ -90,10 +109,15 @@ def refusal(status: int, *, bucket: str, where: str) -> DestinationError:
             f"{where}: bucket {bucket} does not exist, or is not shown to this account. Create it, or fix "
             f"`destination.bucket`; Rivet creates none."
         )
-    if status in (401, 403):
-        return DestinationAuth(
-            f"{where}: the store refused the credentials or the permission (HTTP {status}). The account needs "
+    if status == 403:
+        return DestinationPermission(
+            f"{where}: the store refused the permission (HTTP {status}). The account needs "
             f"storage.objects.create, get, list and delete on bucket {bucket} (role Storage Object Admin)."
+        )
+    if status == 401:
+        return DestinationAuth(
+            f"{where}: the store refused the credentials (HTTP {status}). Sign in again, or check "
+            f"`destination.credentials_file`."
         )
     if status in (408, 429) or status >= 500:
         return DestinationUnreachable(f"{where}: the store asks to come back later (HTTP {status}). Run again.")

@@ -34,7 +34,7 @@ from rivet_resources.destinations.addressing import (
     is_reserved,
     with_date,
 )
-from rivet_resources.errors import DestinationAuth, DestinationError, DiskFull, PartCorrupt, WindowTaken
+from rivet_resources.errors import DestinationError, DestinationPermission, DiskFull, PartCorrupt, WindowTaken
 from rivet_resources.extract import Part
 from rivet_resources.settings import Settings
 
@@ -214,7 +214,7 @@ def translate(error: OSError, *, uri: str, action: str) -> DestinationError:
     if error.errno in FULL:
         return DiskFull(f"{where}. Free space there or choose another `destination.path`; nothing was published.")
     if error.errno in REFUSED:
-        return DestinationAuth(f"{where}. Give this user write permission, or choose another `destination.path`.")
+        return DestinationPermission(f"{where}. Give this user write permission, or choose another `destination.path`.")
     return DestinationError(f"{where}. Check `destination.path`.")
 
 

@@ -18,7 +18,7 @@ import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self
 
@@ -29,6 +29,7 @@ from rivet_resources.destinations.addressing import (
     STAGED,
     Template,
     checked_endpoint,
+    date_of,
     export_prefix,
     is_reserved,
     nonce_of,
@@ -245,6 +246,12 @@ class S3Root:
         if self.read(PROBE) is None:
             raise DestinationError(f"{self.uri}: an object just written cannot be read back. Check the endpoint.")
         self.delete([PROBE])
+
+    def now(self) -> datetime | None:
+        """Tell the store's clock, to the second, from the head of its answer."""
+        with self._translated("list the prefix") as client:
+            answer = client.list_objects_v2(Bucket=self.place.bucket, Prefix=self._key(""), MaxKeys=1)
+        return date_of(answer["ResponseMetadata"]["HTTPHeaders"].get("date"))
 
     def _translated(self, action: str) -> Any:
         """Give the client; raise what it says in the house voice."""

@@ -10,8 +10,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rivet_resources.errors import BucketMissing, DestinationAuth, DestinationError, DestinationUnreachable
+from rivet_resources.errors import (
+    BucketMissing,
+    DestinationAuth,
+    DestinationError,
+    DestinationPermission,
+    DestinationTls,
+    DestinationUnreachable,
+)
 from rivet_resources.settings import secret
+from rivet_resources.tls_faults import tls_fault
 
 if TYPE_CHECKING:
     from rivet_resources.destinations.s3 import S3
@@ -23,10 +31,17 @@ TRIES = 4  # botocore's standard mode: exponential backoff, at most 20 s between
 # Source: Amazon S3 API Reference, "List of error codes". A HEAD has no body, so its code is the HTTP status.
 ABSENT = frozenset({"NoSuchKey", "NoSuchUpload", "404", "NotFound"})
 REFUSED = frozenset(
-    {"AccessDenied", "AccountProblem", "AllAccessDisabled", "ExpiredToken", "InvalidAccessKeyId", "InvalidSecurity",
-     "InvalidToken", "InvalidClientTokenId", "RequestTimeTooSkewed", "SignatureDoesNotMatch", "Unauthorized",
+    {"AccountProblem", "InvalidAccessKeyId", "InvalidSecurity",
+     "InvalidToken", "InvalidClientTokenId", "SignatureDoesNotMatch", "Unauthorized",
      "401", "403"}
 )  # fmt: skip
+FORBIDDEN = frozenset({"AccessDenied", "AllAccessDisabled"})
+RIGHTS = (
+    "s3:ListBucket, s3:ListBucketMultipartUploads, s3:GetObject, s3:PutObject, s3:DeleteObject and "
+    "s3:AbortMultipartUpload"
+)
+EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
+TLS = "Fix the endpoint's certificate, or name its authority by the variable AWS_CA_BUNDLE (a PEM file)."
 LATER = frozenset(
     {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown", "ThrottlingException",
      "Throttling", "TooManyRequests", "429", "500", "502", "503", "504"}
@@ -96,6 +111,9 @@ def translated(place: S3, *, uri: str, action: str) -> Iterator[Any]:
     except exceptions.ClientError as error:
         raise refusal(error_code(error), bucket=place.bucket, where=where) from error
     except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
+        line = tls_fault(error)
+        if line is not None:
+            raise DestinationTls(f"{where}: {place.endpoint or 'Amazon S3'} answers, but {line.why}. {TLS}") from error
         raise DestinationUnreachable(
             f"{where}: {place.endpoint or 'Amazon S3'} did not answer ({type(error).__name__}). "
             f"Check `destination.endpoint`, `destination.region` and the network; the run may be repeated."
@@ -114,11 +132,21 @@ def refusal(code: str, *, bucket: str, where: str) -> DestinationError:
         return BucketMissing(
             f"{where}: bucket {bucket} does not exist. Create it, or fix `destination.bucket`; Rivet creates none."
         )
+    if code in EXPIRED:
+        return DestinationAuth(f"{where}: the session token has expired ({code}). Sign in again, then run again.")
+    if code == "RequestTimeTooSkewed":
+        return DestinationAuth(
+            f"{where}: this machine's clock and the store's are over 15 minutes apart ({code}), so signatures look "
+            f"forged. Set this machine's clock by NTP."
+        )
+    if code in FORBIDDEN:
+        return DestinationPermission(
+            f"{where}: whoever signed in may not do that ({code}). It needs {RIGHTS} on bucket {bucket}."
+        )
     if code in REFUSED:
         return DestinationAuth(
             f"{where}: the store refused the credentials or the permission ({code}). Check the keys; they need "
-            f"s3:ListBucket, s3:ListBucketMultipartUploads, s3:GetObject, s3:PutObject, s3:DeleteObject and "
-            f"s3:AbortMultipartUpload on bucket {bucket}."
+            f"{RIGHTS} on bucket {bucket}."
         )
     if code in LATER:
         return DestinationUnreachable(f"{where}: the store asks to come back later ({code}). Run again.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,8 +17,9 @@ from pydantic import Field, field_validator, model_validator
 
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace, Settings, Tuning
-from rivet_resources.sources import datagen_pages, datagen_session, datagen_sql
+from rivet_resources.sources import datagen_gauge, datagen_pages, datagen_session, datagen_sql
 from rivet_resources.sources.datagen_rows import Recipe, fields
+from rivet_resources.sources.evidence import Effort, Gauge
 from rivet_resources.sources.protocol import Page, Session, Wait
 from rivet_resources.types import Column
 
@@ -110,9 +111,13 @@ class Datagen(Settings):
         application: str,
         pace: Pace,
         wait: Wait,
-    ) -> Generator[Page, None, None]:
+    ) -> Generator[Page, None, Effort]:
         """Make a chunk page by page; see the protocol."""
         return datagen_pages.read(self, chunk, columns, snapshot=snapshot, pace=pace, wait=wait)
+
+    def gauge(self, *, application: str, pace: Pace) -> AbstractContextManager[Gauge]:
+        """Connect for looking at the source while it is read; see the protocol."""
+        return datagen_gauge.open_gauge()
 
     @contextmanager
     def open_log(self, capture: Capture, *, application: str, pace: Pace) -> Iterator[Log]:

@@ -22,6 +22,7 @@ from rivet_resources.sources import datagen_sql as sql
 from rivet_resources.sources.cells import Cells, Read, overriding, storage
 from rivet_resources.sources.datagen_rate import TokenBucket
 from rivet_resources.sources.datagen_rows import Recipe, numbers, rows
+from rivet_resources.sources.evidence import Effort
 from rivet_resources.sources.overrides import render
 from rivet_resources.sources.paging import rows_limit
 from rivet_resources.sources.protocol import Page, Wait
@@ -143,7 +144,7 @@ class Maker:
 
 def read(
     source: Datagen, chunk: Chunk, columns: tuple[Column, ...], *, snapshot: str | None, pace: Pace, wait: Wait
-) -> Generator[Page, None, None]:
+) -> Generator[Page, None, Effort]:
     """Read a chunk page by page; see `Source.pages`. A page waits for all its rows before it is shown."""
     recipe = recipe_of(source, snapshot)
     within, where = wanted(chunk, numbers(recipe), source.max_events or None)
@@ -158,3 +159,4 @@ def read(
         if page.table.num_rows:
             yield page
             wait(page.table.num_rows)
+    return Effort(connections=0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,13 @@ import pyarrow.compute as pc
 
 from rivet_resources.errors import ConfigError, SourceError, UnknownColumn, UnknownTable
 from rivet_resources.extract import Chunk, Consistency, Relation
+from rivet_resources.settings import Pace
 from rivet_resources.sources import datagen_sql as sql
+from rivet_resources.sources import datagen_tables
 from rivet_resources.sources.canonical import canonical
 from rivet_resources.sources.datagen_pages import Maker, recipe_of
 from rivet_resources.sources.datagen_rows import NATIVE, PATTERNS, Recipe, fields, numbers
+from rivet_resources.sources.evidence import Explained, Finding, TableFacts
 from rivet_resources.sources.making import Making, Spelling
 from rivet_resources.sources.names import split_name
 from rivet_resources.sources.protocol import Bounds, Horizon, TypeRules
@@ -58,6 +61,14 @@ class DatagenSession:
 
     def close(self) -> None:
         """End nothing; safe to call twice."""
+
+    def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
+        """Judge nothing but the recipe: rows are made in this process."""
+        return (Finding("version", "ok", "rows are made up here: no server, no line, no rights"),)
+
+    def tables(self, pattern: str = "") -> tuple[TableFacts, ...]:
+        """List the one stream; see the protocol."""
+        return datagen_tables.tables(self, pattern)
 
     def now(self) -> datetime:
         """Tell the clock of the rows, aware UTC."""
@@ -200,6 +211,14 @@ class DatagenSession:
         count = rate * SECONDS_PER_RUN if rate else ROWS_PER_RUN
         high = (-1 if after is None else int(after)) + count
         return Horizon(str(high), f"the stream is endless; this run made {count} rows, the next one continues")
+
+    # --- explaining ------------------------------------------------------------------------------
+
+    def explain(self, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
+        """Ask the planner about the first page of a chunk; see the protocol."""
+        from rivet_resources.sources import datagen_explain  # whose pages import this module
+
+        return datagen_explain.explain(self, chunk, columns, pace=pace)
 
     # --- cutting ---------------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from rivet_resources.types import Family
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -54,6 +56,7 @@ class Pressure:
     log_waits: int | None = None
     connections: int | None = None  # of everybody, ours too
     connections_limit: int | None = None
+    waiting_for_us: int | None = None  # of the lock waits, those for a lock of ours: DDL on the table that is read
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,8 @@ class ColumnFacts:
     null_share: float | None = None
     average_bytes: float | None = None
     note: str = ""  # identity, auto_increment, default now(), on update, …
+    family: Family = "other"  # what it becomes, in the words of the type contract
+    correlation: float | None = None  # of its values with their order on disk: near 1 where rows are only appended
 
 
 @dataclass(frozen=True)
@@ -103,13 +108,16 @@ class IndexFacts:
     is_primary: bool = False
 
 
+Kind = Literal["table", "partitioned", "view", "materialized_view", "foreign"]
+
+
 @dataclass(frozen=True)
 class TableFacts:
     """One table, view or materialised view that the user may read; estimates only, no row was read."""
 
     schema: str
     name: str
-    kind: Literal["table", "partitioned", "view", "materialized_view", "foreign"]
+    kind: Kind
     columns: tuple[ColumnFacts, ...]
     indexes: tuple[IndexFacts, ...] = ()
     key: tuple[str, ...] = ()  # primary key, else a NOT NULL unique key

@@ -20,7 +20,8 @@ from rivet_resources.changes.protocol import Capture, Log
 from rivet_resources.errors import ConfigError, SourceLost
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace, Tls
-from rivet_resources.sources import mysql_pages, mysql_session, mysql_sql
+from rivet_resources.sources import mysql_gauge, mysql_pages, mysql_session, mysql_sql
+from rivet_resources.sources.evidence import Effort, Gauge
 from rivet_resources.sources.names import split_name
 from rivet_resources.sources.protocol import Page, Session, Wait
 from rivet_resources.sources.server import Address, Server, address, require_protected, system_authorities
@@ -123,9 +124,13 @@ class MySql(Server):
         application: str,
         pace: Pace,
         wait: Wait,
-    ) -> Generator[Page, None, None]:
+    ) -> Generator[Page, None, Effort]:
         """Read a chunk page by page, on a connection of its own; see the protocol."""
         return mysql_pages.read(chunk, columns, line=self.line(application, pace), pace=pace, wait=wait)
+
+    def gauge(self, *, application: str, pace: Pace) -> AbstractContextManager[Gauge]:
+        """Connect for looking at the server while it is read; see the protocol."""
+        return mysql_gauge.open_gauge(self.line(application, pace))
 
     def open_log(self, capture: Capture, *, application: str, pace: Pace) -> AbstractContextManager[Log]:
         """Open the binary log; see `changes/protocol.py`."""

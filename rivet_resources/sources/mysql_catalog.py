@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -237,7 +237,7 @@ def _rows(catalog: Catalog, table: _Table) -> int:
 
 
 @dataclass
-class _Index:
+class Index:
     """One index, its parts in order."""
 
     is_unique: bool
@@ -254,27 +254,32 @@ class _Index:
 
 def _indexes(catalog: Catalog, table: _Table, columns: Sequence[Column]) -> tuple[tuple[str, ...], frozenset[str]]:
     """Give the key (primary, else the shortest unique one without NULLs) and the columns that lead an index."""
-    usable = {column.name for column in columns if is_key(column)}
-    indexes = [index for index in _read_indexes(catalog, table) if index.is_walkable]
+    rows = catalog.ask(table.fill(INDEXES), doing=f"reading the indexes of {table.label}")
+    indexes = [index for index in read_indexes(rows).values() if index.is_walkable]
+    key = key_of(indexes, {column.name for column in columns if is_key(column)})
+    return key, frozenset(index.parts[0] for index in indexes if index.parts[0])
+
+
+def key_of(indexes: Sequence[Index], usable: Collection[str]) -> tuple[str, ...]:
+    """Choose among walkable indexes, primary first: the first, else the shortest, that is unique and never NULL."""
     keys = [
         tuple(part for part in index.parts if part)
         for index in indexes
         if index.is_unique and not index.nullable and all(part in usable for part in index.parts)
     ]
     primary_first = sorted(keys[1:], key=len)
-    key = next(iter([*keys[:1], *primary_first]), ())
-    return key, frozenset(index.parts[0] for index in indexes if index.parts[0])
+    return next(iter([*keys[:1], *primary_first]), ())
 
 
-def _read_indexes(catalog: Catalog, table: _Table) -> list[_Index]:
-    found: dict[str, _Index] = {}
-    for row in catalog.ask(table.fill(INDEXES), doing=f"reading the indexes of {table.label}"):
-        name, non_unique, column, nullable, sub_part, method, direction = row
-        index = found.setdefault(name or "", _Index(is_unique=non_unique == "0", parts=[], method=method or ""))
+def read_indexes(rows: Sequence[Row]) -> dict[str, Index]:
+    """Join the rows of INDEXES of one table, by the index's name."""
+    found: dict[str, Index] = {}
+    for name, non_unique, column, nullable, sub_part, method, direction in rows:
+        index = found.setdefault(name or "", Index(is_unique=non_unique == "0", parts=[], method=method or ""))
         index.parts.append(column if sub_part is None else None)
         index.nullable = index.nullable or nullable == "YES"
         index.directions = (*index.directions, direction or "")
-    return list(found.values())
+    return found
 
 
 # --- queries -------------------------------------------------------------------------------------

@@ -16,10 +16,12 @@ from rivet_resources.errors import (
     SourceError,
     SourceLost,
     SourcePermission,
+    SourceTls,
     SourceUnreachable,
     StatementTimeout,
     UnknownTable,
 )
+from rivet_resources.tls_faults import tls_fault
 
 # Faults of timing or connection, not of the query, with the seconds that are added to the backoff. Source: MySQL 9
 # "Server Error Message Reference", MariaDB "Error Code List", `contract.md`, section 6.
@@ -60,7 +62,7 @@ AUTH = frozenset({
     1698,  # ER_ACCESS_DENIED_NO_PASSWORD_ERROR
     1820, 1862,  # ER_MUST_CHANGE_PASSWORD
     3118, 4151,  # ER_ACCOUNT_HAS_BEEN_LOCKED of MySQL and of MariaDB
-    3159, 2026,  # ER_SECURE_TRANSPORT_REQUIRED, CR_SSL_CONNECTION_ERROR
+    3159,  # ER_SECURE_TRANSPORT_REQUIRED
     3955,  # ER_USER_ACCESS_DENIED_FOR_USER_ACCOUNT_BLOCKED_BY_PASSWORD_LOCK
 })  # fmt: skip
 # ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR, ER_SPECIFIC_ACCESS_DENIED_ERROR, ER_VIEW_INVALID.
@@ -70,8 +72,9 @@ UNKNOWN_TABLE = 1146  # ER_NO_SUCH_TABLE
 # invalid view, a snapshot older than the table's last ALTER.
 CHANGED = frozenset({1146, 1054, 1049, 1356, 1412})
 UNREACHABLE = frozenset({2002, 2003, 2005})
-# Texts of faults that reach us under a general code.
-CERTIFICATE = ("certificate verify failed", "hostname mismatch", "ip address mismatch", "wrong_version_number")
+CODES_OF_TLS = frozenset({2026, 3159})  # CR_SSL_CONNECTION_ERROR, ER_SECURE_TRANSPORT_REQUIRED
+# A fault of TLS reaches us under these too: of the line, or none at all.
+CODES_OF_LINES = frozenset({0, 2002, 2003, 2013})
 
 
 def code_of(error: BaseException) -> int:
@@ -141,7 +144,10 @@ def connect_fault(error: BaseException, *, where: str, first: bool, secrets: Seq
     `where` is host and port, which are no secret.
     """
     code, said = code_of(error), clean(error, secrets=secrets)
-    if code in AUTH or any(piece in said.lower() for piece in CERTIFICATE):
+    line = tls_fault(said) if code in CODES_OF_TLS | CODES_OF_LINES else None
+    if line is not None:
+        return SourceTls(f"MySQL at {where} cannot be reached safely: {line.why} ({said}). {line.fix}")
+    if code in AUTH:
         return SourceAuth(
             f"MySQL at {where} refused the login: {said}. Check `user`, the password reference and `tls` of the source."
         )

@@ -17,6 +17,7 @@ from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace
 from rivet_resources.sources import mysql_sql as sql
 from rivet_resources.sources import paging
+from rivet_resources.sources.evidence import Effort
 from rivet_resources.sources.mysql_reader import Reader
 from rivet_resources.sources.protocol import Page, Wait
 from rivet_resources.types import Column
@@ -27,18 +28,24 @@ if TYPE_CHECKING:
 
 def read(
     chunk: Chunk, columns: tuple[Column, ...], *, line: Line, pace: Pace, wait: Wait
-) -> Generator[Page, None, None]:
+) -> Generator[Page, None, Effort]:
     """Read a chunk page by page; see `Source.pages`. Pages without rows are not shown, but their time is."""
     reader = Reader(line=line, chunk=chunk, columns=columns, pace=pace, wait=wait)
     longest = 0.0
     try:
-        for page in paging.keyset(reader, sql) if chunk.reader == "keyset" else _cursor(reader):
+        for page in ways(reader):
             longest = max(longest, page.statement_ms)
             if page.table.num_rows:
                 yield replace(page, statement_ms=longest)
                 longest = 0.0
+        return reader.effort()
     finally:
         reader.close()
+
+
+def ways(reader: Reader) -> Iterator[Page]:
+    """Page a chunk in the way that it asks for."""
+    return paging.keyset(reader, sql) if reader.chunk.reader == "keyset" else _cursor(reader)
 
 
 def _cursor(reader: Reader) -> Iterator[Page]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -22,12 +23,14 @@ from rivet_resources.settings import Pace
 from rivet_resources.sources import mysql_errors as errors
 from rivet_resources.sources import mysql_packets, mysql_wire
 from rivet_resources.sources.cells import Cells, flagged
+from rivet_resources.sources.evidence import Effort
 from rivet_resources.sources.mysql_packets import RawRows
 from rivet_resources.sources.mysql_session import connect, rows_of
 from rivet_resources.sources.mysql_stream import query_or_drop, stream
 from rivet_resources.sources.mysql_values import READ
 from rivet_resources.sources.paging import ABORT_BYTES, TooLarge, check_cells
 from rivet_resources.sources.protocol import Page, Wait
+from rivet_resources.sources.spent import Spent
 from rivet_resources.types import Column
 
 if TYPE_CHECKING:
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
 
 # Both servers take these; the isolation level was pinned. Only InnoDB and its kin give a snapshot.
 ONE_INSTANT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+# Rows and index entries that this session went through. Source: MySQL 8.0 Reference Manual, 5.1.10, "Server Status
+# Variables"; anybody may show them. Showing them counts too, on servers that answer from a table of their own.
+SCANNED = "SHOW SESSION STATUS LIKE 'Handler\\_read\\_%'"
 
 
 def items(columns: tuple[Column, ...]) -> list[str]:
@@ -59,6 +65,8 @@ class Reader:
     _retries: int = 0
     _has_timed_out: bool = False
     _has_given: bool = False  # a page of this instant was handed out
+    _spent: Spent = field(default_factory=Spent)
+    _scanned_before: tuple[int, int] = (0, 0)  # at the connection's start, and what one look adds
     _cells: Cells = field(init=False)
 
     def __post_init__(self) -> None:
@@ -101,7 +109,17 @@ class Reader:
         """Close the connection, ending what runs on it; safe to call twice."""
         connection, self._connection = self._connection, None
         if connection is not None:
+            self._spent.ended()
             connection._force_close()
+
+    def effort(self) -> Effort:
+        """Tell what the reading cost, asked of the reader's own session; no fault is worth the chunk."""
+        scanned = None
+        if self._connection is not None:
+            with suppress(Exception):
+                before, of_a_look = self._scanned_before
+                scanned = max(0, _scanned(self._connection) - before - of_a_look)
+        return self._spent.effort(rows_scanned=scanned)
 
     @property
     def name(self) -> str:
@@ -171,6 +189,7 @@ class Reader:
         table, special = self._cells.decode([_with_flags(mysql_wire.batch(raw), len(self.columns))])
         check_cells(table, self.pace.max_value_mb, relation=self.name)
         self._has_given = True
+        self._spent.statement(seconds * 1000)
         return Page(table=table, special=special, statement_ms=seconds * 1000, retries=self._retries)
 
     def _fault(self, error: Exception, doing: str, seconds: float) -> RivetError:
@@ -206,8 +225,17 @@ class Reader:
             except Exception as error:
                 connection._force_close()
                 raise errors.fault(error, doing=f"beginning to read {self.name}", secrets=self.line.secrets) from None
+            self._spent.connected(in_transaction=self.chunk.one_instant)
+            with suppress(Exception):
+                first, second = _scanned(connection), _scanned(connection)
+                self._scanned_before = (second, second - first)
             self._connection = connection
         return self._connection
+
+
+def _scanned(connection: Any) -> int:
+    """Add up the session's counters of rows read."""
+    return sum(int(value or 0) for _, value in rows_of(connection, SCANNED))
 
 
 def _with_flags(batch: pa.RecordBatch, columns: int) -> pa.RecordBatch:

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from rivet_resources.errors import SourceError, UnknownColumn
 from rivet_resources.extract import Chunk, Consistency, Relation
-from rivet_resources.sources import mysql_catalog, mysql_horizon, mysql_packets
+from rivet_resources.settings import Pace
+from rivet_resources.sources import mysql_catalog, mysql_examine, mysql_horizon, mysql_packets, mysql_tables
 from rivet_resources.sources import mysql_sql as sql
+from rivet_resources.sources.evidence import Explained, Finding, TableFacts
 from rivet_resources.sources.key_ranges import half_open, identity
 from rivet_resources.sources.mysql_catalog import Found, Row
 from rivet_resources.sources.mysql_columns import described_of, is_key
@@ -155,6 +157,22 @@ class MySqlSession:
         except (pymysql.MySQLError, OSError) as error:
             raise fault(error, doing=doing, user=self.user, secrets=self.line.secrets) from None
 
+    def named(self, statement: str, *, doing: str) -> list[dict[str, str | None]]:
+        """Run one statement whose columns differ between servers, and give its rows by the columns' names.
+
+        Raises:
+            SourceError and its kin, by code.
+        """
+        import pymysql
+
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(self.line.comment + statement)
+                names = [column[0] for column in cursor.description or ()]
+                return [dict(zip(names, map(_text, row), strict=True)) for row in cursor.fetchall()]
+        except (pymysql.MySQLError, OSError) as error:
+            raise fault(error, doing=doing, user=self.user, secrets=self.line.secrets) from None
+
     def prepare(self, statement: str, *, doing: str) -> tuple[Definition, ...]:
         """Describe a statement's columns without reading a row; it must be able to take a LIMIT."""
         import pymysql
@@ -182,6 +200,16 @@ class MySqlSession:
             found = mysql_catalog.describe_query(self, query or "", params, rules)
         self._weakness = found.weakness
         return found.relation
+
+    def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
+        """Judge the server as exports need it; see the protocol and mysql_examine.py."""
+        return mysql_examine.examine(
+            self, told_id=self._connection.thread_id(), tables=tables, connections=connections
+        )
+
+    def tables(self, pattern: str = "") -> tuple[TableFacts, ...]:
+        """List what this user may read; see the protocol."""
+        return mysql_tables.tables(self, pattern)
 
     def now(self) -> datetime:
         """Tell the database's clock, aware UTC."""
@@ -282,6 +310,14 @@ class MySqlSession:
     ) -> Horizon:
         """Find how far an incremental read may go; see the protocol and mysql_horizon.py."""
         return mysql_horizon.horizon(self, relation, expression, column, after=after, lag_seconds=lag_seconds)
+
+    # --- explaining ------------------------------------------------------------------------------
+
+    def explain(self, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
+        """Ask the planner about the first page of a chunk; see the protocol."""
+        from rivet_resources.sources import mysql_explain  # whose pages import this module
+
+        return mysql_explain.explain(self, chunk, columns, pace=pace)
 
     # --- cutting ---------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 
 from rivet_resources.errors import ConfigError
 
@@ -42,3 +43,26 @@ def _unquoted(match: re.Match[str]) -> str:
         if group is not None:
             return str(group).replace(doubled, doubled[0])
     return str(match[4])
+
+
+def is_meant(pattern: str, schema: str, name: str) -> bool:
+    """Say whether a pattern means a table: its `name`, `schema.name`, either as SQL quotes it, or a glob of either.
+
+    '' means every table. Names are compared exactly, so that `Orders` and `orders` stay two tables.
+    """
+    if pattern in ("", name, f"{schema}.{name}"):
+        return True
+    if fnmatchcase(name, pattern) or ("." in pattern and fnmatchcase(f"{schema}.{name}", pattern)):
+        return True
+    try:
+        return split_name(pattern) in ((None, name), (schema, name))
+    except ConfigError:
+        return False
+
+
+def schema_asked(pattern: str) -> str | None:
+    """Give the schema that a pattern writes out; None where it names none, or a glob of some."""
+    try:
+        return split_name(pattern)[0] if pattern and not re.search(r"[*?]", pattern.partition(".")[0]) else None
+    except ConfigError:
+        return None

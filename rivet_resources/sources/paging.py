@@ -93,8 +93,7 @@ def keyset(reader: Reader, dialect: Dialect) -> Iterator[Page]:
             return
         last = [(page.table.column(c.name)[-1], c) for c in columns]
         after = dialect.after_key(key, [dialect.literal(canonical(cell), column) for cell, column in last])
-        reader.wait(page.table.num_rows)
-        size = size.after(size.now, page)
+        size = size.after(size.now, page, share=reader.wait(page.table.num_rows))
 
 
 # --- the size of pages ---------------------------------------------------------------------------
@@ -119,8 +118,14 @@ class Size:
         memory = self.pace.batch_size_memory_mb
         return min(TARGET_BYTES, memory * MIB) if memory else TARGET_BYTES
 
-    def after(self, asked: int, page: Page) -> Size:
-        """Adapt to a page that asked for `asked`: towards the target of bytes, down when it took too long."""
+    def after(self, asked: int, page: Page, *, share: float | None = None) -> Size:
+        """Adapt to a page that asked for `asked`: towards the target of bytes, down when it took too long.
+
+        Args:
+            share: of every limit that holds now, because the source suffers (`throttle.py`); None: all.
+        """
+        if share is not None and share < 1:
+            return self._lessened(asked, page, share)
         factor = min(
             self.target_bytes / max(page.table.nbytes, 1),
             self.longest_seconds / 2 * 1000 / max(page.statement_ms, 0.01),
@@ -132,6 +137,16 @@ class Size:
         wanted = int(asked * min(factor, GROWTH))
         return replace(self, now=max(1, min(wanted, self.most)))
 
+    def _lessened(self, asked: int, page: Page, share: float) -> Size:
+        """Adapt to a share of the limits; a page of its usual size is cut at once, and nothing grows past the share."""
+        factor = min(
+            self.target_bytes / max(page.table.nbytes, 1),
+            self.longest_seconds / 2 * 1000 / max(page.statement_ms, 0.01),
+            self.rows / max(page.table.num_rows, 1) if self.rows is not None else GROWTH,
+        )
+        wanted = int(asked * min(factor * share, GROWTH))
+        return replace(self, now=max(1, min(wanted, int(self.most * share) or 1)))
+
 
 # `contract.md`, 5.1: Arrow widths where fixed, decimal 16, text and binary 256, anything else 64, one for validity.
 def rows_limit(pace: Pace, columns: tuple[Column, ...]) -> int | None:
@@ -140,8 +155,12 @@ def rows_limit(pace: Pace, columns: tuple[Column, ...]) -> int | None:
         return pace.batch_size
     if pace.batch_size_memory_mb is None:
         return None
-    width = sum(_width(column.arrow) + 1 for column in columns)
-    return max(1_000, min(500_000, pace.batch_size_memory_mb * MIB // width))
+    return max(1_000, min(500_000, pace.batch_size_memory_mb * MIB // row_width(columns)))
+
+
+def row_width(columns: tuple[Column, ...]) -> int:
+    """Estimate the bytes of one row in memory, from its types alone."""
+    return sum(_width(column.arrow) + 1 for column in columns)
 
 
 def _width(arrow: pa.DataType) -> int:

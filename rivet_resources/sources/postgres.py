@@ -18,7 +18,8 @@ from rivet_resources.changes.protocol import Capture, Log
 from rivet_resources.errors import ConfigError, SourceLost
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace
-from rivet_resources.sources import postgres_pages, postgres_session, postgres_sql
+from rivet_resources.sources import postgres_gauge, postgres_pages, postgres_session, postgres_sql
+from rivet_resources.sources.evidence import Effort, Gauge
 from rivet_resources.sources.names import split_name
 from rivet_resources.sources.protocol import Page, Session, Wait
 from rivet_resources.sources.server import Server, check_scheme, require_protected, system_authorities
@@ -92,10 +93,14 @@ class Postgres(Server):
         application: str,
         pace: Pace,
         wait: Wait,
-    ) -> Generator[Page, None, None]:
+    ) -> Generator[Page, None, Effort]:
         """Read a chunk page by page, on a connection of its own; see the protocol."""
         line = self.line(application, pace)
         return postgres_pages.read(chunk, columns, line=line, snapshot=snapshot, pace=pace, wait=wait)
+
+    def gauge(self, *, application: str, pace: Pace) -> AbstractContextManager[Gauge]:
+        """Connect for looking at the server while it is read; see the protocol."""
+        return postgres_gauge.open_gauge(self.line(application, pace))
 
     def open_log(self, capture: Capture, *, application: str, pace: Pace) -> AbstractContextManager[Log]:
         """Open the change log behind a logical slot; see `changes/protocol.py`. Its connections end with the block."""

@@ -58,16 +58,16 @@ FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER 
 # Columns in key order, for keys and for leading columns alike; NULLs are ruled out by attnotnull. An index of another
 # collation than its column's is unique in another sense than the one we compare by: equal keys would be skipped.
 INDEXES = """
-SELECT i.indisprimary, i.indisunique AND i.indimmediate,
+SELECT i.indrelid::int8, c.relname, i.indisprimary, i.indisunique AND i.indimmediate,
        array_agg(a.attname ORDER BY k.n) FILTER (WHERE k.n <= i.indnkeyatts)::text[],
        bool_and(coalesce(a.attnotnull AND i.indcollation[k.n - 1] IN (0, a.attcollation), false))
          FILTER (WHERE k.n <= i.indnkeyatts)
-FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam,
-     unnest(i.indkey) WITH ORDINALITY AS k (attnum, n)
-     LEFT JOIN pg_attribute a ON a.attrelid = %s AND a.attnum = k.attnum
-WHERE i.indrelid = %s AND i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree'
-GROUP BY i.indexrelid, i.indisprimary, i.indisunique, i.indimmediate
-ORDER BY i.indisprimary DESC, 2 DESC, count(*), i.indexrelid"""
+FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam
+     CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k (attnum, n)
+     LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+WHERE i.indrelid = ANY (%s::oid[]) AND i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree'
+GROUP BY i.indexrelid, c.relname, i.indrelid, i.indisprimary, i.indisunique, i.indimmediate
+ORDER BY i.indisprimary DESC, 4 DESC, count(*), i.indexrelid"""
 
 # Read after the snapshot was taken: every row it shows lies below these sizes.
 LEAVES = """
@@ -159,13 +159,39 @@ def _columns_of(catalog: Catalog, table: _Table) -> list[Described]:
     return [Described(name=row[0], oid=row[1], modifier=row[2], not_null=row[3], comment=row[4]) for row in rows]
 
 
+@dataclass(frozen=True)
+class Index:
+    """One row of INDEXES; a None in `names` is an expression."""
+
+    table: int
+    name: str
+    is_primary: bool
+    is_unique: bool
+    names: tuple[str | None, ...]
+    is_never_null: bool
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Give the columns, in order; () where one part is an expression."""
+        plain = tuple(name for name in self.names if name is not None)
+        return plain if len(plain) == len(self.names) else ()
+
+
+def all_indexes(catalog: Catalog, oids: Sequence[int]) -> list[Index]:
+    """Read the usable indexes of tables: primary keys first, then unique ones, then the shortest."""
+    rows = catalog.ask(INDEXES, (list(oids),), doing="reading the indexes")
+    return [Index(row[0], row[1], row[2], row[3], tuple(row[4] or ()), row[5]) for row in rows]
+
+
+def key_of(indexes: Sequence[Index]) -> tuple[str, ...]:
+    """Choose the key among one table's indexes: primary, else the shortest unique one without NULLs."""
+    return next((index.columns for index in indexes if index.columns and index.is_unique and index.is_never_null), ())
+
+
 def indexes(catalog: Catalog, oid: int) -> tuple[tuple[str, ...], frozenset[str]]:
     """Give the key (primary, else the shortest unique one without NULLs) and the columns that lead an index."""
-    rows = catalog.ask(INDEXES, (oid, oid), doing="reading the indexes")
-    plain = [(row[0], row[1], row[2], row[3]) for row in rows if row[2] and row[2][0] is not None]
-    whole = [(unique, names, no_nulls) for _, unique, names, no_nulls in plain if None not in names]
-    key = next((tuple(names) for unique, names, no_nulls in whole if unique and no_nulls), ())
-    return key, frozenset(names[0] for _, _, names, _ in plain)
+    found = all_indexes(catalog, (oid,))
+    return key_of(found), frozenset(index.names[0] for index in found if index.names and index.names[0] is not None)
 
 
 def _leaves(catalog: Catalog, table: _Table) -> tuple[tuple[Leaf, ...], int | None, int | None]:

@@ -16,10 +16,12 @@ from rivet_resources.errors import (
     SourceError,
     SourceLost,
     SourcePermission,
+    SourceTls,
     SourceUnreachable,
     StatementTimeout,
     UnknownTable,
 )
+from rivet_resources.tls_faults import tls_fault
 
 # Faults of timing or connection, not of the query: full SQLSTATEs or two-letter classes, with the seconds that
 # are added to the backoff. Source: PostgreSQL documentation, Appendix A; `contract.md`, section 6.
@@ -51,9 +53,6 @@ TEXTS = (
     ("deadlock", "40P01"),
     ("could not serialize", "40001"),
     ("permission denied", "42501"),
-    ("certificate verify failed", "28000"),
-    ("does not support ssl", "28000"),
-    ("does not match host name", "28000"),
     ("closed the connection unexpectedly", "08006"),
     ("no connection to the server", "08006"),
     ("connection not open", "08006"),
@@ -113,6 +112,11 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
         )
     if state == "57014":
         return SourceError(f"While {doing}: someone at the source cancelled the statement. Ask them, then run again.")
+    if "query_wait_timeout" in said:  # of PgBouncer, in the words of a server that went away
+        return SourceLost(
+            f"While {doing}: PgBouncer found no free connection to the server within its query_wait_timeout. Planner "
+            f"and tasks hold one each: raise default_pool_size to `parallel` + 2, or name the server itself."
+        )
     extra = PASSING.get(state, PASSING.get(state[:2]))
     if extra is not None:
         return SourceLost(f"While {doing}: {said}. The source may answer later; run again.", extra_seconds=extra)
@@ -127,17 +131,23 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
     return SourceError(f"While {doing}: {said}. Fix the query or the source, then run again.")
 
 
-def connect_fault(error: BaseException, *, where: str, first: bool, secrets: Sequence[str] = ()) -> RivetError:
+def connect_fault(
+    error: BaseException, *, where: str, first: bool, secrets: Sequence[str] = (), refusal: str = ""
+) -> RivetError:
     """Turn a refused connection into ours; `first` is the run's first one, where a dead line is a wrong address.
 
-    `where` is host and port, which are no secret.
+    `where` is host and port, which are no secret; `refusal` is why the certificate was refused, if that is known.
     """
     state = sqlstate_of(error)
     said = clean(error, secrets=secrets)
+    line = tls_fault(refusal or said) if not getattr(error, "sqlstate", None) else None
+    if line is not None:
+        return SourceTls(f"PostgreSQL at {where} cannot be reached safely: {line.why} ({said}). {line.fix}")
     if state.startswith("28"):
+        plain = " If it takes protected lines only, add `tls: {mode: verify-full}`." if "no encryption" in said else ""
         return SourceAuth(
             f"PostgreSQL at {where} refused the login: {said}. Check `user`, the password reference and `tls` of "
-            f"the source."
+            f"the source.{plain}"
         )
     if state[:2] in ("08", "") and first and "does not exist" not in said:
         return SourceUnreachable(

@@ -17,6 +17,7 @@ from rivet_resources.errors import SourceLost
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace
 from rivet_resources.sources import postgres_sql as sql
+from rivet_resources.sources.evidence import Effort
 from rivet_resources.sources.paging import FIRST_ROWS, Size, keyset, rows_limit
 from rivet_resources.sources.postgres_reader import Reader
 from rivet_resources.sources.protocol import Page, Wait
@@ -32,7 +33,7 @@ MOST_ROWS_PER_BLOCK = 291  # of a heap page of 8 KB
 
 def read(
     chunk: Chunk, columns: tuple[Column, ...], *, line: Line, snapshot: str | None, pace: Pace, wait: Wait
-) -> Generator[Page, None, None]:
+) -> Generator[Page, None, Effort]:
     """Read a chunk page by page; see `Source.pages`. Pages without rows are not shown, but their time is."""
     reader = Reader(line=line, snapshot=snapshot, chunk=chunk, columns=columns, pace=pace, wait=wait)
     longest = 0.0
@@ -42,6 +43,7 @@ def read(
             if page.table.num_rows:
                 yield replace(page, statement_ms=longest)
                 longest = 0.0
+        return reader.effort()
     finally:
         reader.close()
 
@@ -62,11 +64,10 @@ def _blocks(reader: Reader) -> Iterator[Page]:
         if page is None:
             size = replace(size, now=max(1, (high - low) // 4))
             continue
-        size = size.after(high - low, page)
-        low = high
+        asked, low = high - low, high
         yield page
-        if low < end:
-            reader.wait(page.table.num_rows)
+        share = reader.wait(page.table.num_rows) if low < end else None
+        size = size.after(asked, page, share=share)
 
 
 def _block_range(reader: Reader, low: int, high: int) -> str:
@@ -91,8 +92,7 @@ def _cursor(reader: Reader) -> Iterator[Page]:
         yield page
         if page.table.num_rows < size.now:
             return
-        reader.wait(page.table.num_rows)
-        size = size.after(size.now, page)
+        size = size.after(size.now, page, share=reader.wait(page.table.num_rows))
 
 
 def _keyset(reader: Reader) -> Iterator[Page]:

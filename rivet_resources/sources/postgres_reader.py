@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,13 @@ from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace
 from rivet_resources.sources import postgres_errors as errors
 from rivet_resources.sources.cells import Cells
+from rivet_resources.sources.evidence import Effort
 from rivet_resources.sources.paging import ABORT_BYTES, MIB, TooLarge, check_cells
 from rivet_resources.sources.postgres_session import pin
+from rivet_resources.sources.postgres_sql import quote_text
 from rivet_resources.sources.postgres_values import READ, items
 from rivet_resources.sources.protocol import Page, Wait
+from rivet_resources.sources.spent import Spent
 from rivet_resources.types import Column
 
 if TYPE_CHECKING:
@@ -31,6 +35,9 @@ if TYPE_CHECKING:
 HINT_BYTES = 8 * MIB  # ADBC's own batches; bounds its buffers
 COPY = {"adbc.postgresql.batch_size_hint_bytes": str(HINT_BYTES)}
 PLAIN = {"adbc.postgresql.use_copy": "false", **COPY}
+# Rows that the open transaction went through, of all its tables but the catalog's. Source: PostgreSQL documentation,
+# 28.2, "Viewing Statistics": the xact views count the current transaction; anybody may read them.
+SCANNED = "SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)::bigint FROM pg_stat_xact_user_tables"
 
 
 @dataclass
@@ -46,6 +53,7 @@ class Reader:
     _connection: Any = None
     _retries: int = 0
     _has_timed_out: bool = False
+    _spent: Spent = field(default_factory=Spent)
     _cells: Cells = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,10 +96,27 @@ class Reader:
         """Close the connection, cancelling what runs on it; safe to call twice."""
         connection, self._connection = self._connection, None
         if connection is not None:
+            self._spent.ended()
             try:
                 connection.close()
             except Exception:  # a broken line cannot be closed in good order, and nobody needs it any more
                 return
+
+    def effort(self) -> Effort:
+        """Tell what the reading cost, asked in its own transaction, at its end; no fault is worth the chunk."""
+        scanned = None
+        if self._connection is not None:
+            with suppress(Exception):
+                (batch,) = _statement(self._connection, self._scanned, PLAIN, None)
+                scanned = batch.column(0)[0].as_py()
+        return self._spent.effort(rows_scanned=scanned)
+
+    @property
+    def _scanned(self) -> str:
+        """Ask for one table where that is all there is (a leaf), since the view looks at every table otherwise."""
+        if self.chunk.reader != "blocks":
+            return SCANNED
+        return f"{SCANNED} WHERE relid = to_regclass({quote_text(self.chunk.relation)})"
 
     @property
     def name(self) -> str:
@@ -149,6 +174,7 @@ class Reader:
             SourceLost, SourceAuth, SourceError
         """
         self._connection = _connect(self.line)
+        self._spent.connected(in_transaction=True)
         level = "REPEATABLE READ" if self.snapshot or self.chunk.reader == "cursor" else "READ COMMITTED"
         try:
             _statement(self._connection, f"BEGIN ISOLATION LEVEL {level} READ ONLY", PLAIN, None)

@@ -6,14 +6,17 @@ here: the horizon of incremental reads (postgres_horizon.py), pages (postgres_pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rivet_resources.errors import SourceAuth, SourceError, SourceLost, SourceUnreachable, UnknownColumn
 from rivet_resources.extract import Chunk, Consistency, Relation
-from rivet_resources.sources import postgres_catalog, postgres_horizon
+from rivet_resources.settings import Pace
+from rivet_resources.sources import postgres_catalog, postgres_examine, postgres_horizon, postgres_tables, postgres_tls
 from rivet_resources.sources import postgres_sql as sql
+from rivet_resources.sources.evidence import Explained, Finding, TableFacts
 from rivet_resources.sources.key_ranges import half_open, key_chunks
 from rivet_resources.sources.postgres_chunks import block_chunks
 from rivet_resources.sources.postgres_errors import clean, connect_fault, fault
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from rivet_resources.sources.postgres import Line
 
 Rows = list[tuple[Any, ...]]
+
 Connect = Callable[["Line"], "psycopg.Connection[Any]"]
 Export = Callable[["PostgresSession"], str]
 
@@ -46,7 +50,8 @@ def connect(line: Line) -> psycopg.Connection[Any]:
                 raise
             connection = psycopg.connect(line.conninfo(options=False), autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
-        raise connect_fault(error, where=line.where, first=True, secrets=line.secrets) from None
+        told = postgres_tls.refusal(line.parameters) if "certificate verify failed" in str(error) else ""
+        raise connect_fault(error, where=line.where, first=True, secrets=line.secrets, refusal=told) from None
     return connection
 
 
@@ -179,6 +184,27 @@ class PostgresSession:
             return postgres_catalog.describe_table(self, table, rules)
         return postgres_catalog.describe_query(self, query or "", params, rules)
 
+    def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
+        """Judge the server as exports need it; see the protocol and postgres_examine.py."""
+        return postgres_examine.examine(
+            self, self._connection, two=self._two_others, tables=tables, connections=connections
+        )
+
+    @contextmanager
+    def _two_others(self) -> Iterator[tuple[psycopg.Connection[Any], psycopg.Connection[Any]]]:
+        """Open two connections beside this one, which lets go of its transaction: a pool may have no third."""
+        is_free = self.snapshot is None
+        if is_free:
+            self._connection.execute("ROLLBACK")
+        with closing(connect(self.line)) as first, closing(connect(self.line)) as second:
+            yield first, second
+        if is_free:
+            self._start()
+
+    def tables(self, pattern: str = "") -> tuple[TableFacts, ...]:
+        """List what this user may read; see the protocol."""
+        return postgres_tables.tables(self, pattern)
+
     def now(self) -> datetime:
         """Tell the database's clock, aware UTC."""
         found: datetime = self.ask("SELECT clock_timestamp()", doing="asking the clock")[0][0]
@@ -198,14 +224,11 @@ class PostgresSession:
             SourceError: a bound is infinite.
         """
         spelled, base = self.typed(relation, expression)
-        low, high = (sql.canonical_sql(f"{end}({spelled})", base) for end in ("min", "max"))
         column = relation.column(expression)
         is_null = sql.select(["1"], relation=relation.sql, where=[where, f"{spelled} IS NULL"])
         nulls = "false" if column is not None and not column.nullable else f"EXISTS ({is_null})"
-        rows = self.ask(
-            sql.select([low, high], relation=relation.sql, where=[where]),
-            doing=f"reading the bounds of {relation.name}",
-        )
+        statement = sql.extremes(spelled, base, relation=relation.sql, where=where)
+        rows = self.ask(statement, doing=f"reading the bounds of {relation.name}")
         has_nulls = self.ask(f"SELECT {nulls}", doing=f"looking for NULLs in {relation.name}")[0][0]
         for bound in rows[0]:
             postgres_horizon.check_finite(bound, relation=relation.name, expression=expression)
@@ -301,6 +324,14 @@ class PostgresSession:
     ) -> Horizon:
         """Find how far an incremental read may go; see the protocol and postgres_horizon.py."""
         return postgres_horizon.horizon(self, relation, expression, column, after=after, lag_seconds=lag_seconds)
+
+    # --- explaining ------------------------------------------------------------------------------
+
+    def explain(self, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
+        """Ask the planner about the first page of a chunk; see the protocol."""
+        from rivet_resources.sources import postgres_explain  # whose pages import this module
+
+        return postgres_explain.explain(self, chunk, columns, pace=pace)
 
     # --- cutting ---------------------------------------------------------------------------------
 

@@ -105,6 +105,23 @@ def canonical_sql(expression: str, base: str) -> str:
     return f"({expression})::text"
 
 
+# Types that are ordered, and whose smallest value no aggregate gives; bytea has min() from PostgreSQL 18 on.
+WITHOUT_MIN = frozenset({"uuid", "bytea", "bool"})
+
+
+def extremes(expression: str, base: str, *, relation: str, where: str) -> str:
+    """Write the statement that gives the smallest and the largest value as canonical texts; NULL: there is none."""
+    if base not in WITHOUT_MIN:
+        ends = [canonical_sql(f"{end}({expression})", base) for end in ("min", "max")]
+        return select(ends, relation=relation, where=[where])
+    there = [where, f"{expression} IS NOT NULL"]
+    ordered = (
+        select([expression], relation=relation, where=there, order_by=[f"{expression} {way}"], limit=1)
+        for way in ("ASC", "DESC")
+    )
+    return "SELECT " + ", ".join(canonical_sql(f"({each})", base) for each in ordered)
+
+
 # --- a user's query ------------------------------------------------------------------------------
 
 # What a colon may hide in: quoted things, comments, casts. Dollar quotes and nested comments are found by hand.

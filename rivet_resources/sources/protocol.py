@@ -5,7 +5,7 @@ Structural, so an engine is one file and one line in the union of `rivet_assets/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -125,8 +125,13 @@ class Session(Protocol):
             SourcePermission, SourceError
         """
 
-    def examine(self) -> tuple[Finding, ...]:
-        """Judge the server as exports need it: pooler, replica, time zone, connections left, TLS; change nothing."""
+    def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
+        """Judge the server as exports need it: pooler, replica, time zone, connections left, TLS, rights; change nothing.
+
+        Args:
+            tables: as configured; whether the user may read them is judged, with one script for what it may not.
+            connections: that the widest export reads over, of its tasks only; 0: nobody asks.
+        """
 
     def tables(self, pattern: str = "") -> tuple[TableFacts, ...]:
         """List what this user may read, from the catalog and its statistics, sorted by schema and name.
@@ -150,7 +155,9 @@ class Page:
     rows_read: int | None = None  # before transforms; None: as many as the table has
 
 
-Wait = Callable[[int], None]  # told the rows of the page just read, sleeps the throttle's pause
+# Told the rows of the page just read, sleeps the throttle's pause. Gives the share, above 0 and at most 1, of its usual
+# size that the next page may have; None: all of it.
+Wait = Callable[[int], float | None]
 
 
 class Source(Protocol):

@@ -42,6 +42,9 @@ class Server(Settings):
         default="production", description="local: profile fast"
     )
     tuning: Tuning | None = Field(default=None, description="how hard the source may be driven")
+    max_connections: int | None = Field(
+        default=None, ge=2, description="most connections of exports at once, over all runs that share a state store"
+    )
     tls: Tls | None = Field(default=None, description="needed unless the host is this machine; mode: disable opts out")
 
     @model_validator(mode="after")

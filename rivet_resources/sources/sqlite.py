@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
@@ -19,7 +19,8 @@ from rivet_resources import retry
 from rivet_resources.errors import ConfigError, SourceLost
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace, Settings, Tuning
-from rivet_resources.sources import sqlite_pages, sqlite_session, sqlite_sql
+from rivet_resources.sources import sqlite_gauge, sqlite_pages, sqlite_session, sqlite_sql
+from rivet_resources.sources.evidence import Effort, Gauge
 from rivet_resources.sources.names import split_name
 from rivet_resources.sources.protocol import Page, Session, Wait
 from rivet_resources.types import Column
@@ -78,9 +79,13 @@ class Sqlite(Settings):
         application: str,
         pace: Pace,
         wait: Wait,
-    ) -> Generator[Page, None, None]:
+    ) -> Generator[Page, None, Effort]:
         """Read a chunk page by page, on a connection of its own; see the protocol."""
         return sqlite_pages.read(chunk, columns, line=self.line(pace), pace=pace, wait=wait)
+
+    def gauge(self, *, application: str, pace: Pace) -> AbstractContextManager[Gauge]:
+        """Connect for looking at the file while it is read; see the protocol."""
+        return sqlite_gauge.open_gauge(self.line(pace))
 
     def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
         """Say why a mode cannot be; '' since all others can."""

@@ -31,7 +31,7 @@ ORDER BY name LIMIT 10"""
 # hidden: 1 is a virtual table's own column, 2 and 3 are generated ones, which `SELECT *` shows too.
 COLUMNS = 'SELECT name, type, "notnull", pk FROM pragma_table_xinfo(?) WHERE hidden <> 1 ORDER BY cid'
 # Whole unique indexes, shortest first; an index on an expression has a NULL name.
-INDEXES = """SELECT l.name, l."unique" AND NOT l.partial, x.name, x.coll
+INDEXES = """SELECT l.name, l."unique" AND NOT l.partial, x.name, x.coll, l.partial
 FROM pragma_index_list(?) AS l JOIN pragma_index_xinfo(l.name) AS x
 WHERE x.key ORDER BY l.origin <> 'pk', l.seq, x.seqno"""
 ROWID = ("rowid", "_rowid_", "oid")
@@ -69,7 +69,7 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules) -> tuple[Relat
         raise unknown_table(name, known=known)
     exact, kind, is_without_rowid = found[0]
     rows = catalog.ask(COLUMNS, (exact,), doing=f"reading the columns of {exact}")
-    keys = _keys(catalog, exact, rows, has_rowid=kind == "table" and not is_without_rowid)
+    keys = keys_of(catalog, exact, rows, has_rowid=kind == "table" and not is_without_rowid)
     columns = _typed(catalog, rows, rules, relation=exact, quoted=sql.quote(exact), key=keys.key)
     return Relation(
         name=exact,
@@ -78,7 +78,7 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules) -> tuple[Relat
         is_table=True,
         key=keys.key,
         indexed=keys.indexed,
-        rows_estimate=_rows_estimate(catalog, exact, keys.rowid),
+        rows_estimate=rows_estimate(catalog, exact, keys.rowid),
     ), keys
 
 
@@ -127,7 +127,7 @@ def _typed(
     )
 
 
-def _keys(catalog: Catalog, table: str, rows: Rows, *, has_rowid: bool) -> Keys:
+def keys_of(catalog: Catalog, table: str, rows: Rows, *, has_rowid: bool) -> Keys:
     """Find the key: the primary one, else a unique index without NULLs and compared byte by byte.
 
     Of a table with row numbers only INTEGER PRIMARY KEY rules NULLs out by itself, through an old fault of SQLite that
@@ -142,23 +142,40 @@ def _keys(catalog: Catalog, table: str, rows: Rows, *, has_rowid: bool) -> Keys:
         never_null |= set(primary)
     lower = {name.lower() for name in names}
     rowid = next((name for name in ROWID if name not in lower), "") if has_rowid else ""
-    indexes = _indexes(catalog, table)
-    usable = [parts for is_unique, parts in indexes if is_unique and all(coll == "BINARY" for _, coll in parts)]
+    indexes = indexes_of(catalog, table)
+    usable = [i.parts for i in indexes if i.is_unique and all(coll == "BINARY" for _, coll in i.parts)]
     keys = [tuple(name for name, _ in parts) for parts in usable]
     key = primary if is_alias else next((found for found in keys if set(found) <= never_null), ())
-    leading = {parts[0][0] for _, parts in indexes if parts[0][1] == "BINARY"} & names
+    leading = {i.parts[0][0] for i in indexes if i.parts[0][1] == "BINARY"} & names
     return Keys(key, frozenset(leading | (set(primary) if is_alias else set())), rowid)
 
 
-def _indexes(catalog: Catalog, table: str) -> list[tuple[bool, list[tuple[str, str]]]]:
-    """Give each index as (is whole and unique, [(column, collation), …])."""
-    found: dict[str, tuple[bool, list[tuple[str, str]]]] = {}
-    for name, is_unique, column, collation in catalog.ask(INDEXES, (table,), doing=f"reading the indexes of {table}"):
-        found.setdefault(name, (bool(is_unique), []))[1].append((column or "", str(collation).upper()))
+@dataclass(frozen=True)
+class Index:
+    """One index: its parts as (column, collation), '' for an expression."""
+
+    name: str
+    is_unique: bool  # for the whole table
+    is_partial: bool
+    parts: list[tuple[str, str]]
+
+    @property
+    def is_plain(self) -> bool:
+        """Say whether it holds every row, by columns compared byte by byte."""
+        return not self.is_partial and all(name and collation == "BINARY" for name, collation in self.parts)
+
+
+def indexes_of(catalog: Catalog, table: str) -> list[Index]:
+    """Read the indexes of a table, the primary key's first."""
+    found: dict[str, Index] = {}
+    for row in catalog.ask(INDEXES, (table,), doing=f"reading the indexes of {table}"):
+        name, is_unique, column, collation, is_partial = row
+        index = found.setdefault(name, Index(name, bool(is_unique), bool(is_partial), []))
+        index.parts.append((column or "", str(collation).upper()))
     return list(found.values())
 
 
-def _rows_estimate(catalog: Catalog, table: str, rowid: str) -> int | None:
+def rows_estimate(catalog: Catalog, table: str, rowid: str) -> int | None:
     """Tell about how many rows there are: from ANALYZE, else at most as many as the greatest row number."""
     try:
         stat = catalog.ask("SELECT stat FROM sqlite_stat1 WHERE tbl = ? LIMIT 1", (table,), doing="reading statistics")

@@ -24,8 +24,10 @@ from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace
 from rivet_resources.sources import sqlite_sql as sql
 from rivet_resources.sources.cells import Cells
+from rivet_resources.sources.evidence import Effort
 from rivet_resources.sources.paging import Size, check_cells, keyset, rows_limit
 from rivet_resources.sources.protocol import Page, Wait
+from rivet_resources.sources.spent import Spent
 from rivet_resources.sources.sqlite_errors import changed, fault
 from rivet_resources.sources.sqlite_session import Line
 from rivet_resources.sources.sqlite_values import READERS, batch
@@ -50,6 +52,7 @@ class Reader:
     _connection: sqlite3.Connection | None = None
     _retries: int = 0
     _has_given: bool = False
+    _spent: Spent = field(default_factory=Spent)
     _cells: Cells = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,7 +88,12 @@ class Reader:
         """End the transaction and the connection; safe to call twice."""
         connection, self._connection = self._connection, None
         if connection is not None:
+            self._spent.ended()
             connection.close()
+
+    def effort(self) -> Effort:
+        """Tell what the reading cost; SQLite counts no rows."""
+        return self._spent.effort()
 
     def _retried(self, call: Callable[[], T]) -> T:
         """Ask again after a fault that may pass; never in a transaction that has given rows: it would be another."""
@@ -123,6 +131,7 @@ class Reader:
     def _run(self, statement: str, what: str) -> sqlite3.Cursor:
         if self._connection is None:
             self._connection = self.line.connect()
+            self._spent.connected(in_transaction=self.chunk.one_instant)
             begin = "PRAGMA query_only = 1", *(["BEGIN"] if self.chunk.one_instant else [])
         else:
             begin = ()
@@ -140,6 +149,7 @@ class Reader:
 
     def _page(self, batches: list[pa.RecordBatch], seconds: float) -> Page:
         self._has_given = True
+        self._spent.statement(seconds * 1000)
         table, special = self._cells.decode(batches)
         check_cells(table, self.pace.max_value_mb, relation=self.name)
         return Page(table=table, special=special, statement_ms=seconds * 1000, retries=self._retries)
@@ -147,18 +157,24 @@ class Reader:
 
 def read(
     chunk: Chunk, columns: tuple[Column, ...], *, line: Line, pace: Pace, wait: Wait
-) -> Generator[Page, None, None]:
+) -> Generator[Page, None, Effort]:
     """Read a chunk page by page; see `Source.pages`. Pages without rows are not shown, but their time is."""
     reader = Reader(line=line, chunk=chunk, columns=columns, pace=pace, wait=wait)
     longest = 0.0
     try:
-        for page in keyset(reader, sql.Dialect(columns)) if chunk.reader == "keyset" else _cursor(reader):
+        for page in ways(reader):
             longest = max(longest, page.statement_ms)
             if page.table.num_rows:
                 yield replace(page, statement_ms=longest)
                 longest = 0.0
+        return reader.effort()
     finally:
         reader.close()
+
+
+def ways(reader: Reader) -> Iterator[Page]:
+    """Page a chunk in the way that it asks for."""
+    return keyset(reader, sql.Dialect(reader.columns)) if reader.chunk.reader == "keyset" else _cursor(reader)
 
 
 def _cursor(reader: Reader) -> Iterator[Page]:
@@ -174,5 +190,4 @@ def _cursor(reader: Reader) -> Iterator[Page]:
         yield page
         if page.table.num_rows < size.now:
             return
-        reader.wait(page.table.num_rows)
-        size = size.after(size.now, page)
+        size = size.after(size.now, page, share=reader.wait(page.table.num_rows))

@@ -27,10 +27,11 @@ from urllib.parse import quote as percent
 from rivet_resources.errors import UnknownColumn
 from rivet_resources.extract import Chunk, Consistency, Relation
 from rivet_resources.settings import Pace
-from rivet_resources.sources import sqlite_catalog, sqlite_horizon
+from rivet_resources.sources import sqlite_catalog, sqlite_examine, sqlite_horizon, sqlite_tables
 from rivet_resources.sources import sqlite_sql as sql
 from rivet_resources.sources.canonical import canonical
 from rivet_resources.sources.cells import Cells
+from rivet_resources.sources.evidence import Explained, Finding, TableFacts
 from rivet_resources.sources.key_ranges import identity
 from rivet_resources.sources.protocol import Bounds, Horizon, TypeRules
 from rivet_resources.sources.sqlite_errors import fault, missing
@@ -146,6 +147,14 @@ class SqliteSession:
         self.rowids[relation.sql] = keys.rowid
         return relation
 
+    def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
+        """Judge the file as exports need it; see the protocol and sqlite_examine.py."""
+        return sqlite_examine.examine(self)
+
+    def tables(self, pattern: str = "") -> tuple[TableFacts, ...]:
+        """List the tables and views of the file; see the protocol."""
+        return sqlite_tables.tables(self, pattern)
+
     def now(self) -> datetime:
         """Tell the clock; the database has none but this machine's."""
         return datetime.now(UTC)
@@ -231,6 +240,14 @@ class SqliteSession:
     ) -> Horizon:
         """Find how far an incremental read may go; see the protocol and sqlite_horizon.py."""
         return sqlite_horizon.horizon(self, relation, expression, column, after=after, lag_seconds=lag_seconds)
+
+    # --- explaining ------------------------------------------------------------------------------
+
+    def explain(self, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
+        """Ask the planner about the first page of a chunk; see the protocol."""
+        from rivet_resources.sources import sqlite_explain  # whose pages import this module
+
+        return sqlite_explain.explain(self, chunk, columns, pace=pace)
 
     # --- cutting ---------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ planning, pages, cells and faults, which are `sqlserver_*.py` beside this file.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -16,7 +16,8 @@ from rivet_resources import retry
 from rivet_resources.errors import ConfigError, SourceLost
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace
-from rivet_resources.sources import sqlserver_pages, sqlserver_session, sqlserver_sql
+from rivet_resources.sources import sqlserver_gauge, sqlserver_pages, sqlserver_session, sqlserver_sql
+from rivet_resources.sources.evidence import Effort, Gauge
 from rivet_resources.sources.names import split_name
 from rivet_resources.sources.protocol import Page, Session, Wait
 from rivet_resources.sources.server import Address, Server, address, require_protected
@@ -60,9 +61,13 @@ class SqlServer(Server):
         application: str,
         pace: Pace,
         wait: Wait,
-    ) -> Generator[Page, None, None]:
+    ) -> Generator[Page, None, Effort]:
         """Read a chunk page by page, on a connection of its own; see the protocol."""
         return sqlserver_pages.read(chunk, columns, line=self.line(application, pace), pace=pace, wait=wait)
+
+    def gauge(self, *, application: str, pace: Pace) -> AbstractContextManager[Gauge]:
+        """Connect for looking at the server while it is read; see the protocol."""
+        return sqlserver_gauge.open_gauge(self.line(application, pace))
 
     @contextmanager
     def open_log(self, capture: Capture, *, application: str, pace: Pace) -> Iterator[Log]:
@@ -125,6 +130,7 @@ class SqlServer(Server):
             lock_timeout_s=pace.lock_timeout_s,
             is_read_only=is_read_only,
             secrets=self.secret_texts(),
+            tls_mode=self.tls.mode if self.tls else "",
         )
 
     def _is_read_only(self, found: Address) -> bool:

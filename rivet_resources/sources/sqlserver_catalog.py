@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rivet_resources.errors import ConfigError, SourceError, SourcePermission, UnknownColumn
@@ -60,13 +61,14 @@ WHERE c.object_id = {object} ORDER BY c.column_id"""
 
 # Columns of usable indexes in key order: no filtered, disabled, hypothetical ones; rowstore only (types 1 and 2).
 INDEXES = """
-SELECT i.index_id, i.is_primary_key, i.is_unique, ic.key_ordinal, c.name, c.is_nullable
+SELECT i.object_id, i.index_id, i.is_primary_key, i.is_unique, ic.key_ordinal, c.name, c.is_nullable,
+       i.name AS index_name
 FROM sys.indexes AS i
 JOIN sys.index_columns AS ic ON ic.object_id = i.object_id AND ic.index_id = i.index_id
 JOIN sys.columns AS c ON c.object_id = ic.object_id AND c.column_id = ic.column_id
-WHERE i.object_id = {object} AND i.type IN (1, 2) AND i.has_filter = 0 AND i.is_disabled = 0
+WHERE {which} AND i.type IN (1, 2) AND i.has_filter = 0 AND i.is_disabled = 0
   AND i.is_hypothetical = 0 AND ic.is_included_column = 0 AND ic.key_ordinal > 0
-ORDER BY i.index_id, ic.key_ordinal"""
+ORDER BY i.object_id, i.index_id, ic.key_ordinal"""
 
 ROWS = """
 SELECT SUM(p.row_count) AS row_count, SUM(p.used_page_count) * 8192 AS used_bytes
@@ -127,18 +129,46 @@ def _columns_of(catalog: Catalog, number: int, label: str) -> list[Described]:
     ]  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Index:
+    """One usable index, its columns in key order."""
+
+    name: str
+    is_primary: bool
+    is_unique: bool
+    has_null: bool
+    columns: tuple[str, ...]
+
+
 def _indexes(catalog: Catalog, number: int) -> tuple[tuple[str, ...], frozenset[str]]:
     """Give the key (primary, else the shortest unique one without NULLs) and the columns that lead an index."""
-    rows = catalog.ask(INDEXES.format(object=number), doing="reading the indexes")
-    indexes: dict[int, list[tuple[Any, ...]]] = {}
-    for row in rows:
-        indexes.setdefault(row[0], []).append(row)
-    keys = [
-        (not columns[0][1], len(columns), index, tuple(str(column[4]) for column in columns))
-        for index, columns in indexes.items()
-        if columns[0][2] and not any(column[5] for column in columns)
-    ]
-    return (min(keys)[3] if keys else ()), frozenset(str(columns[0][4]) for columns in indexes.values())
+    found = indexes_of(catalog, f"i.object_id = {number}").get(number, [])
+    return key_of(found), frozenset(index.columns[0] for index in found)
+
+
+def indexes_of(catalog: Catalog, which: str) -> dict[int, list[Index]]:
+    """Read the usable indexes of tables, by object_id; `which` is a condition on `i.object_id`."""
+    found: dict[int, dict[int, list[tuple[Any, ...]]]] = {}
+    for row in catalog.ask(INDEXES.format(which=which), doing="reading the indexes"):
+        found.setdefault(int(row[0]), {}).setdefault(int(row[1]), []).append(row)
+    return {number: [_index(rows) for rows in indexes.values()] for number, indexes in found.items()}
+
+
+def _index(rows: Sequence[tuple[Any, ...]]) -> Index:
+    return Index(
+        name=str(rows[0][7] or ""),
+        is_primary=bool(rows[0][2]),
+        is_unique=bool(rows[0][3]),
+        has_null=any(row[6] for row in rows),
+        columns=tuple(str(row[5]) for row in rows),
+    )
+
+
+def key_of(indexes: Sequence[Index]) -> tuple[str, ...]:
+    """Choose the key: primary, else the shortest unique one without NULLs."""
+    keys = [index for index in indexes if index.is_unique and not index.has_null]
+    best = min(keys, key=lambda index: (not index.is_primary, len(index.columns)), default=None)
+    return best.columns if best else ()
 
 
 def _estimate(catalog: Catalog, number: int, label: str) -> tuple[int | None, int | None]:

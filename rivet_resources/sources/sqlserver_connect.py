@@ -43,6 +43,7 @@ class Line:
     lock_timeout_s: int
     is_read_only: bool  # a readable secondary was asked for
     secrets: tuple[str, ...] = field(repr=False)
+    tls_mode: str = ""  # of the `tls:` block, if there is one
 
     @property
     def settings(self) -> tuple[str, ...]:

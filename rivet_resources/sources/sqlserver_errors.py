@@ -16,10 +16,12 @@ from rivet_resources.errors import (
     SourceError,
     SourceLost,
     SourcePermission,
+    SourceTls,
     SourceUnreachable,
     StatementTimeout,
     UnknownTable,
 )
+from rivet_resources.tls_faults import tls_fault
 
 # Numbers of faults of timing or connection, with the seconds that are added to the backoff. `contract.md`, section
 # 16, row 15; Microsoft, "Troubleshoot transient connection errors in SQL Database"; 3960: a snapshot's write conflict.
@@ -54,8 +56,6 @@ TEXTS: Sequence[tuple[str, int]] = (
     ("lock request time out", 1222),
     ("invalid object name", 208),
     ("permission was denied", 229),
-    ("certificate verify failed", 18456),
-    ("ssl provider", 18456),
     ("login timeout expired", 10060),
     ("communication link failure", 10054),
     ("tcp provider", 10054),
@@ -126,6 +126,9 @@ def connect_fault(error: BaseException, *, where: str, first: bool, secrets: Seq
     """
     number = number_of(error)
     said = clean(error, secrets=secrets)
+    line = tls_fault(said) if number in SOCKET | {0, 20, -1} else None
+    if line is not None:
+        return SourceTls(f"SQL Server at {where} cannot be reached safely: {line.why} ({said}). {line.fix}")
     if number in AUTH:
         return SourceAuth(
             f"SQL Server at {where} refused the login: {said}. Check `user`, the password reference and `tls` of "

@@ -12,6 +12,7 @@ from dataclasses import replace
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace
 from rivet_resources.sources import sqlserver_sql as sql
+from rivet_resources.sources.evidence import Effort
 from rivet_resources.sources.paging import FIRST_ROWS, Size, keyset, rows_limit
 from rivet_resources.sources.protocol import Page, Wait
 from rivet_resources.sources.sqlserver_connect import Line
@@ -21,7 +22,7 @@ from rivet_resources.types import Column
 
 def read(
     chunk: Chunk, columns: tuple[Column, ...], *, line: Line, pace: Pace, wait: Wait
-) -> Generator[Page, None, None]:
+) -> Generator[Page, None, Effort]:
     """Read a chunk page by page; see `Source.pages`. Pages without rows are not shown, but their time is."""
     reader = Reader(line=line, chunk=chunk, columns=columns, pace=pace, wait=wait)
     longest = 0.0
@@ -31,6 +32,7 @@ def read(
             if page.table.num_rows:
                 yield replace(page, statement_ms=longest)
                 longest = 0.0
+        return reader.effort()
     finally:
         reader.close()
 
@@ -51,8 +53,7 @@ def _cursor(reader: Reader) -> Iterator[Page]:
         yield page
         if page.table.num_rows < size.now:
             return
-        reader.wait(page.table.num_rows)
-        size = size.after(size.now, page)
+        size = size.after(size.now, page, share=reader.wait(page.table.num_rows))
 
 
 WAYS: Mapping[str, Callable[[Reader], Iterator[Page]]] = {"keyset": _keyset, "cursor": _cursor}

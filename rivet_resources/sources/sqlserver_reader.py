@@ -19,8 +19,10 @@ from rivet_resources.settings import Pace
 from rivet_resources.sources import sqlserver_driver as driver
 from rivet_resources.sources import sqlserver_errors as errors
 from rivet_resources.sources.cells import Cells
+from rivet_resources.sources.evidence import Effort
 from rivet_resources.sources.paging import ABORT_BYTES, TooLarge, check_cells
 from rivet_resources.sources.protocol import Page, Wait
+from rivet_resources.sources.spent import Spent
 from rivet_resources.sources.sqlserver_connect import Line, connect, run
 from rivet_resources.sources.sqlserver_values import READ, arranged, items, wire_order
 from rivet_resources.types import Column
@@ -45,6 +47,7 @@ class Reader:
     _retries: int = 0
     _has_timed_out: bool = False
     _has_begun: bool = False
+    _spent: Spent = field(default_factory=Spent)
     _cells: Cells = field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,9 +109,14 @@ class Reader:
         """Close the connection, which ends what runs on it; safe to call twice."""
         cursor, self._cursor = self._cursor, None
         connection, self._connection = self._connection, None
+        self._spent.ended()
         for thing in (cursor, connection):
             if thing is not None:
                 driver.close(thing)
+
+    def effort(self) -> Effort:
+        """Tell what the reading cost; SQL Server counts pages of a session, not rows."""
+        return self._spent.effort()
 
     @property
     def name(self) -> str:
@@ -121,6 +129,7 @@ class Reader:
     def _page(self, batches: list[pa.RecordBatch], seconds: float) -> Page:
         table, special = self._cells.decode(batches)
         check_cells(table, self.pace.max_value_mb, relation=self.name)
+        self._spent.statement(seconds * 1000)
         return Page(table=table, special=special, statement_ms=seconds * 1000, retries=self._retries)
 
     def _whole(self, statement: str, *, doing: str, limit: int | None) -> tuple[list[pa.RecordBatch], float]:
@@ -160,6 +169,7 @@ class Reader:
         if self._connection is not None:
             return
         self._connection = connect(self.line, first=False)
+        self._spent.connected(in_transaction=self.chunk.one_instant)
         if not self.chunk.one_instant:
             return
         try:

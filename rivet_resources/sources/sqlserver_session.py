@@ -16,8 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from rivet_resources.errors import SourceError, UnknownColumn
 from rivet_resources.extract import Chunk, Consistency, Relation
-from rivet_resources.sources import sqlserver_catalog, sqlserver_driver, sqlserver_horizon
+from rivet_resources.settings import Pace
+from rivet_resources.sources import (
+    sqlserver_catalog,
+    sqlserver_driver,
+    sqlserver_examine,
+    sqlserver_horizon,
+    sqlserver_tables,
+)
 from rivet_resources.sources import sqlserver_sql as sql
+from rivet_resources.sources.evidence import Explained, Finding, TableFacts
 from rivet_resources.sources.key_ranges import half_open, key_chunks
 from rivet_resources.sources.protocol import Bounds, Horizon, TypeRules
 from rivet_resources.sources.sqlserver_connect import Line, connect
@@ -114,6 +122,16 @@ class SqlServerSession:
         if table is not None:
             return sqlserver_catalog.describe_table(self, table, rules, schema=self._schema)
         return sqlserver_catalog.describe_query(self, query or "", params, rules)
+
+    def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
+        """Judge the server as exports need it; see the protocol and sqlserver_examine.py."""
+        return sqlserver_examine.examine(
+            self, allows_snapshot=self._allows_snapshot, schema=self._schema, tables=tables, connections=connections
+        )
+
+    def tables(self, pattern: str = "") -> tuple[TableFacts, ...]:
+        """List what this user may read; see the protocol."""
+        return sqlserver_tables.tables(self, pattern)
 
     def now(self) -> datetime:
         """Tell the database's clock, aware UTC."""
@@ -228,6 +246,14 @@ class SqlServerSession:
     ) -> Horizon:
         """Find how far an incremental read may go; see the protocol and sqlserver_horizon.py."""
         return sqlserver_horizon.horizon(self, relation, expression, column, after=after, lag_seconds=lag_seconds)
+
+    # --- explaining ------------------------------------------------------------------------------
+
+    def explain(self, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
+        """Ask the planner about the first page of a chunk; see the protocol."""
+        from rivet_resources.sources import sqlserver_explain  # whose pages import this module
+
+        return sqlserver_explain.explain(self, chunk, columns, pace=pace)
 
     # --- cutting ---------------------------------------------------------------------------------
 

@@ -7,7 +7,8 @@ there; the exporter asks the destination. Progress counts only for the same plan
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Column, Connection, Table, Text, delete, select
@@ -55,6 +56,37 @@ def forget(connection: Connection, export: str, window: str | None = None) -> No
 def runs(connection: Connection, export: str) -> set[str]:
     """Name the runs whose staged parts a later run may still use."""
     return set(connection.execute(select(chunk_task.c.run_id).where(*_of(export)).distinct()).scalars())
+
+
+@dataclass(frozen=True)
+class ChunkProgress:
+    """What a dead or failed run left of one window: so many finished chunks, staged, for the next run to keep."""
+
+    export: str
+    window: str
+    chunks: int
+    rows: int
+    run_ids: tuple[str, ...]
+    finished_at: datetime  # the latest
+
+
+def progress(connection: Connection, export: str) -> list[ChunkProgress]:
+    """Sum up the finished chunks of each window, by window."""
+    query = select(chunk_task).where(*_of(export)).order_by(chunk_task.c.window_key, chunk_task.c.finished_at)
+    found: dict[str, list[Any]] = {}
+    for row in connection.execute(query):
+        found.setdefault(row.window_key, []).append(row)
+    return [
+        ChunkProgress(
+            export,
+            window,
+            len(rows),
+            sum(result.measures.rows for row in rows if (result := _restore(row.result)) is not None),
+            tuple(dict.fromkeys(row.run_id for row in rows)),
+            rows[-1].finished_at,
+        )
+        for window, rows in found.items()
+    ]
 
 
 def _of(export: str, window: str | None = None) -> list[Any]:

@@ -7,7 +7,7 @@ Belongs here: the table `run_journal`. Not here: when something is worth an entr
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -42,16 +42,28 @@ class JournalEntry:
 
 def write(connection: Connection, run_id: str, export: str, event: str, detail: Mapping[str, Any]) -> None:
     """Add one event to a run, stamped by the store's clock."""
+    write_all(connection, run_id, export, [(now(connection), event, detail)])
+
+
+def write_all(
+    connection: Connection, run_id: str, export: str, events: Sequence[tuple[datetime, str, Mapping[str, Any]]]
+) -> None:
+    """Add events to a run, in their order, each with its own instant."""
     newest = select(func.coalesce(func.max(run_journal.c.number), 0)).where(run_journal.c.run_id == run_id)
-    values = {
-        "run_id": run_id,
-        "number": connection.execute(newest).scalar_one() + 1,
-        "export_name": export,
-        "at": now(connection),
-        "event": event,
-        "detail": json.dumps(dict(detail), default=str),
-    }
-    connection.execute(insert(run_journal).values(**values))
+    first = connection.execute(newest).scalar_one() + 1
+    rows = [
+        {
+            "run_id": run_id,
+            "number": number,
+            "export_name": export,
+            "at": at,
+            "event": event,
+            "detail": json.dumps(dict(detail), default=str),
+        }
+        for number, (at, event, detail) in enumerate(events, first)
+    ]
+    if rows:
+        connection.execute(insert(run_journal), rows)
 
 
 def entries(

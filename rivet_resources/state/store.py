@@ -24,8 +24,9 @@ from rivet_resources.errors import StateError
 from rivet_resources.extract import ChunkResult
 from rivet_resources.state import chunks, cursors, files, journal, leases, runs, schemas, verifications
 from rivet_resources.state.checkpoint_table import TableCheckpoints
+from rivet_resources.state.chunks import ChunkProgress
 from rivet_resources.state.cursors import Cursor
-from rivet_resources.state.database import Database
+from rivet_resources.state.database import Database, now
 from rivet_resources.state.files import FileRecord, Published
 from rivet_resources.state.journal import JournalEntry
 from rivet_resources.state.leases import Holder, Lease
@@ -125,6 +126,11 @@ class State:
         """Name the store for people, without a password."""
         return self._database.name
 
+    def now(self) -> datetime:
+        """Tell the store's own time, aware UTC: a server's clock, or this machine's for a file."""
+        with self._database.read() as connection:
+            return now(connection)
+
     def close(self) -> None:
         """Close the connections; a later call opens new ones."""
         self._database.close()
@@ -195,6 +201,11 @@ class State:
         with self._database.read() as connection:
             return runs.latest(connection, export, last)
 
+    def run(self, run_id: str) -> RunRecord | None:
+        """Give one run; None when there is none of that id."""
+        with self._database.read() as connection:
+            return runs.find(connection, run_id)
+
     def live_runs(self, export: str) -> set[str]:
         """Name the runs that may still be working: what they staged must not be swept."""
         with self._database.read() as connection:
@@ -211,6 +222,13 @@ class State:
         """Add one event to a run's journal; `detail` are plain texts and numbers, no row value and no secret."""
         with self._database.write() as connection:
             journal.write(connection, run_id, export, event, detail)
+
+    def write_journal_of(
+        self, run_id: str, export: str, events: Sequence[tuple[datetime, str, Mapping[str, Any]]]
+    ) -> None:
+        """Add several events to a run's journal in one transaction, each as (when, event, detail)."""
+        with self._database.write() as connection:
+            journal.write_all(connection, run_id, export, events)
 
     def journal(self, export: str | None = None, run_id: str | None = None, last: int = 200) -> list[JournalEntry]:
         """Give the newest events, oldest first."""
@@ -246,6 +264,11 @@ class State:
         """Drop the progress of a window; `record_commit` does so by itself."""
         with self._database.write() as connection:
             chunks.forget(connection, export, window)
+
+    def chunk_progress(self, export: str) -> list[ChunkProgress]:
+        """Tell how many chunks of each unfinished window lie ready for the next run, by window."""
+        with self._database.read() as connection:
+            return chunks.progress(connection, export)
 
     def resumable_runs(self, export: str) -> set[str]:
         """Name the runs whose staged parts a later run may still use: they must not be swept."""

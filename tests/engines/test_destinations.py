@@ -33,6 +33,7 @@ from rivet_resources.errors import (
     BucketMissing,
     DestinationAuth,
     DestinationError,
+    DestinationPermission,
     DestinationUnreachable,
     DiskFull,
     PartCorrupt,
@@ -460,8 +461,8 @@ def test_sweep_finds_an_upload_whose_process_died_before_it_was_marked(fenced_s3
 ERRNOS = {
     errno.ENOSPC: (DiskFull, "Free space"),
     errno.EDQUOT: (DiskFull, "Free space"),
-    errno.EACCES: (DestinationAuth, "write permission"),
-    errno.EROFS: (DestinationAuth, "write permission"),
+    errno.EACCES: (DestinationPermission, "write permission"),
+    errno.EROFS: (DestinationPermission, "write permission"),
     errno.ENOTDIR: (DestinationError, "Check `destination.path`"),
 }
 

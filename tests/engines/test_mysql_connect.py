@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from pydantic import ValidationError
 
-from rivet_resources.errors import ConfigError, RivetError, SourceAuth, SourceError, SourceUnreachable
+from rivet_resources.errors import ConfigError, RivetError, SourceAuth, SourceError, SourceTls, SourceUnreachable
 from rivet_resources.settings import Tuning, pace
 from rivet_resources.sources import mysql_sql
 from rivet_resources.sources.mysql import MySql
@@ -211,7 +211,7 @@ def test_certificate_of_nobody_is_refused(url: str) -> None:
     """Without its authority a server's own certificate is not believed."""
     error = connect_error(url=url, tls={"mode": "verify-full"})
 
-    assert SourceAuth is type(error)
+    assert SourceTls is type(error)
     assert "certificate verify failed" in str(error)
 
 
@@ -236,7 +236,7 @@ def test_certificate_is_checked_against_authority_and_name(
         with MySql(**block, tls=tls).session(application="rivet:x", pace=EAGER) as planning:
             assert planning.now()
     else:
-        assert type(connect_error(**block, tls=tls)) in (SourceAuth, SourceUnreachable)
+        assert type(connect_error(**block, tls=tls)) in (SourceTls, SourceUnreachable)
 
 
 # --- names and literals --------------------------------------------------------------------------

@@ -83,7 +83,9 @@ def test_materialization_holds_figures_that_can_be_plotted(shop):
     facts = {key: value.value for key, value in event.metadata.items()}
     numbers = ["rows", "bytes", "parts", "seconds_plan", "seconds_read", "seconds_publish", "rows_per_second"]
     numbers += ["longest_statement_ms", "cpu_seconds", "peak_mb", "retries", "special_values"]
+    numbers += ["harm_longest_transaction_ms", "harm_rows_scanned_per_row", "harm_connections", "harm_steps_down"]
     assert all(isinstance(facts[f"rivet/{name}"], int | float) for name in numbers)
+    assert 240 == facts["rivet/harm_rows_scanned"]
     assert (240, 240) == (facts["rivet/rows"], facts["dagster/row_count"])
     assert ["id", "at", "name", "total"] == [column.name for column in facts["dagster/column_schema"].columns]
     assert "who bought" == facts["dagster/column_schema"].columns[2].description

@@ -3,8 +3,11 @@
 import dagster as dg
 import pytest
 from dagster._core.definitions.automation_tick_evaluation_context import build_run_requests
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.execution.api import execute_run_iterator
 
 from rivet_assets.change_checks import (
+    MIRROR,
     Comparison,
     lag_verdict,
     mirror_verdict,
@@ -12,8 +15,9 @@ from rivet_assets.change_checks import (
     sequence_verdict,
     slot_verdict,
 )
-from rivet_assets.change_specs import change_check_specs, change_evaluations, change_results, mirror_check
+from rivet_assets.change_specs import change_check_specs, change_evaluations, change_results
 from rivet_assets.checks import blocks
+from rivet_assets.on_demand import OnDemand, on_demand
 from rivet_resources.changes.protocol import Lag
 from rivet_resources.sources.evidence import Finding
 
@@ -165,17 +169,33 @@ def test_evaluation_outside_a_run_is_tied_to_the_newest_materialization():
     assert "FAILED" == stored[dg.AssetCheckKey(KEY, "lag")].status.name
 
 
+EVALUATED = "ASSET_CHECK_EVALUATION"
+RESOURCES = {"rivet": dg.ResourceDefinition.none_resource()}
+
+
+def by_hand(found: Comparison) -> dg.AssetChecksDefinition:
+    """Make the check of a mirror that has compared itself."""
+    return on_demand(KEY, MIRROR, {MIRROR: OnDemand("Reads all of both.", lambda context: mirror_verdict(found))})
+
+
 def test_mirror_check_runs_on_demand_and_only_then():
     """It reads a whole table, so it has no condition that would start it."""
     found = Comparison(source_rows=3, mirror_rows=2, missing=1, extra=0, different=0)
-    check = mirror_check(KEY, lambda context: found)
+    check = by_hand(found)
+
+    defs = dg.Definitions(
+        assets=[dg.AssetSpec(KEY)], asset_checks=[check], resources=RESOURCES, executor=dg.in_process_executor
+    )
+    asked = frozenset({dg.AssetCheckKey(KEY, MIRROR)})
+    whole = defs.resolve_implicit_global_asset_job_def()
+    job = whole.get_subset(asset_selection=set(), asset_check_selection=set(asked))
 
     with dg.DagsterInstance.ephemeral() as instance:
-        ran = dg.materialize(
-            [dg.AssetSpec(KEY), check], instance=instance, selection=dg.AssetSelection.all_asset_checks()
-        )
+        run = instance.create_run_for_job(job, asset_selection=frozenset())
+        by_name = run._replace(asset_check_selection=asked)
+        events = list(execute_run_iterator(InMemoryJob(job), by_name, instance))
 
-    (evaluation,) = ran.get_asset_check_evaluations()
+    (evaluation,) = [event.asset_check_evaluation_data for event in events if event.event_type_value == EVALUATED]
     assert (False, dg.AssetCheckSeverity.ERROR, 1) == (
         evaluation.passed, evaluation.severity, evaluation.metadata["missing"].value
     )  # fmt: skip
@@ -189,7 +209,7 @@ def test_mirror_check_does_not_ride_along_with_its_mirror():
     def mirror() -> None: ...
 
     with dg.DagsterInstance.ephemeral() as instance:
-        defs = dg.Definitions(assets=[mirror], asset_checks=[mirror_check(KEY, lambda context: found)])
+        defs = dg.Definitions(assets=[mirror], asset_checks=[by_hand(found)], resources=RESOURCES)
         asked = dg.evaluate_automation_conditions(defs, instance)
         graph = defs.resolve_asset_graph()
         subsets = [result.true_subset.convert_to_serializable_subset() for result in asked.results]

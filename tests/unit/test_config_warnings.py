@@ -38,8 +38,15 @@ CASES = {
         f"rivet.yaml:3: exports.orders: key {IN_FILE} key_env with the name of a variable"
     ],
     HEAD + "notifications: {slack: {}}\n" + EXPORT: [
-        "rivet.yaml:2: notifications: notifications are not sent by this version; the key is kept for the next",
         "rivet.yaml:2: notifications: slack has no webhook_url_env, so nobody is told; add it",
+    ],
+    HEAD + "notifications: {slack: {webhook_url_env: HOOK}, webhook: {url_env: HOOK}}\n" + EXPORT: [],
+    HEAD + "notifications: {webhook: {on: []}}\n" + EXPORT: [
+        "rivet.yaml:2: notifications: webhook has no url_env, so nobody is told; add it",
+        "rivet.yaml:2: notifications: webhook.on is empty, so nobody is told; list what is to be told",
+    ],
+    HEAD + "notifications: {webhook: {url: 'https://hooks.example.com/x'}}\n" + EXPORT: [
+        f"rivet.yaml:2: notifications: url {IN_FILE} url_env with the name of a variable"
     ],
 }  # fmt: skip
 

@@ -9,12 +9,13 @@ import dagster as dg
 import pytest
 
 from rivet_assets import sensors
-from rivet_assets.change_checks import Comparison
+from rivet_assets.change_checks import MIRROR, Comparison, mirror_verdict
 from rivet_assets.change_logs import drained_to
-from rivet_assets.change_specs import change_check_specs, mirror_check
+from rivet_assets.change_specs import change_check_specs
 from rivet_assets.config import load_text
 from rivet_assets.drain_memory import Memory
 from rivet_assets.draining import LEASE
+from rivet_assets.on_demand import OnDemand, on_demand
 from rivet_assets.pools import drain_pool, limit_to_one
 from rivet_assets.sensors import (
     DRAIN,
@@ -451,9 +452,13 @@ def test_dagster_takes_the_whole_tick(tmp_path, instance):
         return drains
 
     sensor = sensors.DrainSensor("shop", bench.watched)
-    by_hand = mirror_check(bench.watched[1].keys[0], lambda context: Comparison(0, 0, 0, 0, 0))
+    equal = mirror_verdict(Comparison(0, 0, 0, 0, 0))
+    by_hand = on_demand(
+        bench.watched[1].keys[0], MIRROR, {MIRROR: OnDemand("reads a whole table", lambda context: equal)}
+    )
     assets = [drain_of(each.keys) for each in bench.watched]
-    defs = dg.Definitions(assets=assets, asset_checks=[by_hand], sensors=[sensor])
+    resources = {"rivet": dg.ResourceDefinition.none_resource()}
+    defs = dg.Definitions(assets=assets, asset_checks=[by_hand], sensors=[sensor], resources=resources)
     context = dg.build_sensor_context(instance=instance, definitions=defs)
 
     data = sensor.evaluate_tick(context)

@@ -1,0 +1,64 @@
+"""What a check says of an export's change log: what the log demands, and whether a drain has been here.
+
+Belongs here: two looks from outside, turned into findings. Not here: what one log demands (`Log.preflight`), how far
+behind a drain is (`rivet doctor`).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from rivet_assets.change_logs import opened
+from rivet_assets.draining import checkpoint_key, checkpoints_of
+from rivet_assets.modes.cdc import Cdc
+from rivet_resources.errors import RivetError, SourceLost
+from rivet_resources.sources.evidence import Finding
+from rivet_resources.sources.protocol import Source
+from rivet_resources.state.checkpoint import Checkpoints, file_checkpoints
+from rivet_resources.state.store import State
+
+if TYPE_CHECKING:
+    from rivet_assets.config import RivetConfig
+
+ASK_DOCTOR = "rivet doctor"
+
+
+def log_findings(export: Cdc, source: Source, config: RivetConfig, state: State | None) -> tuple[Finding, ...]:
+    """Judge what the log demands, as `rivet doctor` does, and the checkpoint.
+
+    Raises:
+        SourceLost: the line broke.
+    """
+    deployment = state.name if state is not None else str(config.folder)
+    try:
+        with opened(export, source, deployment=deployment) as log:
+            found = log.preflight()
+    except SourceLost:
+        raise
+    except RivetError as error:
+        found = (Finding("log", "fail", str(error), ASK_DOCTOR),)
+    return (*found, *_checkpoint(export, config, state))
+
+
+def _checkpoint(export: Cdc, config: RivetConfig, state: State | None) -> tuple[Finding, ...]:
+    """Warn where a drain has no position yet and takes none of the rows that are there."""
+    name, _ = config.source_of(export)
+    try:
+        kept = _checkpoints(export, config, state)
+        held = kept.load(checkpoint_key(export, name)) if kept is not None else None
+    except RivetError as error:
+        return (Finding("cdc-checkpoint", "fail", str(error), ASK_DOCTOR),)
+    if held is not None:
+        return ()
+    if export.cdc.initial:
+        return (Finding("cdc-checkpoint", "ok", "none yet: the first drain copies the tables, then follows"),)
+    text = "none yet, and no initial copy: rows that are there already are never exported, only their changes"
+    return (Finding("cdc-checkpoint", "warn", text, "cdc: {initial: snapshot}"),)
+
+
+def _checkpoints(export: Cdc, config: RivetConfig, state: State | None) -> Checkpoints | None:
+    """Give the place of checkpoints; None where it would be a store that is not there yet."""
+    if export.cdc.checkpoint is not None:
+        return file_checkpoints(os.path.join(config.folder, export.cdc.checkpoint))
+    return checkpoints_of(export, state=state, folder=config.folder) if state is not None else None

@@ -1,0 +1,50 @@
+"""What follows the exports of a run, in this order: proofs, summary files, the summary on the terminal, messages.
+
+Belongs here: `close` for the first two, `tell_people` for the last (`contract.md`, 3, I8). Not here: proving
+(`proving.py`), the files (`run_files.py`), deciding who hears of it (`notices.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from rivet_assets.notifying import Tell, notify
+from rivet_assets.outcomes import end_of
+from rivet_assets.proving import Proofs, proved
+from rivet_assets.report import Outcome
+from rivet_assets.run_files import write_run_files
+
+if TYPE_CHECKING:
+    from rivet_assets.config import RivetConfig
+
+NOTHING = Proofs()
+
+
+def close(
+    config: RivetConfig,
+    outcomes: Sequence[Outcome],
+    *,
+    proofs: Proofs = NOTHING,
+    context: Mapping[str, Any] | None = None,
+    tell: Tell,
+) -> list[Outcome]:
+    """Prove what was asked for and write the summary files; the outcomes with what was proved.
+
+    Args:
+        context: of a `rivet apply`, for the summary files.
+    """
+    from rivet_assets.run import open_state_of
+
+    found = [*outcomes]
+    if proofs != NOTHING and any(outcome.status == "success" for outcome in outcomes):
+        with closing(open_state_of(config)) as state:
+            found = [proved(config, outcome, proofs, state=state, tell=tell) for outcome in outcomes]
+    write_run_files(config, found, tell=tell, context=context)
+    return found
+
+
+def tell_people(config: RivetConfig, outcomes: Sequence[Outcome], *, tell: Tell) -> None:
+    """Send the messages that `notifications:` asks for; takes half a minute at most, and never raises."""
+    notify(config, [end_of(outcome) for outcome in outcomes], tell=tell)

@@ -1,0 +1,31 @@
+"""What the first page of made-up rows is: arithmetic, which no planner needs to think about.
+
+Belongs here: the same answer as its siblings give. Not here: making rows (datagen_pages.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rivet_resources.extract import Chunk
+from rivet_resources.settings import Pace
+from rivet_resources.sources.datagen_pages import wanted
+from rivet_resources.sources.datagen_rows import numbers
+from rivet_resources.sources.evidence import Explained
+from rivet_resources.types import Column
+
+if TYPE_CHECKING:
+    from rivet_resources.sources.datagen_session import DatagenSession
+
+
+def explain(session: DatagenSession, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
+    """Say which numbers a chunk makes rows of; see the protocol."""
+    within, rest = wanted(chunk, numbers(session.recipe), session.source.max_events or None)
+    made = (within.high or 0) - within.low
+    filtered = ", then filtered" if rest else ""
+    return Explained(
+        f"{chunk.relation} {chunk.identity}",
+        "other",
+        rows=made,
+        text=f"{made} rows are made{filtered}; no server is asked",
+    )
