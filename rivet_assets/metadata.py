@@ -14,6 +14,7 @@ import dagster as dg
 import pyarrow as pa
 
 from rivet_assets.attempt import Attempt, Site
+from rivet_assets.journaling import strategy
 from rivet_assets.lineage import column_lineage
 from rivet_resources.extract import Staged
 from rivet_resources.shaping import planned
@@ -32,6 +33,9 @@ def describe(site: Site, attempt: Attempt) -> dict[str, Any]:
     facts: dict[str, Any] = {
         ("dagster/partition_row_count" if extract.window.kind == "time" else "dagster/row_count"): measures.rows,
         "rivet/rows": measures.rows,
+        "rivet/strategy": strategy(extract),
+        "rivet/chunks": len(extract.chunks),
+        "rivet/profile": extract.pace.profile,
         "rivet/rows_read": measures.rows_read,
         "rivet/bytes": sum(part.size_bytes for part in staged.parts),
         "rivet/parts": len(staged.parts),

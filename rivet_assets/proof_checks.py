@@ -5,14 +5,16 @@ Belongs here: which checks an export has. Not here: looking and comparing (`chec
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from rivet_assets.change_checks import ChangeVerdict
-from rivet_assets.checking import check_exports
+from rivet_assets.checking import Checked, check_exports
 from rivet_assets.export import Export
 from rivet_assets.on_demand import Judged, OnDemand, on_demand
+from rivet_assets.plan_report import metadata, render
+from rivet_assets.planning import plan_exports
 from rivet_assets.proof_verdicts import (
     CELLS_EQUAL_SOURCE,
     EQUALS_SOURCE,
@@ -38,7 +40,8 @@ def build_proofs(export: Export, *, config: "RivetConfig", spec_of: SpecOf) -> d
     """Give the checks by which an export is proved; nothing is opened before somebody runs one of them."""
 
     def looked(context: Context) -> ChangeVerdict:
-        return preflight_verdict(check_exports(config, [export.name])[0])
+        checked = check_exports(config, [export.name])[0]
+        return preflight_verdict(checked, plan=_plan(config, checked))
 
     def validated(context: Context) -> ChangeVerdict:
         return files_verdict(validate_export(export, state=_state(config, context)))
@@ -52,7 +55,10 @@ def build_proofs(export: Export, *, config: "RivetConfig", spec_of: SpecOf) -> d
         return judged
 
     checks = {
-        PREFLIGHT: OnDemand("The planner of the source says that the export will run well; no row is read.", looked),
+        PREFLIGHT: OnDemand(
+            "The planner of the source says that the export will run well; this is the plan, no row is read.",
+            looked,
+        ),
         FILES_INTACT: OnDemand(
             "Every committed file is there, with its bytes, its rows and its values; reads them all.", validated
         ),
@@ -65,6 +71,17 @@ def build_proofs(export: Export, *, config: "RivetConfig", spec_of: SpecOf) -> d
         ),
     }
     return on_demand(spec_of(export).key, "proofs", checks)
+
+
+def _plan(config: "RivetConfig", checked: Checked) -> dict[str, Any]:
+    """Give what the next run would do, flat and as a text to read; {} for an export that cannot be planned."""
+    if checked.error is not None:
+        return {}
+    planned = plan_exports(config, names=[checked.export], checker=lambda *_: [checked])
+    if not planned.artefact.exports:
+        return {}
+    text = dg.MetadataValue.md(f"```\n{render(planned.artefact, planned.unplanned)}\n```")
+    return {**metadata(planned.artefact.exports[0]), "rivet/plan": text}
 
 
 def _state(config: "RivetConfig", context: Context) -> State:

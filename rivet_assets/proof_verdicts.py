@@ -27,14 +27,18 @@ LEVELS: Mapping[str, Level] = {"EFFICIENT": "ok", "ACCEPTABLE": "ok", "DEGRADED"
 PROVED: Mapping[str, Level] = {"match": "ok", "unknown": "warn", "mismatch": "fail"}
 
 
-def preflight_verdict(checked: Checked) -> ChangeVerdict:
-    """Judge what the planner says of an export: UNSAFE, or one that cannot be looked at, fails; DEGRADED warns."""
+def preflight_verdict(checked: Checked, *, plan: Mapping[str, Any]) -> ChangeVerdict:
+    """Judge what the planner says of an export: UNSAFE, or one that cannot be looked at, fails; DEGRADED warns.
+
+    Args:
+        plan: what the next run would do, told along.
+    """
     if checked.error is not None:
         return _verdict(PREFLIGHT, "fail", 1, 0, str(checked.error), checked_facts(checked))
     told = [each for each in checked.findings if each.status != "ok"]
     level = LEVELS[checked.verdict or "UNSAFE"]
     text = f"{checked.verdict}: {'; '.join((*checked.reasons, *checked.suggestions))}"
-    return _verdict(PREFLIGHT, level, len(told), checked.rows_estimate or 0, text, checked_facts(checked))
+    return _verdict(PREFLIGHT, level, len(told), checked.rows_estimate or 0, text, {**checked_facts(checked), **plan})
 
 
 def files_verdict(folders: Sequence[Validated]) -> ChangeVerdict:

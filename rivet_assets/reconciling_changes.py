@@ -21,6 +21,7 @@ from rivet_resources.exporter import Exporter
 from rivet_resources.extract import Window
 from rivet_resources.manifest import Manifest, current_manifests, resolve_cursor, window_manifest
 from rivet_resources.polling_watermark import check_fits, parse
+from rivet_resources.row_sides import RowDifferences
 from rivet_resources.settings import pace
 from rivet_resources.sources.statements import conjunction
 from rivet_resources.spark import SparkRuntime
@@ -127,6 +128,9 @@ def _told(
 
 # --- captured tables -----------------------------------------------------------------------------
 
+# Rows at the source, rows that differ where cells were read, whether anything differs, and how to say it.
+_Looked = tuple[int, RowDifferences | None, bool, str]
+
 
 def _mirrored(
     config: RivetConfig, export: Cdc, table: str, depth: Depth, state: State, tell: Tell
@@ -139,29 +143,28 @@ def _mirrored(
     found = window_manifest(root, Window("all"))
     if found is None:
         return WindowVerdict(name, "", "unknown", f"{table}: there is no mirror yet; run the export first")
-    judge = _counted if depth == "counts" else _compared
     source_name, source = config.source_of(export)
     site = Site(export, source_name, source, Exporter(SparkRuntime(config.spark), state), state, root, tell)
-    here, off, text = judge(site, export, table, found[0])
+    here, rows, off, text = _counted(site, export, table, found[0]) if depth == "counts" else _compared(site, table)
     at = stamp(found[0].finished_at)
     verdict: Answer = "mismatch" if off else "match"
     told = f"{table}: {text} (mirror of {at})" + (f"; {QUIET}" if off else "")
     tell(f"{name}: {verdict}, {told}")
     return WindowVerdict(
         name, found[0].run_id, verdict, told, committed_at=found[0].finished_at, source_count=here,
-        exported_rows=found[0].row_count,
+        exported_rows=found[0].row_count, rows=rows,
     )  # fmt: skip
 
 
-def _counted(site: Site, export: Cdc, table: str, mirror: Manifest) -> tuple[int, int, str]:
+def _counted(site: Site, export: Cdc, table: str, mirror: Manifest) -> _Looked:
     planned = pace(site.source.tuning, export.tuning)
     with site.source.session(application=f"rivet:{export.name}", pace=planned) as session:
         relation = session.describe(table=table, query=None, params={}, rules=export.type_rules())
         here = session.count(relation)
-    return here, abs(here - mirror.row_count), f"{here} rows at the source, {mirror.row_count} in the mirror"
+    return here, None, here != mirror.row_count, f"{here} rows at the source, {mirror.row_count} in the mirror"
 
 
-def _compared(site: Site, export: Cdc, table: str, mirror: Manifest) -> tuple[int, int, str]:
+def _compared(site: Site, table: str) -> _Looked:
     from rivet_assets.change_checks import mirror_verdict
     from rivet_assets.change_on_demand import compared
 
@@ -169,4 +172,5 @@ def _compared(site: Site, export: Cdc, table: str, mirror: Manifest) -> tuple[in
         found = compared(site, table)
     finally:
         site.exporter.spark.stop()
-    return found.source_rows, found.missing + found.extra + found.different, mirror_verdict(found).text
+    rows = RowDifferences(found.missing, found.extra, found.different)
+    return found.source_rows, rows, rows.is_any, mirror_verdict(found).text

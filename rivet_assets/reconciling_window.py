@@ -29,7 +29,8 @@ from rivet_resources.connections import Permits
 from rivet_resources.errors import BoundsUnusable, PartCorrupt
 from rivet_resources.exporter import Exporter
 from rivet_resources.extract import Extract, KeyRange, Measures, Relation, Window
-from rivet_resources.manifest import ColumnChecksum, Manifest, ManifestPart, window_manifest
+from rivet_resources.manifest import Manifest, window_manifest
+from rivet_resources.manifest_entries import ColumnChecksum, ManifestPart
 from rivet_resources.rereading import read_again
 from rivet_resources.row_sides import RowDifferences, added, compare_rows
 from rivet_resources.shaping import planned, schema_of

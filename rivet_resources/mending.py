@@ -28,16 +28,8 @@ from rivet_resources.commit import (
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import ManifestUnreadable, WindowTaken
 from rivet_resources.extract import Staged, Window
-from rivet_resources.manifest import (
-    ColumnChecksum,
-    Manifest,
-    ManifestChunk,
-    ManifestMeasures,
-    build_manifest,
-    parse,
-    success_marker,
-    window_manifest,
-)
+from rivet_resources.manifest import Manifest, build_manifest, parse, success_marker, window_manifest
+from rivet_resources.manifest_entries import ColumnChecksum, ManifestChunk, ManifestMeasures
 from rivet_resources.supersede import Succession
 
 

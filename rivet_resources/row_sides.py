@@ -29,7 +29,8 @@ from rivet_resources.errors import DestinationError, DestinationUnreachable, Par
 from rivet_resources.exporter import Exporter
 from rivet_resources.extract import Extract
 from rivet_resources.formats.protocol import Format
-from rivet_resources.manifest import Manifest, ManifestPart, schema_of
+from rivet_resources.manifest import Manifest, schema_of
+from rivet_resources.manifest_entries import ManifestPart
 from rivet_resources.reader import tables
 from rivet_resources.rowhash import row_hashes
 from rivet_resources.rowhash_text import can_spell

@@ -24,7 +24,6 @@ from rivet_resources.errors import WindowConflict, WindowTaken
 from rivet_resources.extract import Extract, Staged, Window
 from rivet_resources.manifest import (
     Manifest,
-    Superseded,
     current_manifests,
     manifest_path,
     manifest_paths,
@@ -32,6 +31,7 @@ from rivet_resources.manifest import (
     read_manifests,
     window_manifest,
 )
+from rivet_resources.manifest_entries import Superseded
 
 
 @dataclass(frozen=True)

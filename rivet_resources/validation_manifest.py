@@ -18,7 +18,8 @@ from rivet_resources.checksums import ALGORITHM, WHOLE
 from rivet_resources.commit import below
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import ManifestUnreadable, RivetError
-from rivet_resources.manifest import ColumnChecksum, Manifest, parse, schema_fingerprint, schema_of, success_marker
+from rivet_resources.manifest import Manifest, parse, schema_fingerprint, schema_of, success_marker
+from rivet_resources.manifest_entries import ColumnChecksum
 from rivet_resources.validation_flaws import Flaw
 
 MANIFEST_BYTES = 64 << 20  # no reader takes more (`contract.md`, 10.4)

@@ -29,7 +29,8 @@ from rivet_resources.formats.csv import Csv
 from rivet_resources.formats.ndjson import Ndjson
 from rivet_resources.formats.parquet import Parquet
 from rivet_resources.formats.protocol import Format
-from rivet_resources.manifest import Manifest, ManifestPart, schema_of
+from rivet_resources.manifest import Manifest, schema_of
+from rivet_resources.manifest_entries import ManifestPart
 from rivet_resources.parts import checksums
 from rivet_resources.validation_flaws import Depth, Flaw
 from rivet_resources.validation_values import batches, exact_columns

@@ -17,7 +17,8 @@ from rivet_assets.modes.chunked import is_whole, page_key, within
 from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.errors import BoundsUnusable, SourceError
 from rivet_resources.extract import Chunk, Extract, KeyRange, Relation, Window
-from rivet_resources.manifest import Manifest, ManifestChunk
+from rivet_resources.manifest import Manifest
+from rivet_resources.manifest_entries import ManifestChunk
 from rivet_resources.types import Column
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from rivet_assets.export_values import Duration
 from rivet_assets.modes.protocol import Planning, compose, require_column
 from rivet_resources.errors import BoundsUnusable, SourceError
 from rivet_resources.extract import CursorMove, Extract, Window
-from rivet_resources.manifest import Manifest, ManifestCursor
+from rivet_resources.manifest import Manifest
+from rivet_resources.manifest_entries import ManifestCursor
 from rivet_resources.types import Column
 
 

@@ -126,7 +126,7 @@ class Session(Protocol):
         """
 
     def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
-        """Judge the server as exports need it: pooler, replica, time zone, connections left, TLS, rights; change nothing.
+        """Judge the server as exports need it: pooler, replica, clock, connections, TLS, rights; nothing is changed.
 
         Args:
             tables: as configured; whether the user may read them is judged, with one script for what it may not.

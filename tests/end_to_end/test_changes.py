@@ -191,6 +191,36 @@ def test_mirror_and_history_follow_the_table(shop: Shop, monkeypatch: pytest.Mon
     assert 100 - 1 == len(mirror)
 
 
+@pytest.mark.spark
+def test_reconcile_compares_a_mirror_with_its_table_at_every_depth(shop: Shop) -> None:
+    """After a drain every depth matches; a row changed behind it is a mismatch where cells are read; no copy stays."""
+    block = {**CDC, "tables": ["orders", '"Order Lines"'], "cdc": {"slot": "e2e_reconcile", "initial": "snapshot"}}
+    shop.shell.configure({**block, "apply": ["mirror"]}, spark={"conf": {}})
+    assert 0 == shop.shell.rivet("run").code
+    shop.run_sql("UPDATE orders SET note = NULL WHERE id = 3", "DELETE FROM orders WHERE id = 5")
+    undrained = shop.shell.rivet("reconcile")
+    assert 0 == shop.shell.rivet("run").code
+    before = sorted((shop.shell.folder / "lake").rglob("*"))
+
+    same = {depth: shop.shell.rivet("reconcile", "--depth", depth) for depth in ("counts", "checksums", "rows")}
+    shop.run_sql("UPDATE orders SET total = 0 WHERE id IN (7, 8)", "DELETE FROM orders WHERE id = 9")
+    shop.run_sql("INSERT INTO orders VALUES (1000, 1, NULL)")
+    numbers, cells = (shop.shell.rivet("reconcile", "--json", "--depth", depth) for depth in ("counts", "rows"))
+    shop.shell.configure(block)
+    bare = shop.shell.rivet("reconcile", "--strict")
+
+    assert (3, [0] * 3) == (undrained.code, [each.code for each in same.values()]), [each.err for each in same.values()]
+    assert "changes that are not drained yet count as differences" in undrained.out
+    assert all("match" in each.out and "mismatch" not in each.out for each in same.values())
+    assert (0, 3) == (numbers.code, cells.code), cells.err
+    orders, lines = json.loads(cells.out)["exports"][0]["windows"]
+    assert ("mismatch", "match") == (orders["verdict"], lines["verdict"])
+    assert (1, 1, 2) == tuple(orders["rows"][kind] for kind in ("missing", "extra", "different"))
+    assert before == sorted((shop.shell.folder / "lake").rglob("*"))
+    assert 1 == bare.code
+    assert "add `apply: mirror`" in bare.out
+
+
 def test_mysql_and_mariadb_names_are_one_engine(shop: Shop) -> None:
     """`rivet cdc` takes the engine from the URL; one that nobody answers is told as such, without the password."""
     answer = shop.shell.rivet("cdc", "--source", "mariadb://u:secret@127.0.0.1:1/x", "--table", "t", "--until-current")

@@ -21,7 +21,8 @@ from rivet_assets.validate_report import document as validate_document
 from rivet_assets.validating import validate_export
 from rivet_resources.exporter import Exporter
 from rivet_resources.extract import Window
-from rivet_resources.manifest import Manifest, ManifestPart, current_manifests
+from rivet_resources.manifest import Manifest, current_manifests
+from rivet_resources.manifest_entries import ManifestPart
 from rivet_resources.settings import Spark
 from rivet_resources.spark import SparkRuntime
 from tests.lab import Lab

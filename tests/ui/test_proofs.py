@@ -64,6 +64,8 @@ def test_every_proof_passes_after_an_export(shop):
         name: evaluation.passed for name, evaluation in found.items()
     }, {name: evaluation.description for name, evaluation in found.items()}
     assert 240 == found["equals_source"].metadata["rows"].value
+    assert "SELECT" in found["preflight"].metadata["rivet/plan_statement"].value
+    assert "orders" in found["preflight"].metadata["rivet/plan"].value
 
 
 def test_one_proof_can_be_asked_for_alone(shop):

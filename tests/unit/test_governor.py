@@ -24,7 +24,7 @@ from rivet_resources.governor import LOWEST_STEP, Course, Level, level_of, signs
 from rivet_resources.harm import harm
 from rivet_resources.settings import Spark, Tuning, pace
 from rivet_resources.sources.evidence import Pressure
-from rivet_resources.sources.paging import Size
+from rivet_resources.sources.paging import LONGEST_SECONDS, Size
 from rivet_resources.sources.postgres import Postgres
 from rivet_resources.sources.protocol import Page
 from rivet_resources.spark import SparkRuntime
@@ -462,6 +462,8 @@ def test_page_gets_its_share_of_the_usual_size() -> None:
 
     assert 25_000 == lessened.now
     assert 100_000 == lessened.after(lessened.now, small).now
+    just_right = replace(page, statement_ms=LONGEST_SECONDS / 2 * 1000)
+    assert 2_500 == replace(usual, now=10_000).after(10_000, just_right, share=0.25).now
 
 
 # --- the cap on connections ----------------------------------------------------------------------
@@ -542,6 +544,16 @@ def test_fewer_permits_mean_fewer_tasks(
         made = Exporter(SparkRuntime(Spark(engine="inline")), state).stage(extract, permits=found)
 
     assert (400, *expected) == (made.measures.rows, source.most, source.connected)
+
+
+def test_pace_that_is_not_adaptive_leaves_the_gauge_its_permit_to_a_task(state: State, tmp_path: Path) -> None:
+    """Nobody looks, so under a cap of three two tasks run beside the session."""
+    source = CountedSource(table())
+    extract = extract_of(table(), tmp_path, pieces=4, parallel=4, pace=FAST, source=source)
+    with permits_of(3, state, extract.run_id) as found:
+        Exporter(SparkRuntime(Spark(engine="inline")), state).stage(extract, permits=found)
+
+    assert (2, 0) == (source.most, source.connected)
 
 
 @contextmanager

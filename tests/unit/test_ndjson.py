@@ -19,7 +19,8 @@ import pytest
 from rivet_resources.errors import PartCorrupt, UnsupportedColumn, ValueDoesNotFit
 from rivet_resources.formats import ndjson_read
 from rivet_resources.formats.ndjson import BLOCK, Ndjson
-from rivet_resources.manifest import Extraction, Manifest, ManifestDestination, ManifestPart, ManifestSource
+from rivet_resources.manifest import Manifest
+from rivet_resources.manifest_entries import Extraction, ManifestDestination, ManifestPart, ManifestSource
 from rivet_resources.types import JSON
 
 DAY_US = 86_400_000_000

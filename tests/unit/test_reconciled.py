@@ -13,7 +13,7 @@ from rivet_assets.reconcile_report import Flagged, exit_code, flagged_in, flagge
 from rivet_assets.reconciled import ChunkVerdict, Reconciled, WindowVerdict, reconciled_facts, worded
 from rivet_assets.reconciling_window import differing
 from rivet_resources.extract import KeyRange
-from rivet_resources.manifest import ColumnChecksum, ManifestChunk, ManifestRange
+from rivet_resources.manifest_entries import ColumnChecksum, ManifestChunk, ManifestRange
 from rivet_resources.row_sides import Example, RowDifferences
 from rivet_resources.types import Column
 

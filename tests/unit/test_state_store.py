@@ -13,9 +13,9 @@ import pytest
 
 from rivet_resources.errors import StateError
 from rivet_resources.extract import ChunkResult, Measures, Part
-from rivet_resources.manifest import (
+from rivet_resources.manifest import Manifest
+from rivet_resources.manifest_entries import (
     Extraction,
-    Manifest,
     ManifestCursor,
     ManifestDestination,
     ManifestPart,

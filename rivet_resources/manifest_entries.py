@@ -1,0 +1,107 @@
+"""The pieces of a manifest, each as its JSON has it; keys of later writers of the same version are passed over.
+
+Belongs here: their fields (`contract.md`, 12.1, and ours). Not here: the manifest as a whole (`manifest.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Entry(BaseModel):
+    """A piece of a manifest: frozen; keys of later writers of the same version are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+
+class ManifestCursor(Entry):
+    """How far an incremental window reaches: (low, high], canonical texts."""
+
+    column: str
+    low: str | None
+    high: str | None
+
+
+class Extraction(Entry):
+    """How the rows were found; the original's names."""
+
+    strategy: str
+    cursor_column: str | None = None
+    cursor_type: str | None = None
+    cursor_low: str | None = None
+    cursor_high: str | None = None
+    source_row_count: int | None = None  # rows that left the source, before filters
+
+
+class ManifestSource(Entry):
+    """Where the rows come from; both names are None for a query."""
+
+    engine: str
+    schema_name: str | None = Field(None, alias="schema")
+    table: str | None = None
+    extraction: Extraction
+
+
+class ManifestDestination(Entry):
+    """Where the parts are."""
+
+    kind: str
+    uri: str
+
+
+class ManifestPart(Entry):
+    """One part; `path` is relative to the export's folder."""
+
+    part_id: int
+    path: str
+    rows: int
+    size_bytes: int
+    content_fingerprint: str
+    content_md5: str
+    status: Literal["committed", "quarantined"] = "committed"
+    schema_ipc: str | None = None  # where it is not the manifest's: the table was altered inside the window
+    chunk: int | None = None  # of `chunks`, where there are several
+
+
+class ColumnChecksum(Entry):
+    """The sum over one column's cells (`contract.md`, 10.2, form B), a decimal text."""
+
+    name: str
+    checksum: str
+
+
+class ManifestMeasures(Entry):
+    """What was counted while the rows passed."""
+
+    nulls: dict[str, int] = Field(default_factory=dict)
+    special_values: dict[str, dict[str, int]] = Field(default_factory=dict)
+
+
+class ManifestRange(Entry):
+    """The key values that a chunk covers; canonical texts, None: open to that side."""
+
+    column: str
+    low: str | None = None
+    high: str | None = None
+    low_inclusive: bool = True
+    high_inclusive: bool = True
+
+
+class ManifestChunk(Entry):
+    """One piece of a window that can be compared, and read again, by itself."""
+
+    chunk: int
+    range: ManifestRange
+    rows: int
+    source_row_count: int  # before filters
+    column_checksums: tuple[ColumnChecksum, ...] | None = None
+    measures: ManifestMeasures | None = None  # of columns that have any; None: written before they were kept
+
+
+class Superseded(Entry):
+    """A manifest that this one hides: that run's commit of that window, not a later one's."""
+
+    window: str
+    run_id: str
