@@ -144,7 +144,7 @@ def _summary(wanted: Wanted, proposals: Sequence[Proposal]) -> list[str]:
     modes = Counter(proposal.mode for proposal in proposals if not proposal.refused)
     left = sum(1 for proposal in proposals if proposal.refused)
     counted = ", ".join(f"{count} {mode}" for mode, count in modes.most_common())
-    lines = [f"wrote {wanted.output}: {modes.total()} exports ({counted})"]
+    lines = [f"wrote {wanted.output}: {modes.total()} export{'' if modes.total() == 1 else 's'} ({counted})"]
     return lines + ([f"{left} left out; comments in the file say why"] if left else [])
 
 

@@ -30,6 +30,7 @@ from rivet_resources.errors import (
     SourceAuth,
     SourceError,
     SourceLost,
+    SourcePermission,
     SourceUnreachable,
 )
 
@@ -156,14 +157,16 @@ def _named(table: str, key: str) -> str:
 
 
 def _columns_now(place: plan_facts.Place) -> tuple[tuple[tuple[str, str], ...], str]:
-    """Describe what the export reads, or say why it cannot be; a source that does not answer says nothing of a plan.
+    """Describe what the export reads, or say why it cannot be.
+
+    A source that does not answer, or not to this user, says nothing of a plan.
 
     Raises:
-        SourceUnreachable, SourceAuth, SourceLost, ConfigError
+        SourceUnreachable, SourceAuth, SourcePermission, SourceLost, ConfigError
     """
     try:
         return plan_facts.describe(place), ""
-    except (SourceUnreachable, SourceAuth, SourceLost):
+    except (SourceUnreachable, SourceAuth, SourcePermission, SourceLost):
         raise
     except SourceError as error:
         return (), str(error)

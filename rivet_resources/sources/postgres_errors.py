@@ -88,6 +88,8 @@ def clean(text: object, *, secrets: Sequence[str] = ()) -> str:
     """Make a driver's message safe to show: no secret, no SQL, no quoted value of a row, no control bytes, one line."""
     words = re.split(r"\n\s*(?:Query was|DETAIL|CONTEXT|HINT|LINE \d+)\b", str(text))[0]
     words = re.sub(r"^.*?\b(?:ERROR|FATAL|PANIC):\s+", "", words, flags=re.DOTALL)
+    # Asked with and without TLS (`sslmode=prefer`), a server refuses twice in the same words.
+    words = re.sub(r"^(.+)\nconnection to server [^\n]* (?:ERROR|FATAL):\s+\1\s*$", r"\1", words)
     words = re.sub(r"\s*SQLSTATE: \w+$", "", words.strip())
     words = re.sub(r"(?i)(invalid input \S+[^\"]*|out of range[^\"]*|syntax for [^\"]*)\"[^\"]*\"", r"\1…", words)
     words = re.sub(r"(?i)\bpassword\s*=\s*\S+", "password=…", words)

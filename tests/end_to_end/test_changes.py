@@ -15,9 +15,12 @@ import pytest
 
 from rivet_assets import report
 from rivet_assets.config import load_config
-from rivet_assets.run import run_exports
+from rivet_assets.reconciled import Depth, Reconciled
+from rivet_assets.reconciling import reconcile_export
+from rivet_assets.run import open_state_of, run_exports
 from rivet_resources.destinations.local import Local
 from rivet_resources.manifest import current_manifests
+from rivet_resources.row_sides import RowDifferences
 from tests.end_to_end.test_cli import ROOT, Shell
 from tests.servers_logical import logical_database
 
@@ -192,31 +195,33 @@ def test_mirror_and_history_follow_the_table(shop: Shop, monkeypatch: pytest.Mon
 
 
 @pytest.mark.spark
-def test_reconcile_compares_a_mirror_with_its_table_at_every_depth(shop: Shop) -> None:
-    """After a drain every depth matches; a row changed behind it is a mismatch where cells are read; no copy stays."""
+def test_reconcile_compares_a_mirror_with_its_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a drain cells match; what changed behind it is counted row by row; no copy of the table stays."""
+    monkeypatch.setenv("SHOP_URL", shop.url)
+    monkeypatch.chdir(shop.shell.folder)
     block = {**CDC, "tables": ["orders", '"Order Lines"'], "cdc": {"slot": "e2e_reconcile", "initial": "snapshot"}}
     shop.shell.configure({**block, "apply": ["mirror"]}, spark={"conf": {}})
-    assert 0 == shop.shell.rivet("run").code
-    shop.run_sql("UPDATE orders SET note = NULL WHERE id = 3", "DELETE FROM orders WHERE id = 5")
-    undrained = shop.shell.rivet("reconcile")
-    assert 0 == shop.shell.rivet("run").code
-    before = sorted((shop.shell.folder / "lake").rglob("*"))
+    config = load_config(Path("rivet.yaml"))
+    state = open_state_of(config)
 
-    same = {depth: shop.shell.rivet("reconcile", "--depth", depth) for depth in ("counts", "checksums", "rows")}
+    def reconciled(depth: Depth) -> Reconciled:
+        return reconcile_export(config, config.exports[0], depth=depth, state=state, tell=lambda line: None)
+
+    assert ["success"] == [outcome.status for outcome in run_exports(config)]
+    before = sorted(Path("lake").rglob("*"))
+    same = [reconciled(depth) for depth in ("counts", "checksums")]
     shop.run_sql("UPDATE orders SET total = 0 WHERE id IN (7, 8)", "DELETE FROM orders WHERE id = 9")
-    shop.run_sql("INSERT INTO orders VALUES (1000, 1, NULL)")
-    numbers, cells = (shop.shell.rivet("reconcile", "--json", "--depth", depth) for depth in ("counts", "rows"))
+    shop.run_sql("INSERT INTO orders VALUES (1000, 1, NULL), (1001, 1, NULL)")
+    numbers, cells = reconciled("counts"), reconciled("rows")
     shop.shell.configure(block)
     bare = shop.shell.rivet("reconcile", "--strict")
 
-    assert (3, [0] * 3) == (undrained.code, [each.code for each in same.values()]), [each.err for each in same.values()]
-    assert "changes that are not drained yet count as differences" in undrained.out
-    assert all("match" in each.out and "mismatch" not in each.out for each in same.values())
-    assert (0, 3) == (numbers.code, cells.code), cells.err
-    orders, lines = json.loads(cells.out)["exports"][0]["windows"]
-    assert ("mismatch", "match") == (orders["verdict"], lines["verdict"])
-    assert (1, 1, 2) == tuple(orders["rows"][kind] for kind in ("missing", "extra", "different"))
-    assert before == sorted((shop.shell.folder / "lake").rglob("*"))
+    assert ["match", "match"] == [each.verdict for each in same], [each.text for each in same]
+    assert [(101, 100), (100, 100)] == [(each.source_count, each.exported_rows) for each in numbers.windows]
+    assert ["mismatch", "match"] == [each.verdict for each in cells.windows], cells.text
+    assert RowDifferences(missing=2, extra=1, different=2) == cells.windows[0].rows
+    assert "changes that are not drained yet count as differences" in cells.text
+    assert before == sorted(Path("lake").rglob("*"))
     assert 1 == bare.code
     assert "add `apply: mirror`" in bare.out
 
