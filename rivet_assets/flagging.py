@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from rivet_assets.export import Export
     from rivet_resources.state.store import State
     from rivet_resources.validation_flaws import Depth as FileDepth
+    from rivet_resources.validation_flaws import Validated
 
-# How closely the files are looked at while the rows are: counting rows reads no file, comparing cells reads all.
+# How closely the files are looked at while the rows are: counting rows reads no file that was not found wrong before,
+# comparing cells reads all.
 FILE_DEPTHS: Mapping[Depth, FileDepth] = {"counts": "sample", "checksums": "full", "rows": "full"}
 
 
@@ -42,10 +44,26 @@ def flagged_now(
     """
     folders = validate_export(export, Asked(depth=FILE_DEPTHS[depth], windows=tuple(windows or ())), state=state)
     rows = reconcile_export(config, export, depth=depth, windows=windows, state=state, tell=tell)
+    if depth == "counts":
+        folders += _seen_wrong_before(export, folders, state)
     found = {each.window: each for each in flagged_in(document([(export, folders)]))}
     for each in flagged_of(rows):
         found[each.window] = joined(found[each.window], each) if each.window in found else each
     return tuple(found.values())
+
+
+def _seen_wrong_before(export: Export, folders: Sequence[Validated], state: State) -> list[Validated]:
+    """Look closely at the windows that this look passes, but of whose files `rivet validate` said that they are wrong.
+
+    Otherwise a part of the right size with wrong bytes would be found by one command, and not by the one it recommends.
+    """
+    passed = {window.window: window.run_id for each in folders for window in each.windows if window.verdict == "match"}
+    doubted = tuple(
+        each.window
+        for each in state.verifications(export.name, "validate")
+        if each.verdict == "mismatch" and passed.get(each.window) == each.run_id
+    )
+    return validate_export(export, Asked(depth="full", windows=doubted), state=state) if doubted else []
 
 
 def joined(files: Flagged, rows: Flagged) -> Flagged:

@@ -85,7 +85,8 @@ def look(source: Source, patterns: Sequence[str], *, application: str = "rivet i
         UnknownTable: it shows no table to this user, or none that a pattern means.
         SourceError: it does not answer, or refuses.
     """
-    with source.session(application=application, pace=pace(source.tuning, None), snapshot=False) as session:
+    paced = pace(source.tuning, None).model_copy(update={"max_retries": 0})  # someone waits for the answer
+    with source.session(application=application, pace=paced, snapshot=False) as session:
         found: dict[tuple[str, str], TableFacts] = {}
         for pattern in patterns or ("",):
             tables = session.tables(pattern)

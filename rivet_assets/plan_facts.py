@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rivet_resources.state.store import State
 
 APPLICATION = "rivet plan"
+IMPATIENT = {"max_retries": 0}  # someone waits for the plan; `rivet apply`, which proves it, has time
 MOST_LOOKED_AT = 31  # windows of one export; further ones are planned by their bounds alone
 RUNS_LOOKED_AT = 20  # of an export's history
 
@@ -177,7 +178,7 @@ def look_at(place: Place, windows: Sequence[tuple[str, Window]], boundary: str |
     if isinstance(place.export, Cdc):
         return _look_at_log(place, place.export, windows, boundary)
     export, asked = _without_comparison(place.export)
-    with _session(place, snapshot=True) as session:
+    with _session(place, snapshot=True, **IMPATIENT) as session:
         ((_, relation),) = _relations(export, session)
         seen = [
             _seen(place, export, session, relation, window=window, cursor=boundary)
@@ -193,8 +194,8 @@ def look_at(place: Place, windows: Sequence[tuple[str, Window]], boundary: str |
     )
 
 
-def _session(place: Place, *, snapshot: bool) -> Any:
-    planned_pace = pace(place.source.tuning, place.export.tuning)
+def _session(place: Place, *, snapshot: bool, **limits: int) -> Any:
+    planned_pace = pace(place.source.tuning, place.export.tuning).model_copy(update=limits)
     return place.source.session(application=f"{APPLICATION}:{place.export.name}", pace=planned_pace, snapshot=snapshot)
 
 
@@ -264,7 +265,7 @@ def _drift(place: Place, relation: Relation) -> Drift:
 
 def _look_at_log(place: Place, export: Cdc, windows: Sequence[tuple[str, Window]], boundary: str | None) -> Looked:
     """Describe the tables, and ask the log how far behind we are; the log itself is not read."""
-    with _session(place, snapshot=False) as session:
+    with _session(place, snapshot=False, **IMPATIENT) as session:
         relations = _relations(export, session)
     looked = Looked(columns=_columns(relations), seen=tuple(Seen(window) for _, window in windows))
     if boundary is None:

@@ -61,6 +61,7 @@ class Reconciled:
     mode: str
     depth: Depth
     windows: tuple[WindowVerdict, ...] = ()
+    place: str = ""  # where windows were looked for: with `{date}` in the destination, the folder of today
 
     @property
     def verdict(self) -> Answer:
@@ -82,7 +83,7 @@ class Reconciled:
     def text(self) -> str:
         """Say it in one line."""
         if not self.windows:
-            return "nothing is committed yet"
+            return f"nothing is committed yet at {self.place}" if self.place else "nothing is committed yet"
         wrong = [each for each in self.windows if each.verdict == "mismatch"]
         unknown = [each for each in self.windows if each.verdict == "unknown"]
         first = (wrong or unknown or list(self.windows))[0]
@@ -152,8 +153,10 @@ def worded(window: WindowVerdict, mode: str) -> str:
     parts = []
     if here != there:
         many, why = ("more", MORE) if here > there else ("fewer", FEWER)
-        parts.append(f"the source has {_rows(abs(here - there))} {many} than were exported ({here} now, {there} exported "
-                     f"{stamp(window.committed_at)}): {why.get(mode, 'it changed since')}")  # fmt: skip
+        parts.append(
+            f"the source has {_rows(abs(here - there))} {many} than were exported ({here} now, {there} exported "
+            f"{stamp(window.committed_at)}): {why.get(mode, 'it changed since')}"
+        )
     if window.outside_rows:
         parts.append(f"{_rows(window.outside_rows)} outside of every key range of the export")
     if window.chunks:

@@ -6,6 +6,9 @@ Belongs here: which windows, one after another, for modes that read rows. Not he
 
 A window is asked for by the very predicate that read it, before filters, as of now: a late row or a deletion is a real
 difference. Nothing is written but the verdict; the committed cursor is left alone.
+
+PostgreSQL counts and reads all windows of an export in one snapshot, held until the last of them was compared. On the
+other servers every statement sees its own instant; a mismatch of several windows or chunks says so.
 """
 
 from __future__ import annotations
@@ -84,7 +87,7 @@ def _reconcile_rows(
         return Reconciled(export.name, export.mode, depth, (lost,))
     manifests = chosen(current_manifests(root), windows, export=export.name)
     if not manifests:
-        return Reconciled(export.name, export.mode, depth)
+        return Reconciled(export.name, export.mode, depth, place=root.uri)
     exporter = Exporter(SparkRuntime(Spark(engine="inline")), state)
     verdicts = []
     paced, run_id = pace(source.tuning, export.tuning), new_run_id(export.name, datetime.now(UTC))

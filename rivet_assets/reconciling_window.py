@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 # Which windows each mode commits; those of another kind were committed by another mode.
 KINDS = {"full": "all", "chunked": "all", "time_window": "time", "incremental": "after"}
 
+SEVERAL_INSTANTS = (
+    "this server shares no snapshot, so each count is of its own instant: if the table is written to, compare again"
+)
+
 
 @dataclass(frozen=True)
 class _Found:
@@ -70,8 +74,11 @@ class Comparison:
         """Judge it; what cannot be told is unknown, never a match."""
         manifest = self.manifest
         if KINDS[self.export.mode] != Window(manifest.window).kind:
-            mode = manifest.source.extraction.strategy
-            return self._told("unknown", f"it was committed by mode {mode}, and the export has mode {self.export.mode}")
+            mode, now = manifest.source.extraction.strategy, self.export.mode
+            edited = f"a window of mode {now} has no such key: was the manifest edited? `rivet validate` says"
+            return self._told(
+                "unknown", edited if mode == now else f"it was committed by mode {mode}, and the export has mode {now}"
+            )
         if not manifest.chunks and manifest.source.extraction.source_row_count is None:
             return self._told("unknown", "its manifest does not say how many rows were read; run that window again")
         try:
@@ -214,8 +221,14 @@ class Comparison:
             return found
         now = window_manifest(self.root, Window(self.manifest.window))
         if now is not None and now[0].run_id == self.manifest.run_id:
-            return found
+            return replace(found, text="; ".join(filter(None, (found.text, self._instants))))
         return self._told("unknown", "it was committed anew while it was compared; reconcile again")
+
+    @property
+    def _instants(self) -> str:
+        """Warn where what was compared is not of one moment; '' for one count of a whole table."""
+        is_one = self.session.consistency == "snapshot" or (self.manifest.window == "all" and not self.manifest.chunks)
+        return "" if is_one else SEVERAL_INSTANTS
 
     @property
     def _planning(self) -> Planning:

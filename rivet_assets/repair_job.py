@@ -26,6 +26,9 @@ from rivet_resources.errors import ConfigError
 from rivet_resources.state.store import state_url
 
 SpecOf = Callable[[Export], dg.AssetSpec]
+ABOUT = """Exports again the windows of one asset that are wrong, and nothing else: rows that are not the source's any
+more, files that are not as they were committed. Run it as it is first, and it says what it would read; then with
+`execute: true`."""
 
 
 class Depth(Enum):
@@ -58,7 +61,7 @@ class RepairJob(dg.JobDefinition):
 
     def __init__(self, targets: Mapping[str, Target]) -> None:
         self.targets = targets
-        super().__init__(graph_def=dg.GraphDefinition("repair", node_defs=[_op(targets)]), description=__doc__)
+        super().__init__(graph_def=dg.GraphDefinition("repair", node_defs=[_op(targets)]), description=ABOUT)
 
     def joined_with(self, other: Self) -> "RepairJob":
         """Give one job for the exports of both."""

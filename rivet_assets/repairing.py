@@ -29,8 +29,8 @@ from rivet_assets.reconciled import Reconciled
 from rivet_assets.report import WORST_FIRST
 from rivet_resources.commit import Step, mark_success, pass_over, publish, sweep
 from rivet_resources.errors import BoundsUnusable, GateRefused, RivetError, WindowBusy, WindowTaken
-from rivet_resources.extract import Extract, Measures
-from rivet_resources.manifest import Manifest, current_manifests, schema_of
+from rivet_resources.extract import Extract, Measures, Window
+from rivet_resources.manifest import Manifest, current_manifests, schema_of, window_manifest
 from rivet_resources.mending import can_mend_chunks, mend, mended, stale_markers
 from rivet_resources.shaping import schema_of as schema_now
 
@@ -146,8 +146,7 @@ def _plan(export: Export, flagged: Flagged, manifests: dict[str, Manifest]) -> _
     """Decide what of a window is read again, by its manifest of now."""
     manifest = manifests.get(flagged.window)
     if manifest is None or (flagged.run_id and flagged.run_id != manifest.run_id):
-        why = "is no longer there" if manifest is None else f"was committed anew by run {manifest.run_id}"
-        return _Plan(RepairedWindow(flagged.window, "stale", text=f"it {why} since the report; reconcile again"))
+        return _Plan(_stale(flagged.window, manifest))
     if flagged.markers_only:
         text = "only manifest.json and _SUCCESS are written anew; no row is read"
         return _Plan(RepairedWindow(flagged.window, "planned", text=text, run_id=manifest.run_id))
@@ -162,6 +161,11 @@ def _plan(export: Export, flagged: Flagged, manifests: dict[str, Manifest]) -> _
         size, what = manifest.size_bytes, "all of it"
     text = f"{what} would be read again: {rows} rows, {size} bytes were exported"
     return _Plan(RepairedWindow(flagged.window, "planned", numbers, rows, size, text, manifest.run_id), manifest)
+
+
+def _stale(window: str, now: Manifest | None) -> RepairedWindow:
+    why = "is no longer there" if now is None else f"was committed anew by run {now.run_id}"
+    return RepairedWindow(window, "stale", text=f"it {why} since the report; reconcile again")
 
 
 def _chunks(export: Export, flagged: Flagged, manifest: Manifest) -> tuple[int, ...]:
@@ -202,7 +206,10 @@ def _carried_out(site: Site, plan: _Plan, step: Step) -> RepairedWindow:
     if told.status == "stale" or plan.manifest is None:
         return told if told.status == "stale" else replace(told, status="repaired")
     try:
-        done = _repaired(site, plan.manifest, told, step)
+        found = window_manifest(site.root, Window(told.window))  # another repair may have been faster
+        now = found[0] if found else None
+        is_as_planned = now is not None and now.run_id == told.run_id
+        done = _repaired(site, plan.manifest, told, step) if is_as_planned else _stale(told.window, now)
     except RivetError as error:
         done = replace(told, status="failed", text=str(error), code=error.code, exit_code=error.exit_code)
     site.tell(f"{site.export.name} {done.window}: {done.status}, {done.text}")

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rivet_resources.destinations.addressing import MANIFESTS
+from rivet_resources.extract import Window
+from rivet_resources.manifest import manifest_path
 from rivet_resources.validation_flaws import EXITS, Flaw, Validated, WindowValidated
 
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ Found = Sequence[tuple["Export", Sequence[Validated]]]
 
 # Steps for what is wrong in a window, by the kind of table; `{export}` and `{table}` are filled in.
 REPAIRS: Mapping[str, str] = {
-    "batch": "`rivet repair -e {export}` reads its windows again",
+    "batch": "`rivet repair -e {export}` names what it would read again; with --execute it does",
     "changes": "`rivet state reset -e {export}`, then `rivet run -e {export}`, begins anew and replaces what is there",
     "kept": "remove the folder; the next `rivet run -e {export}` makes it again from the changes",
 }
@@ -27,6 +30,9 @@ STEPS: Mapping[str, str] = {
     "BOUNDARY_DIFFERS": "`rivet state rebuild -e {export}` brings the store up to the manifests",
     "MANIFEST_REQUIRED": "restore the folder, or run `rivet state reset -e {export}` and `rivet run -e {export}`",
 }
+UNREADABLE = (
+    "restore {path}; or remove it and run its window again, of mode incremental after `rivet state reset -e {export}`"
+)
 UNVERIFIED = "make it readable (`rivet doctor -e {export}`), then validate again"
 
 
@@ -82,7 +88,9 @@ def steps_of(export: Export, found: Validated) -> list[str]:
 
 def step_of(export: Export, found: Validated, flaw: Flaw) -> str:
     """Say what to do about a flaw."""
-    if flaw.short in STEPS:
+    if _is_out_of_place(flaw):
+        template = UNREADABLE
+    elif flaw.short in STEPS:
         template = STEPS[flaw.short]
     elif flaw.kind == "unverified":
         template = UNVERIFIED
@@ -90,7 +98,13 @@ def step_of(export: Export, found: Validated, flaw: Flaw) -> str:
         template = REPAIRS["batch"]
     else:
         template = REPAIRS["kept" if found.export.endswith(("_mirror", "_history")) else "changes"]
-    return template.format(export=export.name)
+    return template.format(export=export.name, path=flaw.path)
+
+
+def _is_out_of_place(flaw: Flaw) -> bool:
+    """Say whether a manifest cannot be read, or not from where it lies: then no window can be told to be read again."""
+    is_manifest = flaw.path.startswith(f"{MANIFESTS}/") and flaw.path.endswith(".json")
+    return is_manifest and (not flaw.window or manifest_path(Window(flaw.window)) != flaw.path)
 
 
 def document(found: Found) -> dict[str, Any]:

@@ -87,10 +87,10 @@ class Beginning:
         findings = self.log.preflight()
         for finding in findings:
             if finding.status == "warn":
-                self.hands.tell(f"{self.plan.export}: {finding.text}{f' Fix: {finding.fix}' if finding.fix else ''}")
+                self.hands.tell(f"{self.plan.export}: {finding.text}{f'. Fix: {finding.fix}' if finding.fix else ''}")
         failed = [finding for finding in findings if finding.status == "fail"]
         if failed:
-            told = "\n".join(f"{f.name}: {f.text}{f' Fix: {f.fix}' if f.fix else ''}" for f in failed)
+            told = "\n".join(f"{f.name}: {f.text}{f'. Fix: {f.fix}' if f.fix else ''}" for f in failed)
             raise LogSetup(f"Export {self.plan.export} cannot follow the log yet.\n{told}")
         return findings
 

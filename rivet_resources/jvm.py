@@ -143,13 +143,23 @@ class Launch:
     archive: tuple[str, ...] = ()  # flags of `jvm_archive.py`
     options: tuple[str, ...] = ()  # the user's spark.driver.extraJavaOptions
     extra_class_path: str = ""
+    niceness: int = 0
 
     def command(self) -> list[str]:
         """Spell the command line; the jars one by one and sorted, since an archive is bound to their order."""
         path = os.pathsep.join([*filter(None, [self.extra_class_path]), *map(str, jars())])
         opened = [f"--add-opens={package}=ALL-UNNAMED" for package in OPENED]
         flags = [f"-Xmx{self.memory}", *ALWAYS, *opened, *JIT[self.jit], *self.archive, *self.options]
-        return [str(self.java.executable), "-cp", path, *flags, MAIN_CLASS]
+        return [*_standing_back(self.niceness), str(self.java.executable), "-cp", path, *flags, MAIN_CLASS]
+
+
+def _standing_back(niceness: int) -> list[str]:
+    """Spell the words before a command that give it, and all that it starts, a lower priority on this machine.
+
+    A program and not `setpriority` afterwards: on Linux that would reach one thread of the JVM, not those it has made.
+    """
+    nice = shutil.which("nice") if niceness else None
+    return [nice, "-n", str(niceness)] if nice else []
 
 
 def spark_home() -> Path:

@@ -270,15 +270,18 @@ def parse(content: bytes, *, where: str) -> Manifest:
         return Manifest.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        spot = ".".join(str(step) for step in first["loc"])
-        raise ManifestUnreadable(damaged(where, f"{spot}: {first['msg']}" if spot else first["msg"])) from error
+        spot, told = ".".join(str(step) for step in first["loc"]), first["msg"].removeprefix("Value error, ")
+        raise ManifestUnreadable(damaged(where, f"{spot}: {told}" if spot else told)) from error
     except (ValueError, AttributeError) as error:
         raise ManifestUnreadable(damaged(where, "not a JSON object")) from error
 
 
 def damaged(where: str, fault: str) -> str:
     """Say that a manifest cannot be used, and the way out."""
-    return f"{where} cannot be read ({fault}). Remove the file and run its window again."
+    return (
+        f"{where} cannot be read ({fault}). Restore it from a copy; or remove it and run its window again, of an "
+        f"incremental export after `rivet state reset`, since its cursor stands behind these rows."
+    )
 
 
 def read_manifest(root: Root, path: str) -> tuple[Manifest, str] | None:

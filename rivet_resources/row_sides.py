@@ -38,6 +38,8 @@ from rivet_resources.rowhash_text import can_spell
 MOST_EXAMPLES = 20
 HASH = "h"
 META = UNSUMMED | {"_rivet_row_hash"}
+# What the comparison may hold before it goes to disk, of its own default of 80 % of the machine.
+MEMORY = "512MB"
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,8 @@ def _connect(folder: Path) -> Any:
     import duckdb
 
     offline = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
-    return duckdb.connect(":memory:", config={"temp_directory": str(folder), **offline})
+    bounds = {"memory_limit": MEMORY, "threads": "2", "preserve_insertion_order": "false"}
+    return duckdb.connect(":memory:", config={"temp_directory": str(folder), **bounds, **offline})
 
 
 # --- the source's side as a format ---------------------------------------------------------------

@@ -135,6 +135,9 @@ class Spark(Settings):
     remote: str | None = Field(None, description="a Spark Connect endpoint, sc://host:15002, instead of master")
     driver_memory: str = Field("512m", description="heap of the driver's JVM; no row passes through it")
     jit: Literal["fast-start", "full"] = Field("fast-start", description="full: for jobs whose rows do enter the JVM")
+    niceness: int = Field(
+        10, ge=0, le=19, description="how far the JVM and its tasks stand back for other processes of this machine"
+    )
     conf: dict[str, str] = Field(default_factory=dict, description="further Spark settings, passed as they are")
 
 

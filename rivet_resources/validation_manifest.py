@@ -51,7 +51,7 @@ def read(root: Root, path: str, size: int) -> Read | None:
     try:
         manifest = parse(found[0], where=path)
     except ManifestUnreadable as error:
-        return Read(path, found[0], flaws=(Flaw(_unparsed(error), path, str(error)),))
+        return Read(path, found[0], flaws=(Flaw(_unparsed(error), path, str(error).removeprefix(f"{path} ")),))
     flaws = tuple(Flaw("MANIFEST_INCONSISTENT", path, text, manifest.window) for text in disagreements(manifest, path))
     return Read(path, found[0], manifest, flaws)
 

@@ -68,7 +68,10 @@ def range_predicate(keys: KeyRange, column: Column, planning: Planning) -> str:
     try:
         return within(keys, column, planning.source)
     except SourceError as error:
-        raise BoundsUnusable(str(error)) from error
+        raise BoundsUnusable(
+            f"A bound of a chunk is no value of column {column.name} ({column.native}). Was the column altered, or the "
+            f"manifest edited? `rivet repair --execute` reads the window again."
+        ) from error
 
 
 def chunks_again(planning: Planning, manifest: Manifest, numbers: Collection[int]) -> tuple[Chunk, ...]:

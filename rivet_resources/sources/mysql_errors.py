@@ -51,6 +51,11 @@ PASSING = {
     2006: 0.0, 2013: 0.0, 2055: 0.0,  # CR_SERVER_GONE_ERROR, CR_SERVER_LOST, CR_SERVER_LOST_EXTENDED
     2014: 0.0, 2027: 0.0,  # CR_COMMANDS_OUT_OF_SYNC, CR_MALFORMED_PACKET: the line lost its place
 }  # fmt: skip
+CONNECTIONS_TAKEN = frozenset({1040, 1203, 1226})
+TAKEN = (
+    "Every connection that this user may open is taken: run again when some are free, lower `parallel` of the exports, "
+    "or let the administrator raise max_connections or the user's own limit."
+)
 # ER_QUERY_TIMEOUT of MySQL (max_execution_time), ER_STATEMENT_TIMEOUT of MariaDB (max_statement_time).
 TIMEOUTS = frozenset({3024, 1969})
 CANCELLED = 1317  # ER_QUERY_INTERRUPTED: KILL QUERY
@@ -125,9 +130,8 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
     if code in AUTH:
         return SourceAuth(f"While {doing}: {said}. Check `user`, the password reference and `tls` of the source.")
     if code in PASSING:
-        return SourceLost(
-            f"While {doing}: {said}. The source may answer later; run again.", extra_seconds=PASSING[code]
-        )
+        advice = TAKEN if code in CONNECTIONS_TAKEN else "The source may answer later; run again."
+        return SourceLost(f"While {doing}: {said}. {advice}", extra_seconds=PASSING[code])
     if code == UNKNOWN_TABLE:
         return UnknownTable(f"While {doing}: {said}. Fix `table` or `query` of the export.")
     if code in PERMISSION:

@@ -29,6 +29,11 @@ PASSING = {
     "57P01": 15.0, "57P02": 15.0, "57P03": 15.0, "53300": 15.0, "53": 5.0, "40001": 1.0, "40P01": 1.0,
     "55P03": 0.0, "25P03": 0.0, "08": 0.0,
 }  # fmt: skip
+# What to do where waiting alone may not help.
+ADVICE = {
+    "53300": "Every connection that this user may open is taken: run again when some are free, lower `parallel` of the "
+    "exports, or let the administrator raise max_connections or the role's CONNECTION LIMIT.",
+}
 # What the relation's disappearance or change looks like once it was described.
 CHANGED = frozenset({"42P01", "42703", "42704", "0A000", "2BP01", "42804", "42883"})
 
@@ -121,7 +126,8 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
         )
     extra = PASSING.get(state, PASSING.get(state[:2]))
     if extra is not None:
-        return SourceLost(f"While {doing}: {said}. The source may answer later; run again.", extra_seconds=extra)
+        advice = ADVICE.get(state, "The source may answer later; run again.")
+        return SourceLost(f"While {doing}: {said}. {advice}", extra_seconds=extra)
     if state.startswith("28"):
         return SourceAuth(f"While {doing}: {said}. Check `user` and the password reference of the source.")
     if state == "42P01":

@@ -19,8 +19,9 @@ import pytest
 
 from rivet_assets.export import Export
 from rivet_assets.reconcile_report import document, exit_code, lines
-from rivet_assets.reconciled import Depth, Reconciled, reconciled_facts
+from rivet_assets.reconciled import Depth, Reconciled, WindowVerdict, reconciled_facts
 from rivet_assets.reconciling import reconcile_export
+from rivet_assets.reconciling_window import Comparison
 from rivet_resources.errors import ConfigError
 from tests.lab import Lab
 from tests.lab_engines import ENGINES, Engine
@@ -362,6 +363,40 @@ def test_empty_window_matches_an_empty_source(lab: Lab) -> None:
     exported(lab, FULL)
 
     assert ("match", 0) == (reconciled(lab, FULL, "checksums").verdict, reconciled(lab, FULL).source_count)
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_windows_are_counted_in_one_snapshot(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that goes from a window to the next while these are compared is counted in one of them, not in two."""
+    exported(lab, WINDOWS)
+    judged, moved = Comparison.verdict, lab.literal(FIRST + timedelta(days=2, hours=5))
+
+    def moving(comparison: Comparison, depth: Depth) -> WindowVerdict:
+        found = judged(comparison, depth)
+        lab.sql(f"UPDATE orders SET at = {moved} WHERE id = 7")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Comparison, "verdict", moving)
+        during = reconciled(lab, WINDOWS)
+    after = reconciled(lab, WINDOWS)
+
+    assert [("match", 60), ("mismatch", 60)] == [(each.verdict, each.source_count) for each in (during, after)]
+    assert "of its own instant" not in after.text
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_counts_of_several_instants_say_so(lab: Lab) -> None:
+    """Without a snapshot a mismatch of windows tells to compare again; one count of a table is of one instant."""
+    for block in (WINDOWS, FULL.replace("orders,", "whole,", 1)):
+        exported(lab, block)
+    lab.sql("DELETE FROM orders WHERE id = 7")
+
+    windows, whole = (reconciled(lab, block) for block in (WINDOWS, FULL.replace("orders,", "whole,", 1)))
+
+    assert ("mismatch", "mismatch") == (windows.verdict, whole.verdict)
+    assert "each count is of its own instant" in windows.text
+    assert "of its own instant" not in whole.text
 
 
 # --- shaped rows -----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -89,14 +89,17 @@ def reported(lab: Lab, block: str, depth: Depth = "checksums") -> tuple[Flagged,
     return flagged_of(found)
 
 
-def repaired(lab: Lab, block: str, report: Sequence[Flagged] | None = None, *, execute: bool = True) -> Repaired:
+def repaired(
+    lab: Lab, block: str, report: Sequence[Flagged] | None = None, *, execute: bool = True,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Repaired:  # fmt: skip
     """Repair what differs."""
     flagged = reported(lab, block) if report is None else report
     config, state = lab.config(block), lab.state
     exporter = Exporter(SparkRuntime(Spark(engine="inline")), state)
     return repair_export(
-        config, config.exports[0], flagged, execute=execute, exporter=exporter, state=state, tell=lambda line: None
-    )
+        config, config.exports[0], flagged, execute=execute, exporter=exporter, state=state, tell=tell
+    )  # fmt: skip
 
 
 def files(lab: Lab) -> dict[str, bytes]:
@@ -387,6 +390,26 @@ def test_report_of_an_older_commit_is_stale(lab: Lab, block: str) -> None:
 
     assert ["stale"] == [each.status for each in done.windows]
     assert before == files(lab)
+
+
+@pytest.mark.parametrize("block", [WINDOWS, INCREMENTAL], ids=["time_window", "incremental"])
+def test_window_that_another_repair_did_meanwhile_is_not_read_again(lab: Lab, block: str) -> None:
+    """Of two repairs from one report the slower one leaves alone what the faster one has done."""
+    exported(lab, block)
+    lab.sql("DELETE FROM orders WHERE id IN (5, 45)")
+    first, last = reported(lab, block)
+    faster = []
+
+    def other_repair(line: str) -> None:
+        if first.window in line:
+            faster.append(repaired(lab, block, [last]))
+
+    slower = repaired(lab, block, [first, last], tell=other_repair)
+
+    assert ["repaired", "stale"] == [each.status for each in slower.windows]
+    assert ["repaired"] == [each.status for done in faster for each in done.windows]
+    assert [each for each in IDS if each not in (5, 45)] == lab.ids("orders")
+    assert is_clean(lab, block)
 
 
 def test_next_run_goes_on_behind_a_repaired_window(lab: Lab) -> None:

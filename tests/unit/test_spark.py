@@ -116,6 +116,20 @@ def test_jvm_that_ends_at_once_says_why(tmp_path: Path, monkeypatch: pytest.Monk
     assert "set JAVA_HOME to another Java" in str(caught.value)
 
 
+def test_jvm_and_its_tasks_stand_back_for_other_processes() -> None:
+    """The words before the JVM's command give what they start a lower priority; with niceness 0 there are none."""
+    launch = jvm.Launch(jvm.find_java(), "64m", "full", niceness=7)
+    eager = jvm.Launch(jvm.find_java(), "64m", "full")
+    words = launch.command()[: len(launch.command()) - len(eager.command())]
+
+    told = subprocess.run(
+        [*words, sys.executable, "-c", "import os; print(os.nice(0))"], capture_output=True, text=True
+    )
+
+    assert str(min(19, os.nice(0) + 7)) == told.stdout.strip()
+    assert str(eager.java.executable) == eager.command()[0]
+
+
 def test_silent_connect_endpoint_is_refused_within_seconds() -> None:
     """A Connect endpoint that does not answer is one clear error, not ten minutes of tries."""
     code = "SparkRuntime(Spark(remote='sc://127.0.0.1:1')).session()"
