@@ -176,8 +176,8 @@ def rows_text(found: RowDifferences) -> str:
         return found.note
     note = f" ({found.note})" if found.note else ""
     return (
-        f"{found.missing} rows are missing in the parts, {found.extra} are extra, {found.different} differ in their "
-        f"cells{note}"
+        f"missing in the parts: {_rows(found.missing)}, extra there: {_rows(found.extra)}, with other cells: "
+        f"{_rows(found.different)}{note}"
     )
 
 

@@ -203,9 +203,7 @@ class MySqlSession:
 
     def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
         """Judge the server as exports need it; see the protocol and mysql_examine.py."""
-        return mysql_examine.examine(
-            self, told_id=self._connection.thread_id(), tables=tables, connections=connections
-        )
+        return mysql_examine.examine(self, told_id=self._connection.thread_id(), tables=tables, connections=connections)
 
     def tables(self, pattern: str = "") -> tuple[TableFacts, ...]:
         """List what this user may read; see the protocol."""

@@ -26,7 +26,8 @@ from tests import servers_own
 from tests.servers import ObjectStore
 from tests.servers_own import PASSWORD, Own
 
-pytestmark = pytest.mark.xdist_group("bad_input_cli")  # one set of servers
+pytestmark = pytest.mark.xdist_group("bad_input")  # one set of servers; a second one for what is slow
+apart = pytest.mark.xdist_group("apart")
 
 WRONG = "open-sesame"
 CANARY = "canary in a coal mine"  # stands in every row
@@ -331,6 +332,7 @@ def test_connections_that_are_nearly_used_up_are_told_before_they_are(project: P
     assert 0 == checked.code
 
 
+@apart
 @pytest.mark.parametrize(("place", "warning"), [("standby", "a read-only standby"), ("pooler", "a pooler")])
 def test_standby_and_pooler_are_named_and_read_from(
     server: Own, server_folder: Path, tmp_path: Path, place: str, warning: str
@@ -407,6 +409,7 @@ DAMAGES = {
 }  # fmt: skip
 
 
+@apart
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damage_is_found_by_validate_and_its_next_step_ends_it(fresh: Project, name: str) -> None:
     """The step that is printed is the one that helps: what repair can mend it mends, else it says what to do."""
@@ -437,6 +440,7 @@ def test_damage_is_found_by_validate_and_its_next_step_ends_it(fresh: Project, n
     assert (fresh.folder / "rivet.yaml").exists()
 
 
+@apart
 def test_missing_object_of_a_bucket_is_found_and_exported_again(
     s3_server: ObjectStore, server: Own, tmp_path: Path
 ) -> None:
@@ -467,6 +471,7 @@ SQL, QUOTED = "'; DROP TABLE orders; --", 'x"; DROP TABLE orders; --'
 COMMANDS_OF_NAMES = ("check", "doctor", "plan", "run", "validate", "reconcile", "repair", "state reset", "journal")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("command", COMMANDS_OF_NAMES)
 @pytest.mark.parametrize(("name", "hint"), [("ordres", "Did you mean orders?"), (SQL, "there are orders")])
 def test_unknown_export_is_refused_with_those_there_are(project: Project, command: str, name: str, hint: str) -> None:
@@ -491,6 +496,7 @@ CONFIGURED: Mapping[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("key", CONFIGURED)
 def test_sql_in_a_configured_name_is_a_name(server: Own, tmp_path: Path, key: str) -> None:
     """Check, plan and run refuse it by its class, and execute nothing."""

@@ -335,6 +335,7 @@ def test_nothing_committed_is_unknown(lab: Lab) -> None:
     found = reconciled(lab, FULL)
 
     assert (found.verdict, found.windows) == ("unknown", ())
+    assert found.text.endswith("/lake/orders")
 
 
 def test_window_that_is_not_there_is_refused(lab: Lab) -> None:
