@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rivet_assets.notifying import Tell, notify
 from rivet_assets.outcomes import end_of
-from rivet_assets.proving import Proofs, proved
+from rivet_assets.proving import Proofs, proofs_of, proved
 from rivet_assets.report import Outcome
 from rivet_assets.run_files import write_run_files
 
@@ -38,7 +38,8 @@ def close(
     from rivet_assets.run import open_state_of
 
     found = [*outcomes]
-    if proofs != NOTHING and any(outcome.status == "success" for outcome in outcomes):
+    committed = [config.export(outcome.export) for outcome in outcomes if outcome.status == "success"]
+    if any(proofs_of(export, proofs) != NOTHING for export in committed):
         with closing(open_state_of(config)) as state:
             found = [proved(config, outcome, proofs, state=state, tell=tell) for outcome in outcomes]
     write_run_files(config, found, tell=tell, context=context)

@@ -170,7 +170,8 @@ class Export(Settings):
         None, description="exports of one group never run side by side in `rivet apply`"
     )
     reconcile_required: bool = Field(
-        False, description="its rows are to be reconciled with the source after each run; `rivet plan` puts it later"
+        False,
+        description="`rivet run` and `rivet apply` reconcile it with the source each time; `rivet plan` puts it later",
     )
 
     @classmethod

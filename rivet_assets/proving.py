@@ -39,11 +39,17 @@ class Proofs:
     reconcile: bool = False  # the source has as many rows; implies `validate` (`contract.md`, 13.3)
 
 
+def proofs_of(export: Export, asked: Proofs) -> Proofs:
+    """Give what is proved of an export: what was asked for, or all where its block says `reconcile_required`."""
+    return Proofs(validate=True, reconcile=True) if export.reconcile_required else asked
+
+
 def proved(config: RivetConfig, outcome: Outcome, proofs: Proofs, *, state: State, tell: Tell) -> Outcome:
     """Prove what was asked for of the windows that one export just committed; another outcome is left as it is."""
     if outcome.status != "success":
         return outcome
     export = config.export(outcome.export)
+    proofs = proofs_of(export, proofs)
     try:
         windows = _windows(export, outcome)
         if proofs.validate or proofs.reconcile:

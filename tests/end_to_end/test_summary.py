@@ -171,6 +171,16 @@ def test_proofs_are_in_summary_and_progression(place: Place) -> None:
     )  # fmt: skip
 
 
+def test_export_that_must_be_reconciled_is_without_being_asked(place: Place) -> None:
+    """`reconcile_required: true` proves that export after each run, and no other."""
+    place.configure(GOOD | {"reconcile_required": True}, GOOD | {"name": "other"})
+
+    answer = place.rivet("run", "--json")
+
+    strict, other = json.loads(answer.out)["exports"]
+    assert (0, True, None) == (answer.code, strict["reconciliation"]["matched"], other["reconciliation"])
+
+
 def test_source_that_has_more_rows_than_were_published_is_exit_code_3(place: Place) -> None:
     """What is published stays; the outcome fails with a code and says so."""
     place.configure(GOOD)
