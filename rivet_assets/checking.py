@@ -11,12 +11,13 @@ broke is renewed. A store of state is read where there is one, for the cursors i
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rivet_assets.by_source import by_source
 from rivet_assets.change_logs import HASTE
 from rivet_assets.check_facts import Place, Seen, see, tables_of
 from rivet_assets.check_logs import log_findings
@@ -79,7 +80,7 @@ def check_exports(config: RivetConfig, names: Sequence[str] = (), *, with_types:
     exports = [export for export in config.exports if not names or export.name in wanted]
     state = _state(config)
     try:
-        found = _Look(config, state, with_types).all(_by_source(config, exports))
+        found = _Look(config, state, with_types).all(by_source(config, exports))
     finally:
         if state is not None:
             state.close()
@@ -106,19 +107,6 @@ def checked_facts(checked: Checked) -> dict[str, str | int | float | list[str]]:
 
 
 # --- sources and sessions ------------------------------------------------------------------------
-
-
-def _by_source(config: RivetConfig, exports: Iterable[Export]) -> dict[str, tuple[Source, list[Export]]]:
-    """Group exports by source; two sources without a name may be of one type, and get a number."""
-    found: dict[str, tuple[Source, list[Export]]] = {}
-    for export in exports:
-        name, source = config.source_of(export)
-        unique, number = name, 1
-        while unique in found and found[unique][0] != source:
-            number += 1
-            unique = f"{name} ({number})"
-        found.setdefault(unique, (source, []))[1].append(export)
-    return found
 
 
 def _lanes(exports: Sequence[Export]) -> list[list[Export]]:

@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rivet_assets.by_source import by_source
 from rivet_assets.doctor_destination import destination_rows
 from rivet_assets.doctor_log import log_rows
 from rivet_assets.doctor_machine import machine_rows, open_store, spark_rows
 from rivet_assets.doctor_rows import Row, failed
-from rivet_assets.doctor_source import source_rows, sources_of
+from rivet_assets.doctor_source import source_rows
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.side_by_side import side_by_side
 
@@ -36,7 +37,7 @@ def examine(config: RivetConfig, names: Sequence[str] = ()) -> list[Row]:
     wanted = {config.export(name).name for name in names}
     exports = [export for export in config.exports if not names or export.name in wanted]
     state, rows = open_store(config, seconds=EACH_SECONDS)
-    sources = sources_of(config, exports)
+    sources = by_source(config, exports)
     kinds = [source.type for source, _ in sources.values()] + [export.destination.type for export in exports]
     asks: dict[str, Callable[[], list[Row]]] = {
         "spark": partial(spark_rows, config.spark),

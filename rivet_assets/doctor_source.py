@@ -22,27 +22,12 @@ from rivet_resources.sources.protocol import Session, Source
 from rivet_resources.sources.server import Server
 
 if TYPE_CHECKING:
-    from rivet_assets.config import RivetConfig
     from rivet_assets.export import Export
 
 SKEW_SECONDS = 5.0  # more is told: windows of time and lags are compared across the two clocks
 WRITTEN = "stands in the file for every reader to see"  # of `config_warnings.py`
 
 Asked = tuple["Export", str | None]
-
-
-def sources_of(config: RivetConfig, exports: Iterable[Export]) -> dict[str, tuple[Source, list[Export]]]:
-    """Group exports by source; two sources without a name may be of one type, and get a number."""
-    grouped: dict[str, tuple[Source, list[Export]]] = {}
-    for export in exports:
-        name, source = config.source_of(export)
-        number = 1
-        unique = name
-        while unique in grouped and grouped[unique][0] != source:
-            number += 1
-            unique = f"{name} ({number})"
-        grouped.setdefault(unique, (source, []))[1].append(export)
-    return grouped
 
 
 def source_rows(name: str, source: Source, exports: Sequence[Export], *, warnings: Sequence[str]) -> list[Row]:
