@@ -1,36 +1,27 @@
 """Checks of an export that people run from its page: can it run well, are its files whole, are they the source's rows.
 
-Belongs here: which checks an export has. Not here: looking and comparing (`checking.py`, `validating.py`,
-`reconciling.py`), what is a failure (`proof_verdicts.py`), repairing what differs (`repair_run.py`).
+Belongs here: which checks an export has. Not here: what they do (`proofs.py`, imported when one is executed, since no
+run of an export needs it), what is a failure (`proof_verdicts.py`), repairing what differs (`repair_job.py`).
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from rivet_assets.change_checks import ChangeVerdict
-from rivet_assets.checking import Checked, check_exports
 from rivet_assets.export import Export
 from rivet_assets.on_demand import Judged, OnDemand, on_demand
-from rivet_assets.plan_report import metadata, render
-from rivet_assets.planning import plan_exports
-from rivet_assets.proof_verdicts import (
-    CELLS_EQUAL_SOURCE,
-    EQUALS_SOURCE,
-    FILES_INTACT,
-    PREFLIGHT,
-    files_verdict,
-    preflight_verdict,
-    source_verdict,
-)
-from rivet_assets.reconciled import Depth
-from rivet_assets.reconciling import reconcile_export
-from rivet_assets.validating import validate_export
 from rivet_resources.state.store import State, state_url
 
 if TYPE_CHECKING:
     from rivet_assets.config import RivetConfig
+    from rivet_assets.reconciled import Depth
+
+PREFLIGHT = "preflight"
+FILES_INTACT = "files_intact"
+EQUALS_SOURCE = "equals_source"
+CELLS_EQUAL_SOURCE = "cells_equal_source"
 
 SpecOf = Callable[[Export], dg.AssetSpec]
 Context = dg.AssetCheckExecutionContext
@@ -40,17 +31,21 @@ def build_proofs(export: Export, *, config: "RivetConfig", spec_of: SpecOf) -> d
     """Give the checks by which an export is proved; nothing is opened before somebody runs one of them."""
 
     def looked(context: Context) -> ChangeVerdict:
-        checked = check_exports(config, [export.name])[0]
-        return preflight_verdict(checked, plan=_plan(config, checked))
+        from rivet_assets import proofs
+
+        return proofs.looked(config, export)
 
     def validated(context: Context) -> ChangeVerdict:
-        return files_verdict(validate_export(export, state=_state(config, context)))
+        from rivet_assets import proofs
 
-    def reconciled(name: str, depth: Depth) -> Judged:
+        return proofs.validated(export, state=_state(config, context))
+
+    def reconciled(name: str, depth: "Depth") -> Judged:
         def judged(context: Context) -> ChangeVerdict:
+            from rivet_assets import proofs
+
             state = _state(config, context)
-            found = reconcile_export(config, export, depth=depth, state=state, tell=context.log.info)
-            return source_verdict(name, found)
+            return proofs.reconciled(name, config, export, depth=depth, state=state, tell=context.log.info)
 
         return judged
 
@@ -71,17 +66,6 @@ def build_proofs(export: Export, *, config: "RivetConfig", spec_of: SpecOf) -> d
         ),
     }
     return on_demand(spec_of(export).key, "proofs", checks)
-
-
-def _plan(config: "RivetConfig", checked: Checked) -> dict[str, Any]:
-    """Give what the next run would do, flat and as a text to read; {} for an export that cannot be planned."""
-    if checked.error is not None:
-        return {}
-    planned = plan_exports(config, names=[checked.export], checker=lambda *_: [checked])
-    if not planned.artefact.exports:
-        return {}
-    text = dg.MetadataValue.md(f"```\n{render(planned.artefact, planned.unplanned)}\n```")
-    return {**metadata(planned.artefact.exports[0]), "rivet/plan": text}
 
 
 def _state(config: "RivetConfig", context: Context) -> State:

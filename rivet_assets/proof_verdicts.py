@@ -1,7 +1,7 @@
 """What looking, validating and reconciling found, as verdicts of checks.
 
 Belongs here: which finding is a warning and which a failure; arithmetic only. Not here: finding (`checking.py`,
-`validating.py`, `reconciling.py`), their shape in Dagster (`proof_checks.py`).
+`validating.py`, `reconciling.py`), calling both (`proofs.py`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ from typing import Any, Literal
 
 from rivet_assets.change_checks import ChangeVerdict
 from rivet_assets.checking import Checked, checked_facts
+from rivet_assets.proof_checks import FILES_INTACT, PREFLIGHT
 from rivet_assets.reconciled import Reconciled, reconciled_facts
 from rivet_assets.validating import facts_of
 from rivet_resources.validation_flaws import Validated
 
-PREFLIGHT = "preflight"
-FILES_INTACT = "files_intact"
-EQUALS_SOURCE = "equals_source"
-CELLS_EQUAL_SOURCE = "cells_equal_source"
 MOST_TOLD = 5  # flaws in a sentence; all of them are in the report of `rivet validate`
 
 Level = Literal["ok", "warn", "fail"]

@@ -17,7 +17,6 @@ from pydantic import Field
 
 from rivet_assets.config import RivetConfig
 from rivet_assets.export import Export
-from rivet_assets.flagging import flagged_now
 from rivet_assets.partitions import partitions_of
 from rivet_assets.reconciled import Depth as HowClosely
 from rivet_assets.repairing import REFUSED, Repaired, RepairedWindow, repair_export
@@ -107,6 +106,8 @@ def _target(targets: Mapping[str, Target], asset: str) -> Target:
 
 
 def _repaired(target: Target, asked: RepairConfig, context: dg.OpExecutionContext) -> Repaired:
+    from rivet_assets.flagging import flagged_now  # compares with sources and files, which no run of an export does
+
     rivet, config, export = context.resources.rivet, target.config, target.export
     state = rivet.state(state_url(config.state_url, folder=config.folder))
     depth: HowClosely = "checksums" if asked.depth is Depth.checksums else "counts"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
+import pytest
 import yaml
 
 from rivet_assets.config import RivetConfig, load_config
@@ -145,3 +146,11 @@ class Lab:
     def state(self) -> State:
         """Open the state store the exports use."""
         return open_state(default_url(self.folder))
+
+
+def lab_in(folder: Path, engine: Engine, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """Open an empty database of an engine, and go to an empty folder; configurations find the database in LAB_URL."""
+    laboratory = Lab(folder, request.getfixturevalue(engine.fixture), engine)
+    monkeypatch.setenv("LAB_URL", laboratory.url)
+    monkeypatch.chdir(folder)
+    return laboratory

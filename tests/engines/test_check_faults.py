@@ -20,7 +20,7 @@ from rivet_resources.errors import (
     UnsupportedColumn,
 )
 from tests.engines.test_modes import ALL_IDS, ORDERS, WHOLE_TABLE, order
-from tests.lab import Lab
+from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 from tests.servers_mysql import run
 
@@ -37,9 +37,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 @pytest.fixture
 def lab(tmp_path: Path, engine: Engine, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """A database with 240 hourly orders, an index on `at` and none on anything else, and an empty folder."""
-    laboratory = Lab(tmp_path, request.getfixturevalue(engine.fixture), engine)
-    monkeypatch.setenv("LAB_URL", laboratory.url)
-    monkeypatch.chdir(tmp_path)
+    laboratory = lab_in(tmp_path, engine, request, monkeypatch)
     laboratory.create("orders", {**ORDERS, "moved": "instant"}, index=["at"])
     laboratory.insert("orders", map(order, ALL_IDS))
     laboratory.analyze("orders")

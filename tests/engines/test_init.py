@@ -24,7 +24,7 @@ from rivet_resources.errors import ConfigError, RivetError, UnknownTable
 from rivet_resources.settings import pace
 from rivet_resources.sources.evidence import TableFacts
 from tests import servers_mysql
-from tests.lab import Lab
+from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 from tests.servers import free_port
 from tests.ui.test_component import PYPROJECT, dg_check
@@ -71,10 +71,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 @pytest.fixture
 def lab(tmp_path: Path, engine: Engine, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """An empty database, and an empty folder."""
-    laboratory = Lab(tmp_path, request.getfixturevalue(engine.fixture), engine)
-    monkeypatch.setenv("LAB_URL", laboratory.url)
-    monkeypatch.chdir(tmp_path)
-    return laboratory
+    return lab_in(tmp_path, engine, request, monkeypatch)
 
 
 def initialised(lab: Lab, *patterns: str) -> RivetConfig:

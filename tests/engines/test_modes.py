@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import Lab
+from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 
 ORDERS = {"id": "whole", "at": "instant", "day": "day", "epoch": "whole", "amount": "amount", "note": "note"}
@@ -39,9 +39,7 @@ def order(number: int) -> dict[str, object]:
 @pytest.fixture
 def lab(tmp_path: Path, engine: Engine, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """A database with 240 hourly orders over ten days, and an empty folder."""
-    laboratory = Lab(tmp_path, request.getfixturevalue(engine.fixture), engine)
-    monkeypatch.setenv("LAB_URL", laboratory.url)
-    monkeypatch.chdir(tmp_path)
+    laboratory = lab_in(tmp_path, engine, request, monkeypatch)
     laboratory.create("orders", ORDERS, index=["at"])
     laboratory.insert("orders", map(order, ALL_IDS))
     laboratory.analyze("orders")

@@ -19,7 +19,7 @@ from rivet_assets.plan_report import render
 from rivet_assets.planning import Planned, plan_exports
 from rivet_assets.recorder import News
 from rivet_resources.errors import RivetError, WindowBusy
-from tests.lab import Lab
+from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -45,9 +45,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 @pytest.fixture
 def lab(tmp_path: Path, engine: Engine, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """A database with 240 hourly orders over ten days, and an empty folder."""
-    laboratory = Lab(tmp_path, request.getfixturevalue(engine.fixture), engine)
-    monkeypatch.setenv("LAB_URL", laboratory.url)
-    monkeypatch.chdir(tmp_path)
+    laboratory = lab_in(tmp_path, engine, request, monkeypatch)
     laboratory.create("orders", {"id": "whole", "at": "instant", "note": "note"}, index=["at"])
     laboratory.insert("orders", map(order, IDS))
     laboratory.analyze("orders")

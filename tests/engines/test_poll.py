@@ -25,7 +25,7 @@ from rivet_resources.sources.postgres_session import PostgresSession
 from rivet_resources.sources.protocol import Horizon
 from rivet_resources.sources.sqlite_session import SqliteSession
 from tests.faults.dying import DIED
-from tests.lab import Lab
+from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 
 pytestmark = pytest.mark.matrix
@@ -51,10 +51,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 @pytest.fixture
 def bare(tmp_path: Path, engine: Engine, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """A database without tables, and an empty folder."""
-    laboratory = Lab(tmp_path, request.getfixturevalue(engine.fixture), engine)
-    monkeypatch.setenv("LAB_URL", laboratory.url)
-    monkeypatch.chdir(tmp_path)
-    return laboratory
+    return lab_in(tmp_path, engine, request, monkeypatch)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from rivet_assets.reconciled import Depth, Reconciled, WindowVerdict, reconciled
 from rivet_assets.reconciling import reconcile_export
 from rivet_assets.reconciling_window import Comparison
 from rivet_resources.errors import ConfigError
-from tests.lab import Lab
+from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 
 ROOT = Path(__file__).parents[2]
@@ -63,9 +63,7 @@ def order(number: int) -> dict[str, object]:
 @pytest.fixture
 def lab(tmp_path: Path, engine: Engine, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """A database with 60 hourly orders over three days, and an empty folder."""
-    laboratory = Lab(tmp_path, request.getfixturevalue(engine.fixture), engine)
-    monkeypatch.setenv("LAB_URL", laboratory.url)
-    monkeypatch.chdir(tmp_path)
+    laboratory = lab_in(tmp_path, engine, request, monkeypatch)
     laboratory.create("orders", ORDERS, index=["at"])
     laboratory.insert("orders", map(order, IDS))
     laboratory.analyze("orders")

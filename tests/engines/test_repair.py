@@ -25,7 +25,7 @@ from rivet_resources.manifest import Manifest, current_manifests
 from rivet_resources.manifest_entries import ManifestPart
 from rivet_resources.settings import Spark
 from rivet_resources.spark import SparkRuntime
-from tests.lab import Lab
+from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 from tests.servers import ObjectStore
 
@@ -60,9 +60,7 @@ def order(number: int) -> dict[str, object]:
 @pytest.fixture
 def lab(tmp_path: Path, engine: Engine, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """A database with 60 hourly orders over three days, and an empty folder."""
-    laboratory = Lab(tmp_path, request.getfixturevalue(engine.fixture), engine)
-    monkeypatch.setenv("LAB_URL", laboratory.url)
-    monkeypatch.chdir(tmp_path)
+    laboratory = lab_in(tmp_path, engine, request, monkeypatch)
     laboratory.create("orders", ORDERS, index=["at"])
     laboratory.insert("orders", map(order, IDS))
     laboratory.analyze("orders")

@@ -13,7 +13,7 @@ import pytest
 
 from rivet_resources.rowhash import row_hashes
 from tests.engines.typed import AT, MODES, export
-from tests.lab import Lab
+from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES
 
 WORDS = {
@@ -90,9 +90,7 @@ EXPECTED = pa.Table.from_pylist(list(rows()), SCHEMA).sort_by("id")
 def lab(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """The same rows, in each engine."""
     engine = ENGINES[request.param]
-    laboratory = Lab(tmp_path, request.getfixturevalue(engine.fixture), engine)
-    monkeypatch.setenv("LAB_URL", laboratory.url)
-    monkeypatch.chdir(tmp_path)
+    laboratory = lab_in(tmp_path, engine, request, monkeypatch)
     laboratory.create("everything", WORDS, index=["at"])
     laboratory.insert("everything", rows())
     return laboratory

@@ -14,7 +14,7 @@ import pytest
 from rivet_resources.errors import ValueDoesNotFit
 from tests.engines.type_cases import plain
 from tests.engines.typed import AT, CASES, MODES, columns_of, export, fill, read, spelled
-from tests.lab import Lab
+from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES
 
 NATIVE = "{types: native}"
@@ -27,9 +27,7 @@ BEYOND = ("294276", "294247", "BC", "54321", "ud800")
 def lab(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """An empty database of each engine, with the types of its cases."""
     engine = ENGINES[request.param]
-    laboratory = Lab(tmp_path, request.getfixturevalue(engine.fixture), engine)
-    monkeypatch.setenv("LAB_URL", laboratory.url)
-    monkeypatch.chdir(tmp_path)
+    laboratory = lab_in(tmp_path, engine, request, monkeypatch)
     laboratory.sql(*CASES[engine.name].before)
     return laboratory
 

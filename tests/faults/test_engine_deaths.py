@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.faults.dying import DIED
-from tests.lab import Lab
+from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES
 
 pytestmark = pytest.mark.faults
@@ -34,9 +34,7 @@ PLACES = ("page", "part", "manifest", "cursor")
 def lab(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """A database with 72 hourly events over three days."""
     engine = ENGINES[request.param]
-    laboratory = Lab(tmp_path, request.getfixturevalue(engine.fixture), engine)
-    monkeypatch.setenv("LAB_URL", laboratory.url)
-    monkeypatch.chdir(tmp_path)
+    laboratory = lab_in(tmp_path, engine, request, monkeypatch)
     laboratory.create("events", {"id": "whole", "at": "instant"}, index=["at"])
     laboratory.insert("events", [{"id": n, "at": FIRST + timedelta(hours=n)} for n in range(72)])
     laboratory.analyze("events")
