@@ -71,10 +71,9 @@ def publish(staged: Staged, *, root: Root, state: Ledger, step: Step = pass_over
     if staged.extract.skip_empty and staged.measures.rows == 0:
         discard(staged, root=root)
         return None
-    old = succession(staged, root=root) if root.keeps_manifests else Succession(None)
-    manifest = build_manifest(staged, staged.parts, supersedes=old.hides)
-
     with withdrawn_if_taken(staged, root=root):
+        old = succession(staged, root=root) if root.keeps_manifests else Succession(None)
+        manifest = build_manifest(staged, staged.parts, supersedes=old.hides)
         step("parts")
         publish_parts(staged.parts, root=root)
         step("manifest")

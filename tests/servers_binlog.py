@@ -87,7 +87,9 @@ class BinlogServer:
             if self.process.poll() is not None:
                 break
             try:
-                with pymysql.connect(unix_socket=f"{self.folder}/data/s", user="root", autocommit=True) as opened:
+                with pymysql.connect(
+                    unix_socket=f"{self.folder}/data/s", user="root", autocommit=True, ssl_disabled=True
+                ) as opened:
                     for statement in USER:
                         opened.cursor().execute(statement)
                     return

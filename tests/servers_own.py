@@ -224,7 +224,7 @@ def _create_user(socket: Path) -> None:
     import pymysql
 
     try:
-        with pymysql.connect(unix_socket=str(socket), user="root", autocommit=True) as connection:
+        with pymysql.connect(unix_socket=str(socket), user="root", autocommit=True, ssl_disabled=True) as connection:
             connection.cursor().execute(f"CREATE USER rivet@'%' IDENTIFIED BY '{PASSWORD}'")
             connection.cursor().execute("GRANT ALL ON *.* TO rivet@'%' WITH GRANT OPTION")
             connection.cursor().execute("CREATE DATABASE shop")

@@ -17,6 +17,7 @@ import yaml
 from rivet_assets.cli import COMMANDS
 from rivet_assets.commands.completions import SHELLS
 from rivet_assets.config import config_from_attributes, config_json_schema, load_text
+from tests import processes
 
 ROOT = Path(__file__).parents[2]
 TABLES = """
@@ -56,10 +57,7 @@ class Shell:
 
     def rivet(self, *arguments: str) -> Answer:
         """Run `rivet …` to its end, in a process of its own."""
-        done = subprocess.run(
-            [sys.executable, "-m", "rivet_assets.cli", *arguments],
-            cwd=self.folder, env=self.environment, text=True, capture_output=True, timeout=120,
-        )  # fmt: skip
+        done = processes.run(processes.RIVET, *arguments, cwd=self.folder, env=self.environment)
         return Answer(done.returncode, done.stdout, done.stderr)
 
 
@@ -228,10 +226,7 @@ def test_metrics_list_runs_newest_first(shell: Shell) -> None:
 def test_interrupt_is_one_line(shell: Shell) -> None:
     """Ctrl-C ends a run with 130 and no traceback."""
     shell.configure({"name": "slow", "query": "SELECT pg_sleep(30)::text AS a"})
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rivet_assets.cli", "run"], cwd=shell.folder, env=shell.environment, text=True,
-        stderr=subprocess.PIPE,
-    )  # fmt: skip
+    process = processes.Process(processes.RIVET, "run", cwd=shell.folder, env=shell.environment)
     with psycopg.connect(shell.environment["SHOP_URL"], autocommit=True) as connection:
         sleeping = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)%' AND pid <> pg_backend_pid()"
         while process.poll() is None and connection.execute(sleeping).fetchone() == (0,):

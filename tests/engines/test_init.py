@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,13 +21,12 @@ from rivet_assets.scaffold_yaml import Scaffold, render
 from rivet_resources.errors import ConfigError, RivetError, UnknownTable
 from rivet_resources.settings import pace
 from rivet_resources.sources.evidence import TableFacts
-from tests import servers_mysql
+from tests import processes, servers_mysql
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 from tests.servers import free_port
 from tests.ui.test_component import PYPROJECT, dg_check
 
-ROOT = Path(__file__).parents[2]
 CANARY = "canary-in-a-coal-mine"
 MANY = 150_000  # well above 100 000, of which estimates may fall short
 NASTY = (
@@ -487,11 +484,7 @@ class Answer:
 
 def rivet(folder: Path, *arguments: str, **environment: str) -> Answer:
     """Run `rivet …` to its end, in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "rivet_assets.cli", *arguments],
-        cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)} | environment, text=True, capture_output=True,
-        timeout=120,
-    )  # fmt: skip
+    done = processes.run(processes.RIVET, *arguments, cwd=folder, env=os.environ | environment)
     return Answer(done.returncode, done.stdout, done.stderr)
 
 

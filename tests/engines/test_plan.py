@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +18,7 @@ from rivet_assets.plan_report import render
 from rivet_assets.planning import Planned, plan_exports
 from rivet_assets.recorder import News
 from rivet_resources.errors import RivetError, WindowBusy
+from tests import processes
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 
@@ -445,8 +445,7 @@ def test_export_that_cannot_be_planned_does_not_hide_the_others(lab: Lab) -> Non
 
 def rivet(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in the current folder."""
-    command = [sys.executable, "-m", "rivet_assets.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return processes.run(processes.RIVET, *arguments, cwd=Path.cwd())
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)

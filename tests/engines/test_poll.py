@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -24,6 +22,7 @@ from rivet_resources.settings import pace
 from rivet_resources.sources.postgres_session import PostgresSession
 from rivet_resources.sources.protocol import Horizon
 from rivet_resources.sources.sqlite_session import SqliteSession
+from tests import processes
 from tests.faults.dying import DIED
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
@@ -240,8 +239,7 @@ def test_death_at_any_place_neither_loses_nor_repeats(lab: Lab, place: str) -> N
     lab.insert("notes", [note(number, 100 + number) for number in range(100, 120)])
     change(lab, 3, gone=at(200))
     lab.config(yaml.safe_dump(POLL | SOFT | {"poll_batch_size": 4}))
-    command = [sys.executable, "-m", "tests.faults.dying", str(lab.folder / "rivet.yaml"), place]
-    died = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    died = processes.run("tests.faults.dying", str(lab.folder / "rivet.yaml"), place)
     assert died.returncode == DIED, died.stdout + died.stderr
     change(lab, 5, changed=at(300))
 
@@ -664,8 +662,7 @@ def test_death_after_a_full_diff_was_published_repeats_nothing(lab: Lab) -> None
     poll(lab, **DIFF)
     lab.sql("DELETE FROM notes WHERE id = 2")
     lab.config(yaml.safe_dump(POLL | DIFF))
-    command = [sys.executable, "-m", "tests.faults.dying", str(lab.folder / "rivet.yaml"), "cursor"]
-    died = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    died = processes.run("tests.faults.dying", str(lab.folder / "rivet.yaml"), "cursor")
     assert died.returncode == DIED, died.stdout + died.stderr
 
     poll(lab, **DIFF)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -23,10 +21,10 @@ from rivet_assets.reconciled import Depth, Reconciled, WindowVerdict, reconciled
 from rivet_assets.reconciling import reconcile_export
 from rivet_assets.reconciling_window import Comparison
 from rivet_resources.errors import ConfigError
+from tests import processes
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 
-ROOT = Path(__file__).parents[2]
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 ORDERS = {"id": "whole", "at": "instant", "amount": "amount", "note": "note"}
 IDS = range(1, 61)
@@ -529,10 +527,7 @@ def test_captured_table_is_compared_by_its_mirror(lab: Lab) -> None:
 
 def rivet(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `rivet` as a user does."""
-    return subprocess.run(
-        [sys.executable, "-m", "rivet_assets.cli", *arguments], cwd=lab.folder, text=True, capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120,
-    )  # fmt: skip
+    return processes.run(processes.RIVET, *arguments, cwd=lab.folder)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)

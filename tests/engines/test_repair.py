@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -25,11 +23,11 @@ from rivet_resources.manifest import Manifest, current_manifests
 from rivet_resources.manifest_entries import ManifestPart
 from rivet_resources.settings import Spark
 from rivet_resources.spark import SparkRuntime
+from tests import processes
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 from tests.servers import ObjectStore
 
-ROOT = Path(__file__).parents[2]
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 ORDERS = {"id": "whole", "at": "instant", "amount": "amount", "note": "note"}
 IDS = range(1, 61)
@@ -476,10 +474,7 @@ def test_objects_in_a_store_are_repaired_too(lab: Lab, block: str, s3_server: Ob
 
 def rivet(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `rivet` as a user does."""
-    return subprocess.run(
-        [sys.executable, "-m", "rivet_assets.cli", *arguments], cwd=lab.folder, text=True, capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120,
-    )  # fmt: skip
+    return processes.run(processes.RIVET, *arguments, cwd=lab.folder)
 
 
 def test_command_repairs_from_a_report_and_in_place(lab: Lab) -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from rivet_resources.rowhash import row_hashes
+from tests import processes
 from tests.lab import Lab
 
-ROOT = Path(__file__).parents[2]
 PLAIN = "plain-canary-value"
 PEOPLE = f"""
 CREATE TABLE people (id bigint PRIMARY KEY, email text, country text, paid numeric(10,2), seen timestamptz);
@@ -83,11 +82,7 @@ def test_named_steps_serve_several_exports(lab: Lab) -> None:
 
 def run_file(lab: Lab, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run rivet.yaml as a user does."""
-    return subprocess.run(
-        [sys.executable, "-m", "rivet_assets.cli", "run", "-v", "--json"],
-        cwd=lab.folder, env={**os.environ, "PYTHONPATH": str(ROOT), **environment}, text=True, capture_output=True,
-        timeout=120,
-    )  # fmt: skip
+    return processes.run(processes.RIVET, "run", "-v", "--json", cwd=lab.folder, env=os.environ | environment)
 
 
 def test_plain_value_of_a_masked_column_is_nowhere(lab: Lab) -> None:

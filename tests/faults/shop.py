@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import io
 import secrets
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,9 +30,9 @@ from rivet_resources.drain_plan import Drained
 from rivet_resources.errors import RivetError
 from rivet_resources.manifest import current_manifests
 from rivet_resources.state.checkpoint import Checkpoint, Checkpoints
+from tests import processes
 from tests.faults.drain_run import DEAD, drained
 
-REPOSITORY = Path(__file__).parents[2]
 CREATE = "CREATE TABLE orders (id bigint PRIMARY KEY, total bigint)"
 
 
@@ -101,12 +99,12 @@ class Shop:
 
     def die(self, step: str, nth: int = 1) -> None:
         """Drain in a process of its own, which must die at this step."""
-        process = subprocess.run(self.command(step, nth), cwd=REPOSITORY, capture_output=True, text=True, check=False)
+        process = processes.run(*self.command(step, nth))
         assert process.returncode == DEAD, process.stdout + process.stderr
 
     def command(self, step: str = "", nth: int = 1) -> list[str]:
         """Spell what drains in a process of its own."""
-        return [sys.executable, "-m", "tests.faults.drain_run", str(self.config), step, str(nth)]
+        return ["tests.faults.drain_run", str(self.config), step, str(nth)]
 
     @contextmanager
     def refused(self, error: type[RivetError], *words: str) -> Iterator[pytest.ExceptionInfo[RivetError]]:

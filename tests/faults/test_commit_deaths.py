@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import uuid
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,10 @@ import pytest
 
 from rivet_resources.destinations.addressing import part_nonce
 from rivet_resources.manifest import current_manifests
+from tests import processes
 from tests.faults.one_run import DEAD, EXPORT, Run, committed, destination_of, execute
 from tests.servers import ObjectStore
 
-# A server that forks single-threaded copies with everything imported: a process per run at a tenth of its price.
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.faults.one_run", "boto3", "google.cloud.storage"])
 STEPS = ("parts", "manifest", "success", "cursor", "acknowledge", "metrics")
 EFFECTS = tuple(range(10))  # of a publish: parts, swap, two files, what it replaces
 KINDS = {
@@ -36,7 +33,7 @@ pytestmark = pytest.mark.faults
 
 def in_a_process(run: Run) -> int:
     """Execute a run in a process of its own; its exit code."""
-    process = PROCESSES.Process(target=execute, args=(run,))
+    process = processes.CONTEXT.Process(target=execute, args=(run,))
     process.start()
     process.join(60)
     return process.exitcode if process.exitcode is not None else -1

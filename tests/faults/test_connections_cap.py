@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from tests import processes
 from tests.lab import Lab
 
 ROWS = 3_000
@@ -40,18 +38,11 @@ def lab(tmp_path: Path, fresh_database: str, monkeypatch: pytest.MonkeyPatch) ->
     return laboratory
 
 
-def start(lab: Lab, name: str, *, cap: int) -> subprocess.Popen[str]:
+def start(lab: Lab, name: str, *, cap: int) -> processes.Process:
     """Start an export of its own name in a process of its own; all share the state store beside their configs."""
     config = lab.folder / f"{name}.yaml"
     config.write_text(CONFIG.format(cap=cap, name=name, folder=lab.folder))
-    return subprocess.Popen(
-        [sys.executable, "-m", "rivet_assets.cli", "run", "-c", str(config)],
-        cwd=Path(__file__).parents[2],
-        env=dict(os.environ),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return processes.Process(processes.RIVET, "run", "-c", str(config))
 
 
 def test_runs_together_stay_below_the_cap(lab: Lab) -> None:

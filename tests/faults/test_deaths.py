@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.faults.dying import DIED, PLACES
 from tests.lab import Lab
 
@@ -53,8 +52,7 @@ def lab(tmp_path: Path, fresh_database: str, monkeypatch: pytest.MonkeyPatch) ->
 def run_until_death(lab: Lab, block: str, place: str, partitions: tuple[str, ...]) -> None:
     """Run the export in a process of its own, which must die at `place`."""
     lab.config(block)
-    command = [sys.executable, "-m", "tests.faults.dying", str(lab.folder / "rivet.yaml"), place, *partitions]
-    process = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    process = processes.run("tests.faults.dying", str(lab.folder / "rivet.yaml"), place, *partitions)
     assert process.returncode == DIED, process.stdout + process.stderr
 
 

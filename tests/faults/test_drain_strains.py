@@ -20,7 +20,8 @@ import psycopg
 import pytest
 
 from rivet_resources.errors import RivetError
-from tests.faults.shop import REPOSITORY, Shop, begun, mysql_shop, postgres_shop
+from tests import processes
+from tests.faults.shop import Shop, begun, mysql_shop, postgres_shop
 
 pytestmark = [pytest.mark.faults, pytest.mark.matrix]
 
@@ -83,10 +84,7 @@ def test_killed_at_any_moment_under_a_writer(shop: Shop) -> None:
     died = 0
     with Writer(shop.url):
         for _ in range(10):
-            with subprocess.Popen(
-                shop.command(), cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-            ) as process:
-                assert process.stdout is not None
+            with processes.Process(*shop.command()) as process:
                 process.stdout.readline()  # the imports are done
                 time.sleep(dice.uniform(0.05, 0.5))
                 process.kill()
@@ -148,7 +146,7 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 def peak_mb(shop: Shop) -> float:
     """Drain in a process of its own; the most memory it had. (`ru_maxrss` would begin with that of its parent.)"""
     command = [sys.executable, "-c", PEAK, str(shop.config)]
-    process = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    process = subprocess.run(command, cwd=processes.ROOT, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stdout + process.stderr
     return int(process.stdout.split()[-1]) / 1024
 

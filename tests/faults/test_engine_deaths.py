@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests import processes
 from tests.faults.dying import DIED
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES
@@ -44,8 +43,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 def run_until_death(lab: Lab, block: str, place: str) -> None:
     """Run the export in a process of its own, which must die at `place`."""
     lab.config(block)
-    command = [sys.executable, "-m", "tests.faults.dying", str(lab.folder / "rivet.yaml"), place]
-    process = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    process = processes.run("tests.faults.dying", str(lab.folder / "rivet.yaml"), place)
     assert process.returncode == DIED, process.stdout + process.stderr
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from rivet_resources.commit import publish
+from rivet_resources.errors import WindowTaken
+from rivet_resources.state.store import open_state
+from tests import processes
+from tests.faults.one_run import EXPORT, Run, committed, destination_of, execute, plan, stage
 from tests.lab import Lab
 
 FULL = """
@@ -31,17 +36,10 @@ def lab(tmp_path: Path, fresh_database: str, monkeypatch: pytest.MonkeyPatch) ->
     return laboratory
 
 
-def start(lab: Lab, **environment: str) -> subprocess.Popen[str]:
+def start(lab: Lab, **environment: str) -> processes.Process:
     """Start `rivet run` in a process of its own."""
-    command = [sys.executable, "-m", "rivet_assets.cli", "run", "-c", str(lab.folder / "rivet.yaml")]
-    return subprocess.Popen(
-        command,
-        cwd=Path(__file__).parents[2],
-        env=os.environ | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = (processes.RIVET, "run", "-c", str(lab.folder / "rivet.yaml"))
+    return processes.Process(*command, env=os.environ | environment)
 
 
 @pytest.mark.parametrize("stores", ["one state store", "two state stores"])
@@ -61,3 +59,19 @@ def test_two_runs_of_one_window_end_with_one_winner(lab: Lab, stores: str) -> No
     folder = lab.folder / "lake/events"
     found = {str(path.relative_to(folder)) for path in folder.rglob("*.parquet")}
     assert named == found
+
+
+def test_window_committed_before_ours_came_to_publish_leaves_nothing_staged(tmp_path: Path) -> None:
+    """The loser finds the winner's manifest before it publishes a part: what it staged goes, the winner's stays."""
+    run = Run({"type": "local", "path": str(tmp_path / "lake")}, f"sqlite:///{tmp_path}/state.db", "all", rows=10)
+    destination, state = destination_of(run.destination), open_state(run.state_url)
+    root = destination.root(EXPORT)
+    ours = f"{EXPORT}_{datetime.now(UTC):%Y%m%dT%H%M%S}.000_abcdef"
+    late = stage(plan(run, destination, ours, low=None), root, first=1, last=5)
+    execute(replace(run, state_url=f"sqlite:///{tmp_path}/other.db"))  # what another store's run staged today stays
+
+    with pytest.raises(WindowTaken, match="was committed by run"):
+        publish(late, root=root, state=state)
+
+    assert set() == root.staged_runs()
+    assert list(range(1, 11)) == committed(root)

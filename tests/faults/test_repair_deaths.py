@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +17,11 @@ from rivet_assets.run import open_state_of
 from rivet_assets.validating import validate_export
 from rivet_resources.exporter import Exporter
 from rivet_resources.spark import SparkRuntime
+from tests import processes
 from tests.faults.dying import DIED, die_after_pages, die_after_parts
 from tests.lab import Lab
 from tests.lab_engines import SQLITE
 
-ROOT = Path(__file__).parents[2]
 STEPS = ("parts", "manifest", "success", "metrics")
 EFFECTS = tuple(f"effect {number}" for number in range(9))  # parts, swap, two files, what goes
 PLACES = ("page", "part", *STEPS, *EFFECTS)
@@ -86,10 +85,7 @@ def die_before_write(root: type, count: int) -> None:
 
 def repair(lab: Lab, place: str) -> int:
     """Repair in a process of its own that dies at `place`; its exit code."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.faults.test_repair_deaths", str(lab.folder / "rivet.yaml"), place],
-        cwd=lab.folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    done = processes.run("tests.faults.test_repair_deaths", str(lab.folder / "rivet.yaml"), place, cwd=lab.folder)
     assert done.returncode in (0, DIED), done.stderr
     return done.returncode
 

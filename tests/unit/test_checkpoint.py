@@ -6,9 +6,6 @@ Cases of `connectors.md`, section 14, "Checkpoint", 5, 6, 9 and 10, and of `cdc.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,8 +26,8 @@ from rivet_resources.state.checkpoint import (
 )
 from rivet_resources.state.database import Database
 from rivet_resources.state.store import default_url, open_state
+from tests import processes
 
-ROOT = Path(__file__).parents[2]
 KEY = "shop.public.users"
 STORES = ["sqlite", "postgres", "folder", "file"]
 MANY = ["sqlite", "postgres", "folder"]  # a single file holds one key
@@ -368,17 +365,7 @@ print(wins, flush=True)
 def test_of_processes_that_race_each_step_is_won_once(place: str):
     """A counter that three processes push up through take and save never skips and never repeats."""
     opened(place).take(KEY)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", RACE, place, KEY, f"r{number}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        for number in range(3)
-    ]
+    children = [processes.Process("-c", RACE, place, KEY, f"r{number}") for number in range(3)]
     for child in children:
         assert child.stdout.readline() == "ready\n"
     for child in children:

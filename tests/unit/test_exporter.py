@@ -5,9 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 import pickle
-import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -28,6 +25,7 @@ from rivet_resources.settings import Spark, Tuning
 from rivet_resources.sources.protocol import Page
 from rivet_resources.spark import SparkRuntime
 from rivet_resources.state.store import State, open_state
+from tests import processes
 from tests.fakes import extract_of
 
 ORDERS = pa.table({"id": pa.array(range(1, 401), pa.int64()), "note": ["x" * (i % 7) for i in range(400)]})
@@ -365,8 +363,7 @@ DYING_RUN = """
 def test_death_of_the_driver_keeps_finished_chunks(engine: str, state: State, tmp_path: Path) -> None:
     """Chunks that were finished when the driver died are not read again by the next run."""
     extract = resumable(plan(tmp_path, pieces=4, parallel=1), "orders_20260131T120000.000_aaaaaa")
-    command = [sys.executable, "-c", textwrap.dedent(DYING_RUN), engine, state.url]
-    died = subprocess.run(command, input=pickle.dumps(extract), env={**os.environ, "PYTHONPATH": str(Path.cwd())})
+    died = processes.run("-c", DYING_RUN, engine, state.url, stdin=pickle.dumps(extract))
 
     after = replace(extract, run_id="orders_20260131T130000.000_bbbbbb")
     staged = Exporter(SparkRuntime(Spark(engine="inline")), state).stage(after)

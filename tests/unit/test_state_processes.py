@@ -29,8 +29,8 @@ from rivet_resources.state.leases import export_lease
 from rivet_resources.state.process import Process, is_alive, this_process
 from rivet_resources.state.runs import RunRecord, export_metrics
 from rivet_resources.state.store import State, default_url, open_state
+from tests import processes
 
-ROOT = Path(__file__).parents[2]
 PROLOGUE = """
 import sys
 from datetime import UTC, datetime
@@ -63,15 +63,13 @@ def state(url: str) -> Iterator[State]:
     state.close()
 
 
-def start(code: str, url: str, name: str) -> subprocess.Popen[str]:
+def start(code: str, url: str, name: str) -> processes.Process:
     """Start another Python process that opened the store as `state`."""
-    command = [sys.executable, "-c", PROLOGUE + code, url, name]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    return processes.Process("-c", PROLOGUE + code, url, name)
 
 
 @contextmanager
-def holding(url: str, name: str) -> Iterator[subprocess.Popen[str]]:
+def holding(url: str, name: str) -> Iterator[processes.Process]:
     """Another process that runs `name` and holds the window `all` of `orders`."""
     child = start(HOLD, url, name)
     assert child.stdout.readline() == "held\n"
@@ -82,7 +80,7 @@ def holding(url: str, name: str) -> Iterator[subprocess.Popen[str]]:
         child.communicate()
 
 
-def outputs(children: list[subprocess.Popen[str]]) -> list[str]:
+def outputs(children: list[processes.Process]) -> list[str]:
     """What each process printed, once all have ended well."""
     said = [child.communicate(timeout=120)[0] for child in children]
     assert [child.returncode for child in children] == [0] * len(children)
