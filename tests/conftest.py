@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import hashlib
+import multiprocessing.util
 import os
 import shutil
 import sqlite3
@@ -27,11 +27,13 @@ os.environ.pop("RIVET_STATE_URL", None)
 os.environ["TMPDIR"] = tempfile.mkdtemp(prefix=f"rivet-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-", dir="/tmp")
 os.chmod(os.environ["TMPDIR"], 0o755)  # a server's own user reads what its starter writes there
 tempfile.tempdir = None
-atexit.register(shutil.rmtree, os.environ["TMPDIR"], ignore_errors=True)
+# After the fork server of `processes.py`, which keeps its socket there.
+multiprocessing.util.Finalize(None, shutil.rmtree, (os.environ["TMPDIR"], True), exitpriority=-1000)
 os.environ.pop("RIVET_CONFIG", None)
 
 
-SHARE = 3  # one of so many tests of a matrix runs without --whole
+SHARE = 10  # one of so many tests of a matrix runs without --whole
+WORKERS_PER_CORE = 2  # a third of a test's time is waiting: for servers, for the disk, for a moment to come
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,8 +46,13 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("RIVET_TEST_SHARE", datetime.now(UTC).date().isoformat())
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Choose how many workers `-n auto` starts."""
+    return min(8, WORKERS_PER_CORE * len(os.sched_getaffinity(0)))
+
+
 def _sampled(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave a third of the tests marked `matrix`, another one each day; every test function keeps at least one."""
+    """Leave a tenth of the tests marked `matrix`, another one each day; every test function keeps at least one."""
     if config.getoption("--whole"):
         return
     kept, left, shown = [], [], set[str]()
@@ -69,8 +76,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _sampled(config, items)
     for item in items:
         if item.get_closest_marker("spark"):
-            is_own_process = "end_to_end" in item.path.parts
-            item.add_marker(pytest.mark.xdist_group(item.path.stem if is_own_process else "spark"))
+            has_own_jvm = "spark_runtime" not in getattr(item, "fixturenames", ()) and "end_to_end" in item.path.parts
+            item.add_marker(pytest.mark.xdist_group(item.path.stem if has_own_jvm else "spark"))
         elif server := _shared_server(item):
             item.add_marker(pytest.mark.xdist_group(server))
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from rivet_resources.embedded import SMALL, serving
+from tests import processes
 
 DEBIAN_POSTGRES = Path("/usr/lib/postgresql/15/bin")
 TEST_SETTINGS = {**SMALL, "shared_buffers": "16MB", "max_prepared_transactions": "10", "wal_level": "logical"}
@@ -69,33 +70,54 @@ def drop_database(server_url: str, url: str) -> None:
         connection.execute(f"DROP DATABASE IF EXISTS {urlsplit(url).path[1:]} WITH (FORCE)")
 
 
+# In processes of their own: a test that computes in the same one would keep them from answering.
+MOTO = """
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+port = server.get_host_and_port()[1]
+"""
+GCS_EMULATOR = """
+from gcp_storage_emulator.server import create_server
+server = create_server("127.0.0.1", 0, in_memory=True, default_bucket=sys.argv[1])
+server.start()
+port = server._api._httpd.server_port
+"""
+EMULATOR = """
+import os, sys
+nowhere = os.open(os.devnull, os.O_WRONLY)
+os.dup2(nowhere, 2)
+{}
+print(port, flush=True)
+os.dup2(nowhere, 1)
+sys.stdin.read()  # until whoever started it is gone
+os._exit(0)
+"""
+
+
+@contextmanager
+def emulator(code: str, *arguments: str) -> Iterator[str]:
+    """Run an emulator in a process of its own; its endpoint."""
+    with processes.Process("-c", EMULATOR.format(code), *arguments) as server:
+        try:
+            yield f"http://127.0.0.1:{int(server.stdout.readline())}"
+        finally:
+            server.kill()
+
+
 @contextmanager
 def moto_s3(bucket: str = "lake") -> Iterator[ObjectStore]:
     """Serve an S3-compatible store on a free port."""
     import boto3
-    from moto.server import ThreadedMotoServer
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    store = ObjectStore(f"http://{host}:{port}", bucket)
-    try:
-        client = boto3.client("s3", endpoint_url=store.endpoint, region_name="us-east-1")
+    with emulator(MOTO) as endpoint:
+        client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
         client.create_bucket(Bucket=bucket)
-        yield store
-    finally:
-        server.stop()
+        yield ObjectStore(endpoint, bucket)
 
 
 @contextmanager
 def emulated_gcs(bucket: str = "lake") -> Iterator[ObjectStore]:
     """Serve a GCS-compatible store on a free port."""
-    from gcp_storage_emulator.server import create_server
-
-    server = create_server("127.0.0.1", 0, in_memory=True, default_bucket=bucket)
-    server.start()
-    try:
-        port = server._api._httpd.server_port
-        yield ObjectStore(f"http://127.0.0.1:{port}", bucket)
-    finally:
-        server.stop()
+    with emulator(GCS_EMULATOR, bucket) as endpoint:
+        yield ObjectStore(endpoint, bucket)

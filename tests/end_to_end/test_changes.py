@@ -14,13 +14,14 @@ import psycopg
 import pytest
 
 from rivet_assets import report
-from rivet_assets.config import load_config
+from rivet_assets.config import RivetConfig, load_config
 from rivet_assets.reconciled import Depth, Reconciled
 from rivet_assets.reconciling import reconcile_export
 from rivet_assets.run import open_state_of, run_exports
 from rivet_resources.destinations.local import Local
 from rivet_resources.manifest import current_manifests
 from rivet_resources.row_sides import RowDifferences
+from rivet_resources.spark import SparkRuntime
 from tests.end_to_end.test_cli import ROOT, Shell
 from tests.servers_logical import logical_database
 
@@ -165,8 +166,17 @@ def test_reset_begins_anew_and_replaces_what_was_there(shop: Shop) -> None:
     assert 100 == len(shop.changes("shop"))
 
 
+def one_jvm(config: RivetConfig, request: pytest.FixtureRequest) -> None:
+    """Keep one Spark session for all that the test does, with the environment as it is now."""
+    runtime = SparkRuntime(config.spark)
+    request.addfinalizer(runtime.stop)
+    runtime.session()
+
+
 @pytest.mark.spark
-def test_mirror_and_history_follow_the_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mirror_and_history_follow_the_table(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     """After two drains the mirror is the table, and the history knows what was before; both through Spark."""
     monkeypatch.setenv("SHOP_URL", shop.url)
     monkeypatch.chdir(shop.shell.folder)
@@ -176,6 +186,7 @@ def test_mirror_and_history_follow_the_table(shop: Shop, monkeypatch: pytest.Mon
         spark={"conf": {}},
     )  # fmt: skip
     config = load_config(Path("rivet.yaml"))
+    one_jvm(config, request)
     assert ["success"] == [outcome.status for outcome in run_exports(config)]
     shop.run_sql("UPDATE orders SET note = NULL WHERE id = 3", "UPDATE orders SET id = 300 WHERE id = 4")
     shop.run_sql("DELETE FROM orders WHERE id = 5")
@@ -195,13 +206,16 @@ def test_mirror_and_history_follow_the_table(shop: Shop, monkeypatch: pytest.Mon
 
 
 @pytest.mark.spark
-def test_reconcile_compares_a_mirror_with_its_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reconcile_compares_a_mirror_with_its_table(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     """After a drain cells match; what changed behind it is counted row by row; no copy of the table stays."""
     monkeypatch.setenv("SHOP_URL", shop.url)
     monkeypatch.chdir(shop.shell.folder)
     block = {**CDC, "tables": ["orders", '"Order Lines"'], "cdc": {"slot": "e2e_reconcile", "initial": "snapshot"}}
     shop.shell.configure({**block, "apply": ["mirror"]}, spark={"conf": {}})
     config = load_config(Path("rivet.yaml"))
+    one_jvm(config, request)
     state = open_state_of(config)
 
     def reconciled(depth: Depth) -> Reconciled:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import socket
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,6 +26,7 @@ from rivet_resources.errors import (
 )
 from tests import servers_mysql
 from tests.engines.mysql_changes import log, run, window
+from tests.listening import Lines, hang_up, listening
 from tests.servers_binlog import BinlogServer, serving
 from tests.servers_mysql import connection
 
@@ -229,43 +229,28 @@ def test_recorded_gtids_are_the_servers(server: BinlogServer, url: str) -> None:
 def proxied(url: str, *, cut_after: int, when: Callable[[], bool]) -> Iterator[str]:
     """Pass bytes on to the server, and drop the line once so many came back after `when`; the URL in front."""
     at = urlsplit(url)
-    listener = socket.create_server(("127.0.0.1", 0))
 
-    def serve() -> None:
-        while True:
-            try:
-                near, _ = listener.accept()
-            except OSError:
-                return
-            far = socket.create_connection((at.hostname, at.port))
-            threading.Thread(target=pump, args=(near, far, None), daemon=True).start()
-            threading.Thread(target=pump, args=(far, near, cut_after), daemon=True).start()
+    def serve(lines: Lines, near: socket.socket) -> None:
+        far = lines.connect(str(at.hostname), int(at.port or 3306))
+        lines.start(pump, near, far, None)
+        pump(far, near, cut_after)
 
     def pump(source: socket.socket, sink: socket.socket, limit: int | None) -> None:
         passed = 0
-        while True:
-            try:
-                data = source.recv(4096)
+        try:
+            while data := source.recv(4096):
                 if limit is not None and when():
                     data = data[: max(0, limit - passed)]
                     passed += len(data)
-                if not data:
-                    break
                 sink.sendall(data)
                 if limit is not None and passed >= limit and when():
-                    break
-            except OSError:
-                break
-        for each in (source, sink):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+                    return
+        finally:
+            hang_up(source)
+            hang_up(sink)
 
-    threading.Thread(target=serve, daemon=True).start()
-    try:
-        yield at._replace(netloc=f"{at.username}:{at.password}@127.0.0.1:{listener.getsockname()[1]}").geturl()
-    finally:
-        listener.close()
+    with listening(serve) as port:
+        yield at._replace(netloc=f"{at.username}:{at.password}@127.0.0.1:{port}").geturl()
 
 
 @pytest.mark.parametrize("after", [0, 100, 5_000, 50_000])

@@ -29,6 +29,7 @@ from rivet_resources.sources.paging import ValueTooLarge
 from rivet_resources.sources.postgres import Postgres
 from rivet_resources.sources.postgres_session import PostgresSession
 from tests.engines.postgres_reads import EAGER, READERS, chunk_for, pages, rules, run, session, whole
+from tests.listening import Lines, hang_up, listening
 
 
 def describe(planning: PostgresSession, table: str = "t") -> Relation:
@@ -130,46 +131,32 @@ def test_without_snapshot_and_key_one_cursor_reads_one_instant(fresh_database: s
 @contextmanager
 def pooler(host: str, port: int) -> Iterator[int]:
     """Stand before a server like PgBouncer: refuse the startup parameter `options`, pass everything else on."""
-    listening = socket.create_server(("127.0.0.1", 0))
 
     def pump(here: socket.socket, there: socket.socket) -> None:
         try:
             while piece := here.recv(65536):
                 there.sendall(piece)
-        except OSError:
-            pass
         finally:
-            for end in (here, there):
-                end.close()
+            hang_up(here)
+            hang_up(there)
 
-    def serve(client: socket.socket) -> None:
+    def serve(lines: Lines, client: socket.socket) -> None:
         length = int.from_bytes(client.recv(4, socket.MSG_WAITALL), "big")
         body = client.recv(length - 4, socket.MSG_WAITALL)
         if length == 8:  # TLS or GSS asked for: no
             client.sendall(b"N")
-            return serve(client)
+            return serve(lines, client)
         if b"\0options\0" in body:
             fields = b"SFATAL\0VFATAL\0C08P01\0Munsupported startup parameter: options\0\0"
             client.sendall(b"E" + (len(fields) + 4).to_bytes(4, "big") + fields)
-            return client.close()
-        server = socket.create_connection((host, port))
+            return hang_up(client)
+        server = lines.connect(host, port)
         server.sendall(length.to_bytes(4, "big") + body)
-        threading.Thread(target=pump, args=(client, server), daemon=True).start()
+        lines.start(pump, client, server)
         return pump(server, client)
 
-    def accept() -> None:
-        while True:
-            try:
-                client, _ = listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=serve, args=(client,), daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    try:
-        yield listening.getsockname()[1]
-    finally:
-        listening.close()
+    with listening(serve) as front:
+        yield front
 
 
 @pytest.mark.parametrize("reader", READERS)

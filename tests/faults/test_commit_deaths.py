@@ -28,6 +28,8 @@ CASES: list[tuple[str, str, str | int]] = [
     *((place, kind, step) for place in ("local", "s3", "gcs") for kind in ("all", "time", "after") for step in STEPS),
     *(("local", kind, effect) for kind in KINDS for effect in EFFECTS),
 ]
+# A cursor on S3, and one kind that follows another: each step and each effect once, the rest by sample.
+IN_FULL = {("s3", "after"), ("local", "after, then all")}
 pytestmark = pytest.mark.faults
 
 
@@ -58,7 +60,10 @@ def gcs(gcs_server: ObjectStore) -> dict[str, Any]:
     return {"type": "gcs", **place, "allow_anonymous": True}
 
 
-@pytest.mark.parametrize(("place", "kind", "die_at"), CASES)
+@pytest.mark.parametrize(
+    ("place", "kind", "die_at"),
+    [case if case[:2] in IN_FULL else pytest.param(*case, marks=pytest.mark.matrix) for case in CASES],
+)
 def test_rerun_after_a_death_at_any_effect_shows_every_row_once(
     place: str, kind: str, die_at: str | int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

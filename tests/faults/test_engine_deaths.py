@@ -52,6 +52,7 @@ def leftovers(lab: Lab) -> set[Path]:
     return set((lab.folder / "lake/events").rglob("*.parquet")) - set(lab.parts("events"))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("mode", MODES)
 def test_rerun_after_a_death_shows_every_row_once(lab: Lab, mode: str, place: str) -> None:

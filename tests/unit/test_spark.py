@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from rivet_resources import jvm, jvm_archive
 from rivet_resources.errors import SparkUnavailable
 from rivet_resources.settings import Spark
 from rivet_resources.spark import SparkRuntime
+from tests import processes
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -175,11 +175,8 @@ def test_one_process_builds_an_archive_at_a_time(tmp_path: Path) -> None:
 
 
 def run(program: str, **env: str) -> str:
-    """Run a program in a Python of its own: sessions are one to a process."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        capture_output=True, text=True, timeout=180, env={**os.environ, "PYTHONPATH": str(Path.cwd()), **env},
-    )  # fmt: skip
+    """Run a program in a process of its own: sessions are one to a process."""
+    done = processes.run("-c", program, env=os.environ | env)
     assert 0 == done.returncode, done.stderr
     return done.stdout.strip()
 
