@@ -76,6 +76,10 @@ class WithFound:
         """Quote one identifier."""
         return self.source.quote(name)
 
+    def no_bound(self, column: Column, *, is_paged: bool) -> str:
+        """Say why the values of a column cannot be bounds; see the protocol."""
+        return self.source.no_bound(column, is_paged=is_paged)
+
     def literal(self, text: str, column: Column) -> str:
         """Render a canonical text as a typed literal."""
         return self.source.literal(text, column)

@@ -217,6 +217,7 @@ def spark_runtime() -> Iterator[object]:
     from rivet_resources.settings import Spark
     from rivet_resources.spark import SparkRuntime
 
-    runtime = SparkRuntime(Spark(master="local[2,3]"))
+    # Not behind the other workers, as it stands behind the processes of a user by default.
+    runtime = SparkRuntime(Spark(master="local[2,3]", niceness=0))
     yield runtime
     runtime.stop()

@@ -78,6 +78,10 @@ class TableSource:
         """Quote a text."""
         return "'" + text.replace("'", "''") + "'"
 
+    def no_bound(self, column: Column, *, is_paged: bool) -> str:
+        """Take every type as a bound."""
+        return ""
+
     def lineage_name(self, table: str) -> tuple[str, str]:
         """Split a name; the schema is `main`."""
         schema, _, name = table.replace('"', "").rpartition(".")

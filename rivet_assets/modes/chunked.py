@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from rivet_assets.export import Export
-from rivet_assets.modes.protocol import Planning, compose, require_column
+from rivet_assets.modes.protocol import Planning, compose, require_bound
 from rivet_assets.modes.ranges import Range, between_inner_bounds, by_days, equal_width
 from rivet_resources.errors import SourceError
 from rivet_resources.extract import Chunk, Extract, KeyRange, Reader, Relation, Window
@@ -115,9 +115,9 @@ class Chunked(Export):
         name = self.chunk_by_key or self.chunk_column
         key = "chunk_by_key" if self.chunk_by_key else "chunk_column"
         if name is not None:
-            return require_column(planning.relation, name, key=key)
+            return require_bound(planning, name, key=key, is_paged=self.chunk_by_key is not None)
         if len(planning.relation.key) == 1:
-            return require_column(planning.relation, planning.relation.key[0], key=key)
+            return require_bound(planning, planning.relation.key[0], key=key, is_paged=True)
         raise SourceError(
             f"{planning.relation.name} has no one-column key, so mode chunked cannot choose one. "
             f"Set `chunk_column` (whole numbers), `chunk_by_key` (unique, NOT NULL), or use `mode: full`."

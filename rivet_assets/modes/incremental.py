@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from rivet_assets.export import Export
 from rivet_assets.export_values import Duration
-from rivet_assets.modes.protocol import Planning, compose, require_column
+from rivet_assets.modes.protocol import Planning, compose, require_bound
 from rivet_resources.errors import BoundsUnusable, SourceError
 from rivet_resources.extract import CursorMove, Extract, Window
 from rivet_resources.manifest import Manifest
@@ -60,7 +60,7 @@ class Incremental(Export):
             UnknownColumn: a cursor column is not there.
             SourceError: the cursor is NULL in some rows and `cursor_nulls: fail`.
         """
-        column = require_column(planning.relation, self.cursor_column, key="cursor_column")
+        column = require_bound(planning, self.cursor_column, key="cursor_column")
         expression = self._expression(planning)
         after = planning.cursor
         nulls = self._count_nulls(planning, expression)
@@ -126,7 +126,7 @@ class Incremental(Export):
         Raises:
             BoundsUnusable
         """
-        column = require_column(planning.relation, self.cursor_column, key="cursor_column")
+        column = require_bound(planning, self.cursor_column, key="cursor_column")
         cursor = manifest.cursor
         if cursor is None or cursor.column != self.cursor_column or window_after(cursor.low).key != manifest.window:
             raise BoundsUnusable(
@@ -140,7 +140,7 @@ class Incremental(Export):
         quote = planning.source.quote
         if self.cursor_fallback_column is None:
             return quote(self.cursor_column)
-        require_column(planning.relation, self.cursor_fallback_column, key="cursor_fallback_column")
+        require_bound(planning, self.cursor_fallback_column, key="cursor_fallback_column")
         return f"(COALESCE({quote(self.cursor_column)}, {quote(self.cursor_fallback_column)}))"
 
     def _count_nulls(self, planning: Planning, expression: str) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from rivet_resources.errors import ConfigError, UnknownColumn
+from rivet_resources.errors import ConfigError, SourceError, UnknownColumn
 from rivet_resources.extract import Chunk, CursorMove, Extract, MetaColumns, Relation, Window
 from rivet_resources.rowhash import check_columns
 from rivet_resources.settings import pace
@@ -128,6 +128,22 @@ def require_column(relation: Relation, name: str, *, key: str) -> Column:
     column = relation.column(name)
     if column is None:
         raise UnknownColumn(name, relation=relation.name, known=[c.name for c in relation.columns], key=key)
+    return column
+
+
+def require_bound(planning: Planning, name: str, *, key: str, is_paged: bool = False) -> Column:
+    """Find the column that the export's `key` names, and whose values rows are to be chosen by.
+
+    Raises:
+        UnknownColumn: the relation has no such column.
+        SourceError: its values cannot be sent back to the server as bounds, so rows would be passed over.
+    """
+    column = require_column(planning.relation, name, key=key)
+    if reason := planning.source.no_bound(column, is_paged=is_paged):
+        raise SourceError(
+            f"{planning.relation.name}.{name} is {column.native} and cannot be `{key}`: {reason}. Name a column of "
+            f"whole numbers, decimals, texts, days or times, or cast it in a `query`."
+        )
     return column
 
 

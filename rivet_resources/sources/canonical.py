@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -13,12 +13,15 @@ import pyarrow.compute as pc
 def canonical(value: Any) -> str:
     """Render one value: plain decimals, ISO dates, six fraction digits, `Z` for instants, `\\x` hex for binary.
 
-    Takes an Arrow scalar or what Python makes of one; times beyond Python's years are rendered by Arrow.
+    Takes an Arrow scalar or what Python makes of one. Days and times beyond Python's years have more digits of the
+    year, or ` BC` at the end, as PostgreSQL writes and reads them.
     """
     if isinstance(value, pa.Scalar):
         if pa.types.is_timestamp(value.type):
-            naive = str(pc.strftime(value, format="%Y-%m-%dT%H:%M:%S"))
-            return naive + ("Z" if value.type.tz else "")
+            return _instant(value)
+        if pa.types.is_date32(value.type) and value.is_valid:
+            day, era = _day(value.value)
+            return day + era
         value = value.as_py()
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -32,3 +35,30 @@ def canonical(value: Any) -> str:
     if isinstance(value, bytes):
         return "\\x" + value.hex()
     return str(value)
+
+
+PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+# The Gregorian calendar repeats itself; Python's years 2000 to 2399 stand for every other turn of it.
+TURN_DAYS, TURN_YEARS = 146_097, 400
+EPOCH, TURN = date(1970, 1, 1), date(2000, 1, 1)
+
+
+def _instant(value: pa.Scalar) -> str:
+    """Render a timestamp; Arrow gives the clock only, since its years end at 32767."""
+    if not value.is_valid:
+        return str(None)
+    unit = value.type.unit
+    days, rest = divmod(value.value, PER_DAY[unit])
+    day, era = _day(days)
+    clock = pc.strftime(pa.scalar(rest, pa.timestamp(unit)), format="T%H:%M:%S")
+    return f"{day}{clock}{'Z' if value.type.tz else ''}{era}"
+
+
+def _day(days: int) -> tuple[str, str]:
+    """Render a day since 1970-01-01 of any year; the text without its era, and the era: ` BC` or none."""
+    turns, rest = divmod(days - (TURN - EPOCH).days, TURN_DAYS)
+    there = TURN + timedelta(days=rest)
+    year = there.year + turns * TURN_YEARS
+    if year > 0:
+        return f"{year:04}-{there:%m-%d}", ""
+    return f"{1 - year:04}-{there:%m-%d}", " BC"

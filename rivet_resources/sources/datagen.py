@@ -151,6 +151,10 @@ class Datagen(Settings):
         """Render a canonical text as a typed literal of this column's type; see the protocol."""
         return datagen_sql.literal(text, column)
 
+    def no_bound(self, column: Column, *, is_paged: bool) -> str:
+        """Say why the values of a column cannot be bounds; see the protocol."""
+        return ""
+
     def lineage_name(self, table: str) -> tuple[str, str]:
         """Give (namespace, stream), whichever of its names the table was called by."""
         return self.namespace or "datagen", self.stream_name

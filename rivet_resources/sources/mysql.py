@@ -20,7 +20,7 @@ from rivet_resources.changes.protocol import Capture, Log
 from rivet_resources.errors import ConfigError, SourceLost
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace, Tls
-from rivet_resources.sources import mysql_gauge, mysql_pages, mysql_session, mysql_sql
+from rivet_resources.sources import mysql_columns, mysql_gauge, mysql_pages, mysql_session, mysql_sql
 from rivet_resources.sources.evidence import Effort, Gauge
 from rivet_resources.sources.names import split_name
 from rivet_resources.sources.protocol import Page, Session, Wait
@@ -156,6 +156,10 @@ class MySql(Server):
     def literal(self, text: str, column: Column) -> str:
         """Render a canonical text as a typed literal of this column's type; see the protocol."""
         return mysql_sql.literal(text, column)
+
+    def no_bound(self, column: Column, *, is_paged: bool) -> str:
+        """Say why the values of a column cannot be bounds; see the protocol."""
+        return mysql_columns.no_bound(column, is_paged=is_paged)
 
     def lineage_name(self, table: str) -> tuple[str, str]:
         """Split a table as configured into (database, name); the source's own database where none is written."""

@@ -205,6 +205,18 @@ ONE_WAY_CHARSETS = frozenset({"sjis", "cp932", "ujis", "eucjpms", "big5"})
 SAME_VALUE = ("int", "bool", "text", "date", "uuid")  # stems of overrides under which a cell still names its key
 
 
+def no_bound(column: Column, *, is_paged: bool) -> str:
+    """Say why the values of a column cannot be bounds; see the protocol."""
+    base = column.fact("base")
+    if base in ("enum", "set"):
+        return "the server orders it by the number of each label, and compares it with a bound by its text"
+    if base not in KEYS | {"double"} or (is_paged and base == "double"):
+        return "values of this type have no text that leads back to their place in an order"
+    if is_paged and not is_key(column):
+        return "its cells do not lead back to its values; see `columns:` and its character set"
+    return ""
+
+
 def is_key(column: Column) -> bool:
     """Say whether pages can walk along this column: its cells lead back to their place in the index."""
     base, target = column.fact("base"), column.fact("target")

@@ -13,7 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivet_resources.errors import ValueDoesNotFit
+from rivet_resources.errors import SourceError, ValueDoesNotFit
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace
 from rivet_resources.sources.canonical import canonical
@@ -79,7 +79,7 @@ def keyset(reader: Reader, dialect: Dialect) -> Iterator[Page]:
     size = Size(now=min(FIRST_ROWS, rows), most=rows, rows=None, pace=reader.pace)
     key = [dialect.quote(name) for name in chunk.key]
     columns = [next(c for c in reader.columns if c.name == name) for name in chunk.key]
-    after = ""
+    after, last = "", list[str]()
     while True:
         statement = dialect.select(
             reader.items, relation=chunk.relation, where=[chunk.where, after], order_by=key, limit=size.now
@@ -91,8 +91,14 @@ def keyset(reader: Reader, dialect: Dialect) -> Iterator[Page]:
         yield page
         if page.table.num_rows < size.now:
             return
-        last = [(page.table.column(c.name)[-1], c) for c in columns]
-        after = dialect.after_key(key, [dialect.literal(canonical(cell), column) for cell, column in last])
+        passed, last = last, [canonical(page.table.column(c.name)[-1]) for c in columns]
+        if last == passed:
+            raise SourceError(
+                f"A page of {chunk.relation} by {', '.join(chunk.key)} ended where the one before it did, so the "
+                f"server does not compare this key as it orders it. Nothing was published; choose another key."
+            )
+        bounds = [dialect.literal(text, column) for text, column in zip(last, columns, strict=True)]
+        after = dialect.after_key(key, bounds)
         size = size.after(size.now, page, share=reader.wait(page.table.num_rows))
 
 

@@ -120,6 +120,10 @@ class Postgres(Server):
         """Render a canonical text as a typed literal of this column's type; see the protocol."""
         return postgres_sql.literal(text, column)
 
+    def no_bound(self, column: Column, *, is_paged: bool) -> str:
+        """Say why the values of a column cannot be bounds; see the protocol."""
+        return postgres_sql.no_bound(column, is_paged=is_paged)
+
     def lineage_name(self, table: str) -> tuple[str, str]:
         """Split a table as configured into (schema, name); `public` where none is written."""
         schema, name = split_name(table)

@@ -46,6 +46,7 @@ FLOAT = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
 INTEGER = re.compile(r"[+-]?\d+")
 DECIMAL = re.compile(r"[+-]?\d+(?:\.\d+)?")
 DAY = re.compile(r"\d{4,7}-\d\d-\d\d( BC)?")
+BITS = re.compile(r"[01]*")
 # How a family's canonical text looks, and the type a literal of it is given. Integers are int8 whatever the
 # column: a bound beyond an int2 must compare, not overflow, and B-trees take either width.
 LITERALS: Mapping[str, tuple[re.Pattern[str] | None, str]] = {
@@ -62,7 +63,29 @@ LITERALS: Mapping[str, tuple[re.Pattern[str] | None, str]] = {
     "bool": (re.compile(r"true|false|t|f"), "bool"),
     "text": (None, "text"),
     "varchar": (None, "text"),
+    # Not as the catalog writes them without a length: `character` and `bit` mean one character and one bit.
+    "bpchar": (None, "bpchar"),
+    "bit": (BITS, "varbit"),
+    "varbit": (BITS, "varbit"),
 }
+# What else a bound may be: the server reads back the text that it wrote, and orders pages as it compares
+# (`tests/engines/test_bounds.py` shows it of each). Enums are told by their kind.
+BOUNDS = frozenset(LITERALS) | {
+    "uuid", "bytea", "time", "timetz", "interval", "money", "inet", "cidr", "macaddr", "macaddr8", "name",
+    "citext", "pg_lsn",
+}  # fmt: skip
+# Words of `columns:` under which a cell still names its key.
+SAME_VALUE = ("int", "bool", "text", "date", "uuid", "timestamp")
+
+
+def no_bound(column: Column, *, is_paged: bool) -> str:
+    """Say why the values of a column cannot be bounds; see the protocol."""
+    base, target = column.fact("base"), column.fact("target")
+    if base not in BOUNDS and column.logical != "enum":
+        return "values of this type have no text that leads back to their place in an order"
+    if is_paged and target and not (target.startswith(SAME_VALUE) and not target.startswith("timestamp_ns")):
+        return f"`columns:` turns it into {target}, which does not lead back to the value"
+    return ""
 
 
 def literal(text: str, column: Column) -> str:
@@ -106,7 +129,7 @@ def canonical_sql(expression: str, base: str) -> str:
 
 
 # Types that are ordered, and whose smallest value no aggregate gives; bytea has min() from PostgreSQL 18 on.
-WITHOUT_MIN = frozenset({"uuid", "bytea", "bool"})
+WITHOUT_MIN = frozenset({"uuid", "bytea", "bool", "bit", "varbit", "macaddr", "macaddr8", "name"})
 
 
 def extremes(expression: str, base: str, *, relation: str, where: str) -> str:

@@ -215,5 +215,14 @@ class Source(Protocol):
     def literal(self, text: str, column: Column) -> str:
         """Render a canonical text as a typed SQL literal of this column's type; round trip is exact."""
 
+    def no_bound(self, column: Column, *, is_paged: bool) -> str:
+        """Say in one sentence why the values of a column cannot be bounds of a cursor or a chunk; '' when they can.
+
+        They can when the server reads `literal(canonical text)` back as the very value, and orders as it compares.
+
+        Args:
+            is_paged: bounds are taken from the cells of pages too, as `columns:` makes them.
+        """
+
     def lineage_name(self, table: str) -> tuple[str, str]:
         """Split a table as configured into (schema, name), the engine's default schema filled in."""

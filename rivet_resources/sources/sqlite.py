@@ -101,6 +101,10 @@ class Sqlite(Settings):
         """Render a canonical text as a literal of this column's type; see the protocol."""
         return sqlite_sql.literal(text, column)
 
+    def no_bound(self, column: Column, *, is_paged: bool) -> str:
+        """Say why the values of a column cannot be bounds; see the protocol."""
+        return ""  # `literal` refuses columns of no type
+
     def lineage_name(self, table: str) -> tuple[str, str]:
         """Split a table as configured into (schema, name); `main` where none is written."""
         schema, name = split_name(table)

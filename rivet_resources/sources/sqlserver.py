@@ -96,6 +96,10 @@ class SqlServer(Server):
         """Render a canonical text as a typed literal of this column's type; see the protocol."""
         return sqlserver_sql.literal(text, column)
 
+    def no_bound(self, column: Column, *, is_paged: bool) -> str:
+        """Say why the values of a column cannot be bounds; see the protocol."""
+        return ""
+
     def lineage_name(self, table: str) -> tuple[str, str]:
         """Split a table as configured into (schema, name); `dbo` where none is written."""
         schema, name = split_name(table)

@@ -344,12 +344,14 @@ def test_watermark_of_another_order_is_refused(lab: Lab) -> None:
 def test_no_row_of_four_writers_is_missed_or_repeated(lab: Lab) -> None:
     """Transactions stay open behind their stamps while polls go on; below the cap none is passed over."""
     clock = {"postgres": "now()"}.get(lab.engine.name, "now(6)")
-    committed, done = list[int](), threading.Event()
+    committed, done, polled = list[int](), threading.Event(), threading.Event()
 
     def write(writer: int) -> None:
         random = Random(writer)
         for turn in range(12):
             number = writer * 1000 + turn
+            if turn == 6:  # however slow the machine is, at least one poll falls between the writes
+                assert polled.wait(60)
             with lab.writer() as transaction:
                 transaction.execute(f"INSERT INTO notes (id, changed, note) VALUES ({number}, {clock}, 'x')")
                 done.wait(random.random() * 0.4)
@@ -363,6 +365,7 @@ def test_no_row_of_four_writers_is_missed_or_repeated(lab: Lab) -> None:
     while any(thread.is_alive() for thread in writers):
         poll(lab, max_pages=1, poll_batch_size=5)
         polls += 1
+        polled.set()
     deadline = time.monotonic() + 30
     while len(lab.ids("notes")) < len(committed) and time.monotonic() < deadline:
         poll(lab)
