@@ -156,7 +156,7 @@ def read(path: Path) -> PlanArtefact:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise PlanUnusable(f"{path} cannot be read: {error.strerror}. Make one with `rivet plan -o FILE`.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PlanUnusable(f"{path} is not JSON. Make a plan with `rivet plan -o FILE`.") from error
     if not isinstance(document, dict) or "integrity" not in document:
         raise PlanUnusable(f"{path} is no plan: it has no seal. Make one with `rivet plan -o FILE`.")

@@ -105,7 +105,7 @@ def read_report(path: Path) -> tuple[Flagged, ...]:
         found = flagged_in(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise ConfigError(f"Report {path} cannot be read: {error.strerror}.") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"{path} is no report; write one with `rivet reconcile -o FILE`, or `rivet validate --json > FILE`."
         ) from error

@@ -48,7 +48,9 @@ class Substitution:
 
     def text(self, text: str, loc: Loc) -> str:
         """Give a text with its references replaced; inserted text is not looked at again."""
-        return PATTERN.sub(lambda match: self._answer(match, loc), text)
+        # `$${` may stand behind the last brace; a reference cannot, and would be looked for to the end from each `${`.
+        head, brace, tail = text.rpartition("}")
+        return PATTERN.sub(lambda match: self._answer(match, loc), head + brace) + tail.replace("$${", "${")
 
     def unused(self) -> tuple[str, ...]:
         """List the params no reference asked for."""

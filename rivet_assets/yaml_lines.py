@@ -5,6 +5,9 @@ faults in words, line numbers. Not here: what the keys mean.
 
 References `${NAME}` are hidden from the parser while it reads, so that a default such as `${X:-a: {b}}` and a
 reference inside `{flow: ${X}}` stay one piece of text, as in the original, which replaced them before parsing.
+
+A file may come from a pull request of somebody unknown, and CI checks it. So its size, its depth, its numbers and what
+its aliases expand to have limits, far above what people write.
 """
 
 from __future__ import annotations
@@ -19,6 +22,12 @@ import yaml
 from rivet_assets.choice import Loc
 
 REFERENCE = re.compile(r"\$?\$\{[^}\n]*\}")
+LARGEST_FILE = 2 << 20  # characters; some ten thousand exports. PyYAML reads 0.4 million a second
+DEEPEST = 100
+MOST_VALUES = 250_000  # aliases counted wherever they are used; a hundred characters of text count as one value more
+CHARACTERS_PER_VALUE = 100
+MOST_DIGITS = 100
+LONGEST_SHOWN = 200
 HIDING = 0xE000  # Unicode's private use area: YAML reads it as plain text
 
 
@@ -77,14 +86,14 @@ def read_documents(text: str) -> list[Document]:
     """Read every document of a text.
 
     Raises:
-        YamlFault: the text is not YAML.
+        YamlFault: the text is not YAML, or passes one of the limits above.
     """
+    if len(text) > LARGEST_FILE:
+        raise _limit(f"has {len(text):,} characters; allowed are {LARGEST_FILE:,}. Split it into several files", line=1)
     try:
         return list(_documents(_Loader(hidden(text))))
     except RecursionError as error:
-        raise YamlFault(
-            "RIVET_CONFIG_YAML", "holds an anchor that refers to itself; write the block out", line=1
-        ) from error
+        raise _limit(f"is nested more deeply than {DEEPEST} levels; write it flatter", line=1) from error
     except yaml.MarkedYAMLError as error:
         raise _in_words(error, text) from error
     except yaml.reader.ReaderError as error:
@@ -95,7 +104,16 @@ def read_documents(text: str) -> list[Document]:
 
 def hidden(text: str) -> str:
     """Move every reference into characters without meaning to YAML; lengths and lines stay."""
-    return REFERENCE.sub(lambda match: "".join(chr(HIDING + ord(c)) if ord(c) < 256 else c for c in match[0]), text)
+    return "\n".join(map(_line_hidden, text.split("\n"))) if "${" in text else text
+
+
+def _line_hidden(line: str) -> str:
+    # Only up to the last brace: behind it the pattern would run to the end of the line from every `${` in vain.
+    head, brace, tail = line.rpartition("}")
+    found = REFERENCE.sub(
+        lambda match: "".join(chr(HIDING + ord(c)) if ord(c) < 256 else c for c in match[0]), head + brace
+    )
+    return found + tail
 
 
 def shown(text: str) -> str:
@@ -107,10 +125,33 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no stubs her
     """YAML 1.2's core schema, for values; merge keys kept."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+    depth = 0
 
     def construct_scalar(self, node: yaml.ScalarNode) -> Any:
         """Give text with its references visible again."""
         return shown(str(super().construct_scalar(node)))
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose a node that does not lie too deep."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            line = self.peek_event().start_mark.line + 1
+            raise _limit(f"is nested more deeply than {DEEPEST} levels here; write it flatter", line=line)
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Construct a value; one that is not what its tag says is a fault of the file."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, AttributeError, KeyError, TypeError, IndexError, OverflowError):
+            kind = str(node.tag).rpartition(":")[2]
+            text = f"`{_short(str(node.value))}`" if isinstance(node, yaml.ScalarNode) else "this block"
+            raise _limit(
+                f"{text} is not of type {kind}, which it is said to be", line=node.start_mark.line + 1
+            ) from None
 
 
 # YAML 1.2.2, section 10.3.2, "Tag Resolution" of the core schema; and YAML 1.1's merge key.
@@ -132,6 +173,9 @@ for _tag, _pattern, _first in (
 
 def _whole(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     text = str(loader.construct_scalar(node))
+    if len(text) > MOST_DIGITS:
+        line = node.start_mark.line + 1
+        raise _limit(f"a number has {len(text):,} digits; allowed are {MOST_DIGITS}. Quote it if it is text", line=line)
     return int(text, 0) if text.startswith(("0o", "0x")) else int(text)
 
 
@@ -141,8 +185,65 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _whole)
 def _documents(loader: _Loader) -> Iterator[Document]:
     while loader.check_node():
         root = loader.get_node()
+        _Expansion().check(root)
         duplicates = tuple(_duplicates(root, ()))
         yield Document(loader.construct_document(root), root, duplicates)
+
+
+def _limit(message: str, *, line: int) -> YamlFault:
+    return YamlFault("RIVET_CONFIG_YAML", message, line=line)
+
+
+def _short(text: str) -> str:
+    text = shown(text)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+
+
+class _Expansion:
+    """How much a document is once every alias is written out: what walking and copying it costs."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, int]] = {}  # values, levels
+        self._open: set[int] = set()
+
+    def check(self, node: yaml.Node) -> tuple[int, int]:
+        """Return how many values a node has, and how many levels; each node is looked at once.
+
+        Raises:
+            YamlFault: an anchor holds itself, or there is too much of it.
+        """
+        if id(node) in self._known:
+            return self._known[id(node)]
+        line = node.start_mark.line + 1
+        if id(node) in self._open:
+            raise _limit("holds an anchor that refers to itself; write the block out", line=line)
+        self._open.add(id(node))
+        values, levels = 1, 1
+        if isinstance(node, yaml.ScalarNode):
+            values += len(node.value) // CHARACTERS_PER_VALUE
+        for child in _children(node):
+            more, below = self.check(child)
+            values, levels = values + more, max(levels, below + 1)
+        if values > MOST_VALUES:
+            raise _limit(
+                f"holds more than {MOST_VALUES:,} values, counting each where its alias is used; write less, or split "
+                f"the file",
+                line=line,
+            )
+        if levels > DEEPEST:
+            raise _limit(f"is nested more deeply than {DEEPEST} levels by its aliases; write it flatter", line=line)
+        self._open.discard(id(node))
+        self._known[id(node)] = values, levels
+        return values, levels
+
+
+def _children(node: yaml.Node) -> Iterator[yaml.Node]:
+    if isinstance(node, yaml.SequenceNode):
+        yield from node.value
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield key
+            yield value
 
 
 def _duplicates(node: yaml.Node | None, loc: Loc) -> Iterator[YamlFault]:
@@ -190,8 +291,8 @@ def _in_words(error: yaml.MarkedYAMLError, text: str) -> YamlFault:
     mark = error.problem_mark or error.context_mark
     number = mark.line + 1 if mark else 1
     lines = text.splitlines()
-    line = lines[number - 1] if number <= len(lines) else ""
-    message = f"is not YAML: {shown(error.problem or 'it cannot be read')}."
+    line = lines[number - 1][:1000] if number <= len(lines) else ""
+    message = f"is not YAML: {_short(error.problem or 'it cannot be read')}."
     if "\t" in line[: len(line) - len(line.lstrip())]:
         message = "is indented with a tab; YAML wants spaces."
     elif re.search(r":\s+\{[^}]*\}\s*\S", line):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import queue
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivet_resources import scratch
 from rivet_resources.changes.envelope import change_schema, flat
 from rivet_resources.changes.protocol import BEFORE, ENVELOPE, POS, SEQ, Changes
 from rivet_resources.destinations.protocol import Root
@@ -308,12 +308,10 @@ def scratch_of(run_id: str, base: Path) -> Iterator[Path]:
 
     Raises:
         DiskFull: there is no room left in it.
+        DestinationError: it cannot be made.
     """
-    folder = base / f"{run_id}-drain"
     try:
-        with enough_room(base):
-            folder.mkdir(parents=True, exist_ok=True)
+        with enough_room(base), scratch.held(base / f"{scratch.PREFIX}{run_id}-drain") as folder:
             yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
         pa.default_memory_pool().release_unused()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from rivet_resources.destinations.addressing import nonce_of, part_nonce, started_at, stays_inside
+from rivet_resources.destinations.addressing import nonce_of, part_nonce, started_at
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import WindowTaken
 from rivet_resources.extract import Part, Staged
@@ -187,7 +187,7 @@ def withdrawn_if_taken(staged: Staged, *, root: Root) -> Iterator[None]:
 
 def mark_success(manifest: Manifest, *, root: Root) -> None:
     """Write the original's two files into the window's folder, the marker last."""
-    content = manifest.content
+    content = manifest.folder_copy
     root.put(below(manifest.window_folder, "manifest.json"), content)
     root.put(below(manifest.window_folder, "_SUCCESS"), success_marker(content))
 
@@ -199,8 +199,7 @@ def remove_replaced(old: Succession, manifest: Manifest, *, root: Root) -> None:
     folders = {each.window_folder for each in outgoing} - {manifest.window_folder}
     kept = {part.path for part in manifest.parts}
     root.delete([below(folder, name) for folder in folders for name in ("manifest.json", "_SUCCESS")])
-    gone = [part.path for each in outgoing for part in each.parts if part.path not in kept]
-    root.delete([path for path in gone if stays_inside(path)])
+    root.delete([part.path for each in outgoing for part in each.parts if part.path not in kept])
 
 
 def remove_manifests(manifests: list[Manifest], *, root: Root) -> None:

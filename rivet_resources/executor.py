@@ -15,15 +15,14 @@ import importlib
 import json
 import os
 import pickle
-import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from rivet_resources import scratch
 from rivet_resources.errors import RivetError
 from rivet_resources.extract import Chunk, ChunkResult, Extract, Measures, Part
 from rivet_resources.task import run_chunk
@@ -49,11 +48,6 @@ class Attempt:
 
     number: int
     last: bool
-
-
-def scratch_folder(run_id: str) -> Path:
-    """Name the folder below which a run's unfinished files lie on this machine."""
-    return Path(tempfile.gettempdir()) / f"rivet-scratch-{run_id}"
 
 
 def run_descriptors(
@@ -94,9 +88,9 @@ def outcome(extract: Extract, chunk: Chunk, attempt: Attempt) -> dict[str, Any]:
     Raises:
         Exception: whatever happened, when another attempt is granted and may help.
     """
-    scratch = scratch_folder(extract.run_id)
     try:
-        result = run_chunk(extract, chunk, attempt=attempt.number, scratch=scratch)
+        with scratch.held(scratch.folder_of(extract.run_id)) as folder:
+            result = run_chunk(extract, chunk, attempt=attempt.number, scratch=folder)
     except RivetError as error:
         if error.retry and not attempt.last:
             raise

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import json
 import pickle
-import shutil
 import threading
 import time
 import uuid
@@ -27,7 +26,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rivet_resources import connections
+from rivet_resources import connections, scratch
 from rivet_resources.connections import Permits
 from rivet_resources.errors import RivetError
 from rivet_resources.executor import (
@@ -38,7 +37,6 @@ from rivet_resources.executor import (
     rebuild,
     result_of,
     run_descriptors,
-    scratch_folder,
 )
 from rivet_resources.extract import Chunk, ChunkResult, Extract, Measures, Staged
 from rivet_resources.governing import Gate, Governor, governed
@@ -116,7 +114,10 @@ class Exporter:
         rest = [position for position, chunk in enumerate(extract.chunks) if chunk.identity not in kept]
         results = list(kept.values())
         try:
-            with self._governed(extract, rest, permits, on_event) as governor:
+            with (
+                scratch.held(scratch.folder_of(extract.run_id)),
+                self._governed(extract, rest, permits, on_event) as governor,
+            ):
                 for result in self._run(extract, rest, governor):
                     results.append(result)
                     self._save(extract, result)
@@ -126,8 +127,6 @@ class Exporter:
             if not extract.resumable:
                 root.discard(part for result in results for part in result.parts)
             raise
-        finally:
-            shutil.rmtree(scratch_folder(extract.run_id), ignore_errors=True)
         results.sort(key=lambda result: result.chunk)
         measures, seconds = sum((result.measures for result in results), Measures()), time.monotonic() - clock
         held_seconds = seconds if extract.snapshot and measures.connections else 0.0
@@ -168,9 +167,9 @@ class Exporter:
         self, extract: Extract, positions: Sequence[int], permits: Permits | None, on_event: Event | None
     ) -> Iterator[Governor]:
         """Decide how many tasks may run, as the source's cap allows, and watch over it while they do."""
-        scratch = scratch_folder(extract.run_id)
+        folder = scratch.folder_of(extract.run_id)
         if not positions:
-            yield Governor(extract, 0, scratch)
+            yield Governor(extract, 0, folder)
             return
         with ExitStack() as stack:
             held = permits or stack.enter_context(
@@ -179,7 +178,7 @@ class Exporter:
             may_look = extract.pace.adaptive and held.more(1) == 1
             slots = 1 + held.more(self._slots(extract, positions) - 1)
             yield stack.enter_context(
-                governed(extract, slots=slots, scratch=scratch, on_event=on_event, may_look=may_look)
+                governed(extract, slots=slots, scratch=folder, on_event=on_event, may_look=may_look)
             )
 
     def _slots(self, extract: Extract, positions: Sequence[int]) -> int:

@@ -20,7 +20,7 @@ import xxhash
 from pydantic import ValidationError, model_validator
 
 from rivet_resources.checksums import ALGORITHM
-from rivet_resources.destinations.addressing import MANIFESTS
+from rivet_resources.destinations.addressing import MANIFESTS, WindowFolder
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import ManifestUnreadable
 from rivet_resources.extract import Applied, Chunk, Consistency, Measures, Part, Relation, Staged, Window
@@ -59,7 +59,7 @@ class Manifest(Entry):
     window: str  # the key: all, 2026-01-31, after=…
     window_start: datetime | None = None  # aware UTC, end exclusive; only windows of time have bounds
     window_end: datetime | None = None
-    window_folder: str = ""
+    window_folder: WindowFolder = ""
     cursor: ManifestCursor | None = None
     consistency: Consistency
     source: ManifestSource
@@ -106,6 +106,18 @@ class Manifest(Entry):
     def content(self) -> bytes:
         """Serialise, readable by eye; the same manifest gives the same bytes."""
         return self.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
+
+    @property
+    def folder_copy(self) -> bytes:
+        """Serialise for `manifest.json` in the window's folder, whose readers look for the parts beside that file.
+
+        Files that were written before 2026-11-22 have the paths of `content`, below the export's folder.
+        """
+        if not self.window_folder:
+            return self.content
+        above = f"{self.window_folder}/"
+        beside = tuple(part.model_copy(update={"path": part.path.removeprefix(above)}) for part in self.parts)
+        return self.model_copy(update={"parts": beside}).content
 
     @property
     def size_bytes(self) -> int:
@@ -272,6 +284,8 @@ def parse(content: bytes, *, where: str) -> Manifest:
         first = error.errors(include_input=False)[0]
         spot, told = ".".join(str(step) for step in first["loc"]), first["msg"].removeprefix("Value error, ")
         raise ManifestUnreadable(damaged(where, f"{spot}: {told}" if spot else told)) from error
+    except RecursionError:
+        raise ManifestUnreadable(damaged(where, "nested more deeply than any manifest is")) from None
     except (ValueError, AttributeError) as error:
         raise ManifestUnreadable(damaged(where, "not a JSON object")) from error
 
@@ -352,5 +366,21 @@ def resolve_cursor(manifests: Mapping[str, Manifest]) -> str | None:
 
 
 def schema_of(manifest: Manifest) -> pa.Schema:
-    """Give the Arrow schema of the parts, field metadata included."""
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(manifest.schema_ipc)))
+    """Give the Arrow schema of the parts, field metadata included.
+
+    Raises:
+        ManifestUnreadable: its bytes are no schema.
+    """
+    return read_schema(manifest.schema_ipc, where=manifest.path)
+
+
+def read_schema(text: str, *, where: str) -> pa.Schema:
+    """Read a schema as manifests carry it: base64 of its IPC form.
+
+    Raises:
+        ManifestUnreadable: it is not that.
+    """
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+    except (ValueError, TypeError, OSError, EOFError, pa.ArrowException) as error:
+        raise ManifestUnreadable(damaged(where, "schema_ipc: not a schema of Arrow in base64")) from error

@@ -9,6 +9,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rivet_resources.destinations.addressing import Place
+
 
 class Entry(BaseModel):
     """A piece of a manifest: frozen; keys of later writers of the same version are passed over."""
@@ -55,7 +57,7 @@ class ManifestPart(Entry):
     """One part; `path` is relative to the export's folder."""
 
     part_id: int
-    path: str
+    path: Place  # a manifest may have been edited, and what it names is read, and removed
     rows: int
     size_bytes: int
     content_fingerprint: str

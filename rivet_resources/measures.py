@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import resource
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +28,7 @@ from rivet_resources.checksums import RunningSums
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import PartCorrupt, UnknownColumn, UnsupportedColumn, ValueDoesNotFit
 from rivet_resources.extract import Measures
+from rivet_resources.scratch import temporary
 from rivet_resources.sources.protocol import Page
 
 Cells = npt.NDArray[np.uint64]  # shape (cells, 2): high and low 64 bits
@@ -163,8 +163,8 @@ def count_duplicates(root: Root, files: Sequence[str]) -> int:
     Raises:
         PartCorrupt: a sidecar is missing or cut short.
     """
-    with tempfile.TemporaryDirectory(prefix="rivet-unique-") as folder:
-        runs = [_fetch(root, path, Path(folder, f"{index}.u128")) for index, path in enumerate(files)]
+    with temporary("unique") as folder:
+        runs = [_fetch(root, path, folder / f"{index}.u128") for index, path in enumerate(files)]
         duplicates = sum(int(run[0, 0]) for run in runs)
         distinct = [run[1:] for run in runs]
         return duplicates + sum(int(_repeats(_ordered(bucket)).sum()) for bucket in _buckets(distinct))

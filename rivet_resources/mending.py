@@ -157,6 +157,11 @@ def marked_window(folder: str, *, root: Root) -> str | None:
         return None
 
 
+def is_copy(copy: bytes, content: bytes, *, of: Manifest | None) -> bool:
+    """Return whether a folder's `manifest.json` is of a committed manifest, in today's form or in the older one."""
+    return copy == content or (of is not None and copy == of.folder_copy)
+
+
 def stale_markers(manifests: Mapping[str, Manifest], *, root: Root) -> tuple[Manifest, ...]:
     """Find folders whose `manifest.json` or `_SUCCESS` a dead run left behind; of each the manifest they should be of.
 
@@ -170,9 +175,9 @@ def stale_markers(manifests: Mapping[str, Manifest], *, root: Root) -> tuple[Man
         standing, marker = (root.read(below(folder, name)) for name in ("manifest.json", "_SUCCESS"))
         of = manifests.get(marked_window(folder, root=root) or "")
         current = root.read(of.path) if of is not None else None
-        is_right = standing is not None and current is not None and current[0] == standing[0]
+        is_right = standing is not None and current is not None and is_copy(standing[0], current[0], of=of)
         if not is_right:
             found.append(max(members, key=lambda each: each.finished_at))
-        elif of is not None and (marker is None or marker[0] != success_marker(of.content)):
+        elif of is not None and standing is not None and (marker is None or marker[0] != success_marker(standing[0])):
             found.append(of)
     return tuple(found)

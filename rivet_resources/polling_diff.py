@@ -10,10 +10,10 @@ next one, brings it. What is found is asked for again by key, in a later instant
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from rivet_resources.manifest import Manifest, schema_of
 from rivet_resources.polling import NAIVE_US, PollShape, naive
 from rivet_resources.polling_places import Order, read
 from rivet_resources.polling_watermark import Place
+from rivet_resources.scratch import temporary
 from rivet_resources.settings import Pace
 from rivet_resources.sources.canonical import canonical
 from rivet_resources.sources.protocol import Session
@@ -79,7 +80,7 @@ class Diff:
         Raises:
             DiffStopped: the source shows no row, too many would be deleted, or a key has another type than before.
         """
-        with closing(_connect()) as duckdb:
+        with temporary("diff") as folder, closing(_connect(folder)) as duckdb:
             self._load_published(duckdb, root, manifests)
             duckdb.register("source", self._source_keys(session))
             here, there = (_rows(duckdb, f"SELECT count(*) FROM {name}")[0][0] for name in ("source", "published"))
@@ -97,7 +98,7 @@ class Diff:
         Raises:
             DiffStopped: a key has another type than before.
         """
-        with closing(_connect()) as duckdb:
+        with temporary("diff") as folder, closing(_connect(folder)) as duckdb:
             self._load_published(duckdb, root, manifests)
             return int(_rows(duckdb, "SELECT count(*) FROM published")[0][0])
 
@@ -286,12 +287,11 @@ def _keys_of(table: pa.Table, keys: Sequence[Column]) -> Iterable[tuple[object, 
 # --- DuckDB --------------------------------------------------------------------------------------
 
 
-def _connect() -> Any:
+def _connect(spill: Path) -> Any:
     import duckdb
 
-    spill = tempfile.gettempdir()
     offline = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
-    return duckdb.connect(":memory:", config={"temp_directory": spill, **offline})
+    return duckdb.connect(":memory:", config={"temp_directory": str(spill), **offline})
 
 
 def _quoted(name: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rivet_resources.apply.cells import held, spark_type
+from rivet_resources.destinations.local import LocalRoot
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.formats import ndjson_read
 from rivet_resources.manifest import Manifest, schema_of
@@ -39,8 +40,8 @@ def read_parts(spark: SparkSession, root: Root, manifests: Sequence[Manifest]) -
     parts = [(part.path, manifest.format) for manifest in manifests for part in manifest.parts]
     if not parts:
         return spark.createDataFrame([], wanted)
-    if _is_native(root, manifests, readable):
-        return spark.read.schema(wanted).parquet(*(f"{root.uri.rstrip('/')}/{path}" for path, _ in parts))
+    if isinstance(root, LocalRoot) and _is_native(manifests, readable):
+        return spark.read.schema(wanted).parquet(*(str(root.local_path(path)) for path, _ in parts))
     rows = spark.range(0, len(parts), 1, len(parts))
     return rows.mapInArrow(partial(_read, root=root, parts=parts, schema=schema), wanted)
 
@@ -54,9 +55,9 @@ def union_schema(manifests: Sequence[Manifest]) -> pa.Schema:
     return pa.schema(list(fields.values()))
 
 
-def _is_native(root: Root, manifests: Sequence[Manifest], readable: pa.Schema) -> bool:
-    """Say whether Spark itself reads these parts as they are: local Parquet, one schema, no type of our own."""
-    if "://" in root.uri or any(manifest.format != "parquet" for manifest in manifests):
+def _is_native(manifests: Sequence[Manifest], readable: pa.Schema) -> bool:
+    """Say whether Spark itself reads these local parts as they are: Parquet, one schema, no type of our own."""
+    if any(manifest.format != "parquet" for manifest in manifests):
         return False
     kinds = [[(field.name, field.type) for field in schema_of(manifest)] for manifest in manifests]
     return all(each == [(field.name, field.type) for field in readable] for each in kinds)

@@ -10,7 +10,6 @@ to nobody else: they are never logged, stored or sent.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -34,6 +33,7 @@ from rivet_resources.manifest_entries import ManifestPart
 from rivet_resources.reader import tables
 from rivet_resources.rowhash import row_hashes
 from rivet_resources.rowhash_text import can_spell
+from rivet_resources.scratch import temporary
 
 MOST_EXAMPLES = 20
 HASH = "h"
@@ -134,8 +134,7 @@ def compare_rows(
         RivetError: as `Exporter.stage`.
     """
     reduced = Reduced(key, comparable(shaped, schema_of(manifest)))
-    with tempfile.TemporaryDirectory(prefix="rivet-rows-") as name:
-        folder = Path(name)
+    with temporary("rows") as folder:
         source = _source_side(extract, reduced, folder, exporter=exporter, permits=permits)
         committed = _committed_side(manifest, parts, reduced, shaped, folder, root=root)
         left_out = sorted({*shaped.names, *schema_of(manifest).names} - META - set(reduced.covered))

@@ -19,11 +19,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from rivet_resources.destinations.protocol import Root
-from rivet_resources.errors import DestinationError, RivetError, SourceLost
+from rivet_resources.errors import RivetError, SourceLost
 from rivet_resources.extract import Chunk, ChunkResult, Extract, Measures, Part
 from rivet_resources.measures import Tally
 from rivet_resources.parts import PartFiles, enough_room
 from rivet_resources.retry import delays
+from rivet_resources.scratch import private_folder
 from rivet_resources.shaping import Shaping
 from rivet_resources.sources.evidence import Effort
 from rivet_resources.sources.protocol import Page
@@ -59,20 +60,6 @@ def run_chunk(extract: Extract, chunk: Chunk, *, attempt: int, scratch: Path) ->
             reread += 1
             log.warning("Export %s, chunk %d is read again from its start: %s", extract.export, chunk.index, error)
             time.sleep(pause + error.extra_seconds)
-
-
-def _make(folder: Path) -> None:
-    """Make a scratch folder.
-
-    Raises:
-        DestinationError: the place cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (PermissionError, NotADirectoryError, FileExistsError) as error:
-        raise DestinationError(
-            f"Scratch folder {folder} cannot be made: {error.strerror}. Point TMPDIR at a folder that can be written."
-        ) from error
 
 
 @dataclass
@@ -164,7 +151,8 @@ class _Reading:
         folder = self.scratch / f"{self.extract.run_id}-chunk{self.chunk.index}-{self.label}"
         try:
             with enough_room(self.scratch):
-                _make(folder)
+                private_folder(self.scratch)
+                private_folder(folder)
                 yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)

@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 
+from rivet_resources.scratch import private_folder
 from rivet_resources.settings import Pace
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ LONGEST_HOLD_SECONDS = 10.0
 
 def tell_speed(scratch: Path, speed: float) -> None:
     """Let the tasks of a run know the speed they may have, above 0 and at most 1; whole or not at all."""
-    scratch.mkdir(parents=True, exist_ok=True)
+    private_folder(scratch)
     new = scratch / f"{SPEED_FILE}.new"
     new.write_text(f"{speed:.6f}")
     os.replace(new, scratch / SPEED_FILE)

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
 from pydantic import ValidationError
 
 from rivet_resources.checksums import ALGORITHM, WHOLE
@@ -20,6 +19,7 @@ from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import ManifestUnreadable, RivetError
 from rivet_resources.manifest import Manifest, parse, schema_fingerprint, schema_of, success_marker
 from rivet_resources.manifest_entries import ColumnChecksum
+from rivet_resources.mending import is_copy
 from rivet_resources.validation_flaws import Flaw
 
 MANIFEST_BYTES = 64 << 20  # no reader takes more (`contract.md`, 10.4)
@@ -85,7 +85,7 @@ def _columns(manifest: Manifest) -> list[str]:
     """Compare the schema with its fingerprint, and the names of the checksums with the schema."""
     try:
         schema = schema_of(manifest)
-    except (ValueError, pa.ArrowException):
+    except ManifestUnreadable:
         return ["has a schema that cannot be read"]
     told = []
     if schema_fingerprint(schema) != manifest.schema_fingerprint:
@@ -155,7 +155,7 @@ def success_flaws(root: Root, folder: str, current: Sequence[Read], listing: Map
     if marker[0] != wanted:
         text = f"says {marker[0].decode().strip()}, and manifest.json has {wanted.decode().strip()}"
         return (Flaw("SUCCESS_STALE", marker_path, text),)
-    if all(copy[0] != each.content for each in current):
+    if not any(is_copy(copy[0], each.content, of=each.manifest) for each in current):
         text = f"agrees with manifest.json, which is none of the {len(current)} committed manifests of its folder"
         return (Flaw("SUCCESS_STALE", marker_path, text),)
     return ()

@@ -8,9 +8,7 @@ batch of rows and never a part. Cells are read again only when the bytes are tho
 
 from __future__ import annotations
 
-import base64
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,15 +21,17 @@ import pyarrow.compute as pc
 from rivet_resources.changes.envelope import SNAPSHOT_SEQ
 from rivet_resources.changes.protocol import POS, SEQ
 from rivet_resources.checksums import column_sums
+from rivet_resources.destinations.local import LocalRoot
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import PartCorrupt, RivetError
 from rivet_resources.formats.csv import Csv
 from rivet_resources.formats.ndjson import Ndjson
 from rivet_resources.formats.parquet import Parquet
 from rivet_resources.formats.protocol import Format
-from rivet_resources.manifest import Manifest, schema_of
+from rivet_resources.manifest import Manifest, read_schema, schema_of
 from rivet_resources.manifest_entries import ManifestPart
 from rivet_resources.parts import checksums
+from rivet_resources.scratch import temporary
 from rivet_resources.validation_flaws import Depth, Flaw
 from rivet_resources.validation_values import batches, exact_columns
 
@@ -92,11 +92,11 @@ def _kind_of(error: Exception) -> str:
 @contextmanager
 def at_hand(root: Root, path: str) -> Iterator[Path]:
     """Give a published part as a file of this machine; a store's is copied, and the copy removed."""
-    if "://" not in root.uri:
-        yield Path(root.uri, path)
+    if isinstance(root, LocalRoot):
+        yield root.local_path(path)
         return
-    with tempfile.TemporaryDirectory(prefix="rivet-validate-") as folder:
-        copy = Path(folder, "part")
+    with temporary("validate") as folder:
+        copy = folder / "part"
         with root.open(path) as source, copy.open("wb") as target:
             shutil.copyfileobj(source, target, COPY_BYTES)
         yield copy
@@ -148,7 +148,7 @@ def schema_of_part(manifest: Manifest, part: ManifestPart) -> pa.Schema:
     """Give the schema of one part: its own where the table was altered inside the window."""
     if part.schema_ipc is None:
         return schema_of(manifest)
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(part.schema_ipc)))
+    return read_schema(part.schema_ipc, where=manifest.path)
 
 
 def _has_nan(column: pa.ChunkedArray) -> bool:

@@ -93,7 +93,7 @@ class Published:
     def edit_everywhere(self, edit: Callable[[dict[str, Any]], Any]) -> None:
         """Edit a manifest as somebody does who knows the markers: its copy and `_SUCCESS` follow."""
         self.edit_manifest(edit)
-        content = self.bytes_of(manifest_path(ALL))
+        content = self.bytes_of(manifest_path(ALL))  # of the export's own folder: both are equal there
         self.root.put("manifest.json", content)
         self.root.put("_SUCCESS", success_marker(content))
 

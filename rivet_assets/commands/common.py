@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivet_assets.yaml_lines import YamlFault, read_yaml
 from rivet_resources.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,12 +28,10 @@ PARAM = click.option(
 
 def known_names(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
     """Complete an export's name from the config, without checking it; nothing where it cannot be read."""
-    import yaml
-
     try:
-        document = yaml.safe_load(Path(context.params.get("path") or "rivet.yaml").read_text(encoding="utf-8"))
+        document = read_yaml(Path(context.params.get("path") or "rivet.yaml").read_text(encoding="utf-8")).value
         names = [str(export["name"]) for export in document["exports"]]
-    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
+    except (OSError, ValueError, LookupError, TypeError, YamlFault):
         return []
     return [name for name in names if name.startswith(typed)]
 

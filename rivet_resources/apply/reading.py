@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivet_resources.apply.cells import held, spark_type
+from rivet_resources.destinations.local import LocalRoot
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import ConfigError, ManifestUnreadable, WindowConflict
 from rivet_resources.extract import Window
@@ -151,8 +152,8 @@ def frame_of(spark: SparkSession, root: Root, manifests: Sequence[Manifest], sch
     paths = [part.path for manifest in manifests for part in manifest.parts]
     if not paths:
         return spark.createDataFrame([], wanted)
-    if "://" not in root.uri and all(_is_native(manifest, schema) for manifest in manifests):
-        return spark.read.schema(wanted).parquet(*(f"{root.uri.rstrip('/')}/{path}" for path in paths))
+    if isinstance(root, LocalRoot) and all(_is_native(manifest, schema) for manifest in manifests):
+        return spark.read.schema(wanted).parquet(*(str(root.local_path(path)) for path in paths))
     parts = spark.range(0, len(paths), 1, len(paths))
     return parts.mapInArrow(partial(_read, root=root, paths=paths, schema=schema), wanted)
 

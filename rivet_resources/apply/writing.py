@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import pickle
-import shutil
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -22,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from rivet_resources import scratch
 from rivet_resources.apply.cells import restored
 from rivet_resources.apply.frames import LACKING
 from rivet_resources.apply.reading import Pending
 from rivet_resources.destinations.protocol import Destination, Root
 from rivet_resources.errors import RivetError
-from rivet_resources.executor import ROWS, ROWS_DDL, Attempt, TaskFailed, outcome, rebuild, result_of, scratch_folder
+from rivet_resources.executor import ROWS, ROWS_DDL, Attempt, TaskFailed, outcome, rebuild, result_of
 from rivet_resources.extract import Applied, Chunk, ChunkResult, Extract, Measures, Relation, Staged, Window
 from rivet_resources.formats.protocol import Format
 from rivet_resources.settings import Pace, Tuning, pace
@@ -231,14 +231,13 @@ def rows_job(rows: DataFrame, runtime: SparkRuntime) -> Callable[[Extract], Data
 def _run(job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRuntime) -> list[ChunkResult]:
     """Write in as many tasks as the extract has chunks; their results, in order."""
     tag = f"rivet-{uuid.uuid4().hex}"
-    try:
-        return _results(job, extract, runtime, tag)
-    except BaseException:
-        runtime.call_off(tag)
-        _clear(extract)
-        raise
-    finally:
-        shutil.rmtree(scratch_folder(extract.run_id), ignore_errors=True)
+    with scratch.held(scratch.folder_of(extract.run_id)):
+        try:
+            return _results(job, extract, runtime, tag)
+        except BaseException:
+            runtime.call_off(tag)
+            _clear(extract)
+            raise
 
 
 def _results(

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from rivet_resources.changes.mysql_compressed import LARGEST_EVENT
 from rivet_resources.changes.mysql_gtid import MySqlSet
 from rivet_resources.errors import LogRefused, SourceLost
 
@@ -86,6 +87,11 @@ def events(connection: Connection[Any], *, where: str) -> Iterator[bytes]:
             at, start = start + 4, behind
             if size == CONTINUED or parts:
                 parts.append(buffer[at:behind])
+                if len(parts) * CONTINUED > LARGEST_EVENT:
+                    raise LogRefused(
+                        f"An event of the binary log of {where} has more than {LARGEST_EVENT >> 30} GB, which no "
+                        f"server writes. The line is damaged, or this is no MySQL server; run again."
+                    )
                 if size == CONTINUED:
                     continue
                 packet = b"".join(parts)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from rivet_resources.changes.mysql_compressed import inflated
 from rivet_resources.changes.mysql_compressed import packed as packed
+from rivet_resources.errors import LogRefused
 
 HEADER = 20  # the packet's first byte and the event's own 19
 
@@ -37,6 +38,20 @@ REFUSED = {
     164: "START_ENCRYPTION: the log arrives encrypted, which a server never sends; is a proxy between?",
 }  # fmt: skip
 PARTIAL_UPDATE = 39
+
+
+MOST_COLUMNS = 4096  # of a table. Source: MySQL 9 manual, "Limits on Table Column Count and Row Size"
+# What reading bytes of another format ends in.
+MALFORMED = (IndexError, KeyError, ValueError, TypeError, StopIteration, OverflowError, RecursionError, struct.error)
+
+
+def malformed(what: str) -> LogRefused:
+    """Return the refusal of bytes that are not as the servers document them."""
+    return LogRefused(
+        f"{what} of the binary log is not in the format that MySQL and MariaDB document, so nothing behind it can be "
+        f"read. The log or the line is damaged: run again, and if it stays, let the server's owner check the log with "
+        f"mysqlbinlog --verify-binlog-checksum."
+    )
 
 
 # --- table maps ----------------------------------------------------------------------------------
@@ -106,20 +121,40 @@ def _texts(data: bytes) -> list[bytes]:
 
 
 def table_name(data: bytes) -> tuple[str, str, int]:
-    """Give schema and table of a table map, and the place behind them."""
+    """Give schema and table of a table map, and the place behind them.
+
+    Raises:
+        LogRefused: they are cut, or not UTF-8.
+    """
     at = HEADER + 8
-    size = data[at]
-    schema = data[at + 1 : at + 1 + size].decode()
-    at += size + 2
-    size = data[at]
-    return schema, data[at + 1 : at + 1 + size].decode(), at + size + 2
+    try:
+        size = data[at]
+        schema = data[at + 1 : at + 1 + size].decode()
+        at += size + 2
+        size = data[at]
+        return schema, data[at + 1 : at + 1 + size].decode(), at + size + 2
+    except (IndexError, UnicodeDecodeError):
+        raise malformed("A table map") from None
 
 
 def table_map(data: bytes, *, is_mariadb: bool) -> TableMap:
-    """Take a table map apart; names, signs, character sets, labels and key need binlog_row_metadata=FULL."""
+    """Take a table map apart; names, signs, character sets, labels and key need binlog_row_metadata=FULL.
+
+    Raises:
+        LogRefused: it is not a table map, or one whose rows could not be read.
+    """
+    try:
+        return _table_map(data, is_mariadb=is_mariadb)
+    except MALFORMED:
+        raise malformed("A table map") from None
+
+
+def _table_map(data: bytes, *, is_mariadb: bool) -> TableMap:
     schema, table, at = table_name(data)
     count, at = packed(data, at)
     types = list(data[at : at + count])
+    if not 0 < len(types) == count <= MOST_COLUMNS:  # a row of no column would be read for ever
+        raise malformed("A table map")
     size, at = packed(data, at + count)
     meta = _meta(data[at : at + size], types)
     at += size
@@ -239,18 +274,25 @@ class Query:
 
 def is_begin(data: bytes) -> bool:
     """Say whether a QUERY event is BEGIN and nothing else, as nearly all of MySQL's are."""
-    return data.endswith(b"\0BEGIN") and len(data) == 39 + data[28] + (data[31] | data[32] << 8)
+    return data.endswith(b"\0BEGIN") and len(data) > 38 and len(data) == 39 + data[28] + (data[31] | data[32] << 8)
 
 
 def query(data: bytes) -> Query:
-    """Take a QUERY event apart, MariaDB's compressed one too."""
+    """Take a QUERY event apart, MariaDB's compressed one too.
+
+    Raises:
+        LogRefused: it is cut, cannot be opened, or names a database that is not UTF-8.
+    """
     status = HEADER + 13
-    database = status + int.from_bytes(data[status - 2 : status], "little")
-    size = data[HEADER + 8]
-    text = data[database + size + 1 :]
-    if data[5] == QUERY_COMPRESSED:
-        text = inflated(text)
-    return Query(data[database : database + size].decode(), text.decode("utf-8", "replace"))
+    try:
+        database = status + int.from_bytes(data[status - 2 : status], "little")
+        size = data[HEADER + 8]
+        text = data[database + size + 1 :]
+        if data[5] == QUERY_COMPRESSED:
+            text = inflated(text)
+        return Query(data[database : database + size].decode(), text.decode("utf-8", "replace"))
+    except (IndexError, ValueError):
+        raise malformed("A statement") from None
 
 
 # --- transactions --------------------------------------------------------------------------------
@@ -264,11 +306,18 @@ Gtid = tuple[object, int]
 # Flags, UUID, number, the logical clock, and the commit's µs in seven bytes and a byte that is not theirs.
 GTID_OF_MYSQL = struct.Struct("<B16sQ17xQ")
 RELAYED, LOW_55 = HEADER + 25 + 17 + 7, (1 << 55) - 1
+SHORTEST_GTID = HEADER + struct.calcsize("<B16sQ")
 GTID_OF_MARIADB = struct.Struct("<I10xQIB")  # from the server in the header on
 
 
 def mysql_gtid(data: bytes) -> tuple[Gtid | None, int]:
-    """Read MySQL's GTID event: its name, None for an anonymous one, and µs of the first commit, 0 where not said."""
+    """Read MySQL's GTID event: its name, None for an anonymous one, and µs of the first commit, 0 where not said.
+
+    Raises:
+        LogRefused: it is cut.
+    """
+    if len(data) < SHORTEST_GTID:
+        raise malformed("A GTID")
     committed = 0
     if len(data) >= HEADER + GTID_OF_MYSQL.size:
         _, source, number, immediate = GTID_OF_MYSQL.unpack_from(data, HEADER)
@@ -281,11 +330,27 @@ def mysql_gtid(data: bytes) -> tuple[Gtid | None, int]:
 
 
 def mariadb_gtid(data: bytes) -> tuple[Gtid, bool]:
-    """Read MariaDB's GTID event, whose server is the header's; and whether one statement follows, and no COMMIT."""
+    """Read MariaDB's GTID event, whose server is the header's; and whether one statement follows, and no COMMIT.
+
+    Raises:
+        LogRefused: it is cut.
+    """
+    if len(data) < 6 + GTID_OF_MARIADB.size:
+        raise malformed("A GTID")
     server, number, domain, flags = GTID_OF_MARIADB.unpack_from(data, 6)
     return ((domain, server), number), flags & STANDALONE != 0
 
 
 def rotation(data: bytes) -> tuple[str, int]:
-    """Give the file and the place a ROTATE event leads to."""
-    return data[HEADER + 8 :].decode(), int.from_bytes(data[HEADER : HEADER + 8], "little")
+    """Give the file and the place a ROTATE event leads to.
+
+    Raises:
+        LogRefused: it is cut, or the name is not UTF-8.
+    """
+    try:
+        name = data[HEADER + 8 :].decode()
+    except UnicodeDecodeError:
+        raise malformed("The end of a file") from None
+    if not name:
+        raise malformed("The end of a file")
+    return name, int.from_bytes(data[HEADER : HEADER + 8], "little")

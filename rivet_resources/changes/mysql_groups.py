@@ -85,7 +85,10 @@ class Groups:
             LogRefused: an event that cannot be read without losing rows.
             pymysql.err.MySQLError, SourceLost
         """
-        yield from self._groups(self._events)
+        try:
+            yield from self._groups(self._events)
+        except ev.MALFORMED:  # an event shorter than its kind is, or compressed transactions without end in each other
+            raise ev.malformed(f"The event behind {self.place}") from None
         self.is_complete = True
 
     def _groups(self, events: Iterator[bytes]) -> Iterator[Group]:
@@ -215,6 +218,8 @@ class Groups:
         if kind in ev.WITH_EXTRA:
             at += data[at] | data[at + 1] << 8
         columns, at = ev.packed(data, at)
+        if columns != len(schema.layout.fields):
+            raise ev.malformed(f"The rows event that ends at {self.place}")
         width, full = (columns + 7) // 8, (1 << columns) - 1
         for _ in range(2 if op == UPDATE else 1):
             if int.from_bytes(data[at : at + width], "little") & full != full:

@@ -35,20 +35,27 @@ def json_text(data: bytes) -> str:
     if not data:
         return "null"
     try:
-        return _value(data[0], data, 1)
-    except (IndexError, struct.error, KeyError, UnicodeDecodeError):
+        return _value(data[0], data, 1, [2 * len(data)])
+    except (IndexError, struct.error, KeyError, UnicodeDecodeError, RecursionError):
         raise LogRefused(
             "A JSON value of the binary log is not in the format that MySQL documents. Let the server's owner check "
             "the table with CHECK TABLE."
         ) from None
 
 
-def _value(kind: int, data: bytes, at: int) -> str:
-    """Spell the value that begins at a place; offsets inside a container count from its own beginning."""
+def _value(kind: int, data: bytes, at: int, left: list[int]) -> str:
+    """Spell the value that begins at a place; offsets inside a container count from its own beginning.
+
+    `left` is how many values and bytes of text may still come. What a server wrote has each byte in one value; of what
+    a stranger wrote, containers may lie in themselves and in each other, and would have no end.
+    """
+    left[0] -= 1
+    if left[0] < 0:
+        raise IndexError
     if kind in (SMALL_OBJECT, LARGE_OBJECT):
-        return _object(data, at, is_large=kind == LARGE_OBJECT)
+        return _object(data, at, left, is_large=kind == LARGE_OBJECT)
     if kind in (SMALL_ARRAY, LARGE_ARRAY):
-        return _array(data, at, is_large=kind == LARGE_ARRAY)
+        return _array(data, at, left, is_large=kind == LARGE_ARRAY)
     if kind == LITERAL:
         return LITERALS[data[at]]
     if kind in NUMBERS:
@@ -57,11 +64,18 @@ def _value(kind: int, data: bytes, at: int) -> str:
         return _double(struct.unpack_from("<d", data, at)[0])
     if kind == STRING:
         size, start = _length(data, at)
-        return _quoted(data[start : start + size].decode())
+        return _quoted(_bytes(data, start, size, left).decode())
     if kind == OPAQUE:
         size, start = _length(data, at + 1)
-        return _opaque(data[at], data[start : start + size])
+        return _opaque(data[at], _bytes(data, start, size, left))
     raise KeyError(kind)
+
+
+def _bytes(data: bytes, start: int, size: int, left: list[int]) -> bytes:
+    left[0] -= size
+    if left[0] < 0 or start + size > len(data):
+        raise IndexError
+    return data[start : start + size]
 
 
 def _length(data: bytes, at: int) -> tuple[int, int]:
@@ -83,7 +97,7 @@ def _number(data: bytes, at: int, width: int) -> int:
     return int.from_bytes(data[at : at + width], "little")
 
 
-def _object(data: bytes, base: int, *, is_large: bool) -> str:
+def _object(data: bytes, base: int, left: list[int], *, is_large: bool) -> str:
     width = 4 if is_large else 2
     count = _number(data, base, width)
     key, value = base + 2 * width, base + 2 * width + count * (width + 2)
@@ -91,22 +105,22 @@ def _object(data: bytes, base: int, *, is_large: bool) -> str:
     for i in range(count):
         at = key + i * (width + 2)
         start, size = base + _number(data, at, width), _number(data, at + width, 2)
-        name = _quoted(data[start : start + size].decode())
-        members.append(f"{name}: {_entry(data, base, value + i * (width + 1), width)}")
+        name = _quoted(_bytes(data, start, size, left).decode())
+        members.append(f"{name}: {_entry(data, base, value + i * (width + 1), width, left)}")
     return "{" + ", ".join(members) + "}"
 
 
-def _array(data: bytes, base: int, *, is_large: bool) -> str:
+def _array(data: bytes, base: int, left: list[int], *, is_large: bool) -> str:
     width = 4 if is_large else 2
     count, first = _number(data, base, width), base + 2 * width
-    return "[" + ", ".join(_entry(data, base, first + i * (width + 1), width) for i in range(count)) + "]"
+    return "[" + ", ".join(_entry(data, base, first + i * (width + 1), width, left) for i in range(count)) + "]"
 
 
-def _entry(data: bytes, base: int, at: int, width: int) -> str:
+def _entry(data: bytes, base: int, at: int, width: int, left: list[int]) -> str:
     kind = data[at]
     if kind in (INLINE_LARGE if width == 4 else INLINE):
-        return _value(kind, data, at + 1)
-    return _value(kind, data, base + _number(data, at + 1, width))
+        return _value(kind, data, at + 1, left)
+    return _value(kind, data, base + _number(data, at + 1, width), left)
 
 
 def _double(value: float) -> str:

@@ -23,6 +23,7 @@ Truths = NDArray[np.bool_]
 DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # of 0 to 9 decimal digits
 FIXED = {ev.TINY: 1, ev.SHORT: 2, ev.LONG: 4, ev.INT24: 3, ev.LONGLONG: 8, ev.FLOAT: 4, ev.DOUBLE: 8, ev.DATE: 3,
          ev.YEAR: 1, ev.TIMESTAMP: 4, ev.TIME: 3, ev.DATETIME: 8}  # fmt: skip
+MOST_DIGITS = 65
 FRACTIONS = {ev.TIMESTAMP2: 4, ev.DATETIME2: 5, ev.TIME2: 3}
 
 
@@ -35,23 +36,44 @@ class Cells(NamedTuple):
 
 
 def decimal_bytes(precision: int, scale: int) -> int:
-    """Give the width of a DECIMAL: groups of nine digits are four bytes."""
+    """Give the width of a DECIMAL: groups of nine digits are four bytes.
+
+    Raises:
+        LogRefused: no DECIMAL has so many digits.
+    """
+    if not scale <= precision <= MOST_DIGITS:
+        raise ev.malformed(f"A DECIMAL({precision},{scale})")
     whole = precision - scale
     return whole // 9 * 4 + DIGIT_BYTES[whole % 9] + scale // 9 * 4 + DIGIT_BYTES[scale % 9]
 
 
 def width_of(field: Field) -> int | None:
-    """Give the width of a column whose cells are all equally long; None for the others."""
+    """Give the width of a column whose cells are all equally long; None for the others.
+
+    Raises:
+        LogRefused: the table map describes it as no server does.
+    """
     kind, meta = field.type, field.meta
     if kind in FIXED:
         return FIXED[kind]
     if kind == ev.DECIMAL:
         return decimal_bytes(*meta)
     if kind in FRACTIONS:
-        return FRACTIONS[kind] + (meta[0] + 1) // 2
+        return _up_to(8, FRACTIONS[kind] + (meta[0] + 1) // 2, field)
     if kind == ev.BIT:
-        return meta[1] + (meta[0] + 7) // 8
-    return meta[1] if kind in (ev.ENUM, ev.SET) else None
+        return _up_to(8, meta[1] + (meta[0] + 7) // 8, field)
+    return _up_to(8, meta[1], field) if kind in (ev.ENUM, ev.SET) else None
+
+
+def _up_to(most: int, width: int, field: Field) -> int:
+    """Return a width in bytes, from 1 to `most`: numbers are read from 8 bytes, and lengths never have a sign.
+
+    Raises:
+        LogRefused
+    """
+    if not 1 <= width <= most:
+        raise ev.malformed(f"The description of column {field.name}")
+    return width
 
 
 def prefix_of(field: Field) -> int:
@@ -63,7 +85,7 @@ def prefix_of(field: Field) -> int:
     if field.type in (ev.VARCHAR, ev.VAR_STRING, ev.STRING, ev.VARCHAR_COMPRESSED):
         return 2 if field.length > 255 else 1
     if field.type in (ev.BLOB, ev.JSON, ev.GEOMETRY, ev.VECTOR, ev.BLOB_COMPRESSED):
-        return field.meta[0]
+        return _up_to(4, field.meta[0], field)
     raise LogRefused(
         f"Column {field.name} has type {field.type} in the binary log, which Rivet does not know, so nothing behind it "
         f"can be read. Leave the table out of this export, or ask for a Rivet that knows it."

@@ -10,6 +10,7 @@ CHECK, UUID, comments), column by column and only where both mean the same type:
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +20,7 @@ import pyarrow as pa
 from rivet_resources.changes import mysql_events as ev
 from rivet_resources.changes.envelope import change_schema
 from rivet_resources.changes.mysql_columns import base_native, collations, fits
-from rivet_resources.changes.mysql_events import Field, Query, TableMap
+from rivet_resources.changes.mysql_events import Field, Query, TableMap, malformed
 from rivet_resources.changes.mysql_layout import Cells, Layout
 from rivet_resources.changes.mysql_place import Place
 from rivet_resources.changes.mysql_rows import RowsEvent, rows_of
@@ -256,7 +257,17 @@ class Tables:
     # --- decoding --------------------------------------------------------------------------------
 
     def decoded(self, schema: Schema, events: Sequence[RowsEvent], stamped: Stamped) -> tuple[Changes, np.ndarray]:
-        """Type some events of one table, which are in log order; beside them the transaction of each row."""
+        """Type some events of one table, which are in log order; beside them the transaction of each row.
+
+        Raises:
+            LogRefused: a row is not as the table map says.
+        """
+        try:
+            return self._decoded(schema, events, stamped)
+        except (IndexError, OverflowError, UnicodeDecodeError, struct.error):
+            raise malformed(f"A row of {schema.table}") from None
+
+    def _decoded(self, schema: Schema, events: Sequence[RowsEvent], stamped: Stamped) -> tuple[Changes, np.ndarray]:
         rows = rows_of(events, schema.layout, key=schema.key, keeps_before=self._capture.before)
         special: Special = {}
         arrays = self._cells(schema, rows.buffer, rows.cells, special)

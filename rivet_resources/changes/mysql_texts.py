@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivet_resources.changes import mysql_events as ev
+from rivet_resources.changes.mysql_compressed import deflated
 from rivet_resources.changes.mysql_events import Field
 from rivet_resources.changes.mysql_json import double_text, json_text
 from rivet_resources.changes.mysql_layout import Bytes, Cells, little
@@ -96,7 +97,14 @@ def _opened(cell: bytes) -> bytes:
         return cell[1:]
     if method != 8:
         raise LogRefused(f"A COMPRESSED column is packed by method {method}; only zlib (8) is known.")
-    return zlib.decompress(cell[1 + size :], -zlib.MAX_WBITS if has_no_header else zlib.MAX_WBITS)
+    length = int.from_bytes(cell[1 : 1 + size], "big")
+    try:
+        return deflated(cell[1 + size :], size=length, wbits=-zlib.MAX_WBITS if has_no_header else zlib.MAX_WBITS)
+    except ValueError as error:
+        raise LogRefused(
+            f"A COMPRESSED column of the binary log cannot be opened: {error}. Let the server's owner check the table "
+            f"with CHECK TABLE."
+        ) from None
 
 
 # --- character sets ------------------------------------------------------------------------------

@@ -18,12 +18,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rivet_resources.changes.postgres_lsn import Mask, Numbers
+from rivet_resources.errors import LogRefused
 
 Bytes = npt.NDArray[np.uint8]
 
 BEGIN, COMMIT, RELATION, INSERT, UPDATE, DELETE, TRUNCATE = (ord(c) for c in "BCRIUDT")
 NULL, UNCHANGED, TEXT = (ord(c) for c in "nut")
 KEY, WHOLE = ord("K"), ord("O")  # what stands before a change: its identity's columns, or the whole row
+
+
+def malformed(what: str) -> LogRefused:
+    """Return the refusal of bytes that are not what the protocol says."""
+    return LogRefused(
+        f"{what} of PostgreSQL's log is not as the protocol has it, so nothing behind it can be read. Is a proxy "
+        f"between? Run again, and report it if it stays; nothing behind the last saved position was acknowledged."
+    )
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,18 @@ class Relation:
 
 
 def parse_relation(message: bytes) -> Relation:
-    """Read an R message. An empty schema is pg_catalog's spelling."""
+    """Read an R message. An empty schema is pg_catalog's spelling.
+
+    Raises:
+        LogRefused: it is cut, or not text.
+    """
+    try:
+        return _relation(message)
+    except (IndexError, ValueError, struct.error):
+        raise malformed("A relation message") from None
+
+
+def _relation(message: bytes) -> Relation:
     oid = int.from_bytes(message[1:5], "big")
     schema, name, rest = message[5:].split(b"\0", 2)
     count, at, attributes = int.from_bytes(rest[1:3], "big"), 3, []
@@ -65,8 +85,14 @@ def parse_relation(message: bytes) -> Relation:
 
 
 def parse_truncate(message: bytes) -> tuple[int, ...]:
-    """Read a T message: the oids of the tables that were emptied together."""
+    """Read a T message: the oids of the tables that were emptied together.
+
+    Raises:
+        LogRefused: it is cut.
+    """
     count = int.from_bytes(message[1:5], "big")
+    if len(message) < 6 + 4 * count:
+        raise malformed("A truncate message")
     return struct.unpack(f">{count}I", message[6 : 6 + 4 * count])
 
 
@@ -100,7 +126,11 @@ def read_numbers(buffer: Bytes, at: Numbers, size: int) -> Numbers:
 
 
 def split(array: pa.Array) -> Messages:
-    """Take an Arrow column of messages apart without copying it."""
+    """Take an Arrow column of messages apart without copying it.
+
+    Raises:
+        LogRefused: a message is empty.
+    """
     width = np.int64 if pa.types.is_large_binary(array.type) else np.int32
     _, offsets, data = array.buffers()
     if len(array) == 0 or data is None:
@@ -108,6 +138,8 @@ def split(array: pa.Array) -> Messages:
         return Messages(np.zeros(0, np.uint8), nothing, nothing, np.zeros(0, np.uint8))
     places = np.frombuffer(offsets, width)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     buffer = np.frombuffer(data, np.uint8)
+    if (places[1:] <= places[:-1]).any():
+        raise malformed("A message")
     return Messages(buffer, places[:-1], places[1:], buffer[places[:-1]], array)
 
 
@@ -132,7 +164,23 @@ class Cells:
 
 
 def walk(buffer: Bytes, at: Numbers, columns: int) -> tuple[list[Cells], Numbers]:
-    """Walk tuples that begin at `at`, all rows one column at a time; gives their cells and where each tuple ends."""
+    """Walk tuples that begin at `at`, all rows one column at a time; gives their cells and where each tuple ends.
+
+    Lengths have no sign, so places only grow: where the last cell lies in the buffer, all do.
+
+    Raises:
+        LogRefused: a cell's length leads out of the buffer.
+    """
+    try:
+        cells, place = _walked(buffer, at, columns)
+    except IndexError:
+        raise malformed("A row") from None
+    if len(place) and int(place.max()) > len(buffer):
+        raise malformed("A row")
+    return cells, place
+
+
+def _walked(buffer: Bytes, at: Numbers, columns: int) -> tuple[list[Cells], Numbers]:
     place, cells = at + 2, list[Cells]()
     last = max(len(buffer) - 4, 0)
     for _ in range(columns):

@@ -31,9 +31,15 @@ class Rows:
 
     @classmethod
     def of(cls, batch: Messages, captured: Captured, rows: Numbers) -> Rows:
-        """Walk the rows; unchanged values are taken from the old row where it has them."""
+        """Walk the rows; unchanged values are taken from the old row where it has them.
+
+        Raises:
+            LogRefused: a row does not end inside of its message.
+        """
         count = len(captured.columns)
         places, kinds = batch.starts[rows] + 5, batch.kinds[rows]
+        if len(places) and int(places.max()) >= len(batch.buffer):
+            raise messages.malformed("A row")
         tags = batch.buffer[places]
         has_old = (tags == messages.KEY) | (tags == messages.WHOLE)
         begins_old = has_old & (kinds == messages.UPDATE)
@@ -46,7 +52,9 @@ class Rows:
             places[begins_old] = ends
             for cells, given in zip(old, came, strict=True):
                 cells.fill(begins_old, given)
-        now, _ = messages.walk(batch.buffer, places + 1, count)
+        now, ends = messages.walk(batch.buffer, places + 1, count)
+        if (ends > batch.ends[rows]).any():  # cells of the next message would be taken for this one's
+            raise messages.malformed("A row")
         is_deleted = kinds == messages.DELETE
         for i, (cells, new) in enumerate(zip(old, now, strict=True)):
             if begins_old.any():

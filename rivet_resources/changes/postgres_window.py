@@ -76,7 +76,17 @@ class Window:
         self.relations.clear()
 
     def decode(self, array: pa.Array) -> Iterator[Changes]:
-        """Yield the changes of one batch; nothing behind the transaction with which the window is full."""
+        """Yield the changes of one batch; nothing behind the transaction with which the window is full.
+
+        Raises:
+            LogRefused: a message is not as the protocol has it.
+        """
+        try:
+            yield from self._decoded(array)
+        except (IndexError, UnicodeDecodeError):
+            raise messages.malformed("A message") from None
+
+    def _decoded(self, array: pa.Array) -> Iterator[Changes]:
         batch = messages.split(array)
         self.messages += len(batch)
         for first, last in self._runs(batch):

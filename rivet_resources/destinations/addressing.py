@@ -26,6 +26,7 @@ STAMP = re.compile(r"_(\d{8})[T_](\d{6})[._]\d{3}_[0-9a-f]{6}")
 # `{export}_{YYYYMMDD_HHMMSS_mmm}_{run nonce}[_chunk{i}][_part{N}].{ext}` (`contract.md`, 8.1, Ours).
 # A part of changes begins with `cdc-{position}-{part}` instead of its export (`cdc.md`, section 3).
 CHANGE_STEM = re.compile(r"cdc-[0-9a-z]+-\d{6}")
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 PART_NAME = re.compile(r"(?P<export>.+)_\d{8}_\d{6}_\d{3}_(?P<nonce>[0-9a-f]{6})(_chunk\d+)?(_part\d+)?\.[a-z0-9.]+")
 
 
@@ -121,6 +122,48 @@ def started_at(run: str) -> datetime | None:
 def stays_inside(path: str) -> bool:
     """Say whether a path out of a manifest, which may have been edited, lies below the export's root."""
     return bool(path) and not path.startswith(("/", "\\")) and ".." not in re.split(r"[/\\]", path)
+
+
+def checked_place(path: str) -> str:
+    """Return the path of a file, or of a folder, that a manifest or a record names, once it is known to be harmless.
+
+    Raises:
+        ValueError: it leads out of the export's folder, or into what Rivet keeps there for itself.
+    """
+    components = path.split("/")
+    if not stays_inside(path) or {"", "."} & set(components) or CONTROL.search(path):
+        raise ValueError("names a place outside of the export's folder; allowed are paths below it, without `..`")
+    if components[0] in (STAGED, MANIFESTS):
+        raise ValueError(
+            f"names a place in {components[0]}/, which Rivet keeps for itself; allowed are paths beside it"
+        )
+    return path
+
+
+def checked_folder(path: str) -> str:
+    """Return a window's folder as `checked_place` does; '' is the export's own.
+
+    Raises:
+        ValueError
+    """
+    return checked_place(path) if path else path
+
+
+def checked_staged(path: str) -> str:
+    """Return the path of a staged file that a record names, once it is known to lie below `_staged/<run id>/`.
+
+    Raises:
+        ValueError: it lies elsewhere.
+    """
+    top, _, rest = path.partition("/")
+    if top != STAGED or "/" not in rest:
+        raise ValueError(f"names a place outside of {STAGED}/")
+    checked_place(rest)
+    return path
+
+
+Place = Annotated[str, AfterValidator(checked_place)]
+WindowFolder = Annotated[str, AfterValidator(checked_folder)]
 
 
 def is_reserved(path: str) -> bool:

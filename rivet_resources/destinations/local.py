@@ -3,6 +3,10 @@
 Belongs here: the YAML block, and staging, renaming and swapping on a file system. Not here: the order of
 publishing (`commit.py`). A rename inside one file system is the commit point; every rename is followed by
 an fsync of its folder, so that it outlives a power cut.
+
+The folder itself may be reached through symbolic links, as the user configured it. Below it no link is followed that
+leads out of it, nor any in place of what Rivet keeps there for itself: who may write into a shared lake could otherwise
+have files elsewhere read, overwritten or removed by the one who exports.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -32,6 +36,7 @@ from rivet_resources.destinations.addressing import (
     Template,
     export_path,
     is_reserved,
+    stays_inside,
     with_date,
 )
 from rivet_resources.errors import DestinationError, DestinationPermission, DiskFull, PartCorrupt, WindowTaken
@@ -67,8 +72,8 @@ class LocalRoot:
     def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
         """Move a finished file into `_staged/<run id>/` under a name no other attempt has."""
         relative = f"{STAGED}/{run_id}/{uuid.uuid4().hex[:8]}-{file.name}"
-        target = Path(self.uri, relative)
         with self._translated(f"stage {path}"):
+            target = self._place(relative)
             size = file.stat().st_size
             in_folder(target.parent, lambda: move(file, target, md5=md5))
             if self._size(relative) != size:
@@ -81,9 +86,10 @@ class LocalRoot:
 
     def publish(self, part: Part) -> None:
         """Rename into place; a part that is already there is left as it is."""
-        source, target = Path(self.uri, part.staged["path"]), Path(self.uri, part.path)
         with self._translated(f"publish {part.path}"):
+            source, target = self._place(part.staged["path"]), self._place(part.path)
             try:
+                refuse_link(source)
                 in_folder(target.parent, lambda: os.replace(source, target))
             except FileNotFoundError:
                 if self._size(part.path) != part.size_bytes:
@@ -102,7 +108,7 @@ class LocalRoot:
         """Read a small file; its version is a hash of its content."""
         with self._translated(f"read {path}"):
             try:
-                content = Path(self.uri, path).read_bytes()
+                content = self._file(path).read_bytes()
             except (FileNotFoundError, NotADirectoryError):
                 return None
         return content, version_of(content)
@@ -110,7 +116,7 @@ class LocalRoot:
     def put(self, path: str, content: bytes) -> None:
         """Write a temp file beside, fsync, rename."""
         with self._translated(f"write {path}"):
-            replace_content(Path(self.uri, path), content)
+            replace_content(self._place(path), content)
 
     def swap(self, path: str, content: bytes, *, expected: str | None) -> str:
         """Compare and rename under a lock that every writer of this export's manifests takes."""
@@ -120,18 +126,21 @@ class LocalRoot:
                 raise WindowTaken(
                     f"{self.uri}/{path} was written by another run since this one was planned. Run again."
                 )
-            replace_content(Path(self.uri, path), content)
+            replace_content(self._place(path), content)
         return version_of(content)
 
     def list(self, prefix: str = "") -> dict[str, int]:
-        """Walk the folder; staged and dot files are not seen."""
-        start = Path(self.uri, prefix)
+        """Walk the folder; staged and dot files are not seen, nor is anything behind a link to a folder.
+
+        A link that leads out of the folder is listed, as an entry of its own size: who reads it is told.
+        """
         with self._translated(f"list {prefix or 'the folder'}"):
+            start = self._file(prefix.rstrip("/")) if prefix.strip("/") else Path(self.uri)
             found: dict[str, int] = {}
             for folder, _, names in os.walk(start, onerror=raise_unless_missing):
                 for name in names:
                     relative = Path(folder, name).relative_to(self.uri).as_posix()
-                    size = None if is_reserved(relative) else self._size(relative)
+                    size = None if is_reserved(relative) else self._listed_size(relative)
                     if size is not None:  # None: reserved, or removed since the folder was read
                         found[relative] = size
             return found
@@ -139,33 +148,32 @@ class LocalRoot:
     def delete(self, paths: Iterable[str]) -> None:
         """Unlink, then remove folders that became empty."""
         for path in paths:
-            target = Path(self.uri, path)
             with self._translated(f"remove {path}"):
+                target = self._place(path)  # a link is removed itself, not what it leads to
                 target.unlink(missing_ok=True)
                 remove_empty(target.parent, below=Path(self.uri))
 
     def open(self, path: str) -> BinaryIO:
         """Open a published file."""
         with self._translated(f"read {path}"):
-            return Path(self.uri, path).open("rb")
+            return self._file(path).open("rb")
 
     def staged_runs(self) -> set[str]:
         """Name the runs that have something staged here."""
         with self._translated("sweep"):
-            return {folder.name for folder in Path(self.uri, STAGED).glob("*")}
+            return {folder.name for folder in self._file(STAGED).glob("*")}
 
     def sweep(self, *, keep: Iterable[str]) -> int:
         """Remove staging folders of other runs, and temp files nobody writes any more."""
         removed = 0
         with self._translated("sweep"):
-            folders = sorted(Path(self.uri, STAGED).glob("*"))
+            folders = sorted(self._file(STAGED).glob("*"))
             kept = set(keep)  # asked after the listing: a run that began since has nothing in it
             for folder in folders:
                 if folder.name not in kept:
-                    removed += sum(1 for path in folder.rglob("*") if path.is_file())
-                    shutil.rmtree(folder, ignore_errors=True)
+                    removed += remove_tree(folder)
             for stray in Path(self.uri).glob("**/.*.rivet-tmp"):
-                if time.time() - stray.stat().st_mtime > STRAY_SECONDS:
+                if time.time() - stray.lstat().st_mtime > STRAY_SECONDS:
                     stray.unlink(missing_ok=True)
                     removed += 1
         return removed
@@ -177,20 +185,54 @@ class LocalRoot:
             raise DestinationError(f"{self.uri}: a file just written cannot be read back. Check the mount.")
         self.delete([PROBE])
 
+    def local_path(self, path: str) -> Path:
+        """Name a published file for those who read files by name.
+
+        Raises:
+            DestinationError: it lies behind a link that leads out of the folder.
+        """
+        with self._translated(f"read {path}"):
+            return self._file(path)
+
     def _size(self, path: str) -> int | None:
         """Measure a file; None when absent."""
         with self._translated(f"read {path}"):
             try:
-                return Path(self.uri, path).stat().st_size
+                return self._file(path).stat().st_size
             except (FileNotFoundError, NotADirectoryError):
                 return None
+
+    def _listed_size(self, path: str) -> int | None:
+        """Measure an entry of a listing; None when it was removed since."""
+        try:
+            return self._size(path)
+        except DestinationError:
+            with suppress(FileNotFoundError):
+                return Path(self.uri, path).lstat().st_size
+            return None
+
+    def _place(self, path: str) -> Path:
+        """Name an entry whose folder is really below this one; the entry itself may be a link, or absent.
+
+        Raises:
+            DestinationError: the path, or a link on its way, leads elsewhere.
+        """
+        return place_below(self.uri, path, last=False)
+
+    def _file(self, path: str) -> Path:
+        """Name a file or folder to look into: as `_place`, and it is no link that leads elsewhere.
+
+        Raises:
+            DestinationError
+        """
+        return place_below(self.uri, path, last=True)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold the lock file; the kernel frees it when the process dies."""
-        folder = Path(self.uri, MANIFESTS)
-        make_folder(folder)
-        with (folder / ".lock").open("ab") as lock:
+        lock_path = self._file(f"{MANIFESTS}/.lock")
+        make_folder(lock_path.parent)
+        with lock_path.open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -216,6 +258,57 @@ def translate(error: OSError, *, uri: str, action: str) -> DestinationError:
     if error.errno in REFUSED:
         return DestinationPermission(f"{where}. Give this user write permission, or choose another `destination.path`.")
     return DestinationError(f"{where}. Check `destination.path`.")
+
+
+def place_below(root: str, path: str, *, last: bool) -> Path:
+    """Name an entry of a folder, after a look at every component below it, the last one only if asked.
+
+    Raises:
+        DestinationError: it would be somewhere else.
+    """
+    components = path.split("/")
+    if not stays_inside(path):
+        raise DestinationError(f"{root}: {path!r} leads out of this folder; nothing was touched. Remove what names it.")
+    place = root
+    for depth, component in enumerate(components, start=1):
+        place = os.path.join(place, component)
+        if (depth < len(components) or last) and os.path.islink(place):
+            refuse_way_out(root, place, is_own=components[0] in (STAGED, MANIFESTS))
+    return Path(place)
+
+
+def refuse_way_out(root: str, link: str, *, is_own: bool) -> None:
+    """Refuse a link that leads out of a folder; in what Rivet keeps for itself, any.
+
+    Raises:
+        DestinationError
+    """
+    real, target = os.path.realpath(root), os.path.realpath(link)
+    if is_own or not f"{target}/".startswith(f"{real.rstrip('/')}/"):
+        raise DestinationError(
+            f"{link} is a symbolic link, which {'may not stand there' if is_own else 'leads out of ' + root}; nothing "
+            f"behind it was touched. Remove the link, or move what it leads to into its place, and run again."
+        )
+
+
+def refuse_link(file: Path) -> None:
+    """Refuse a staged part that is a link: readers would be led to what Rivet did not write.
+
+    Raises:
+        DestinationError
+    """
+    if file.is_symlink():
+        raise DestinationError(f"{file} is a symbolic link, not the part that was staged. Remove it and run again.")
+
+
+def remove_tree(folder: Path) -> int:
+    """Remove a folder with all files below it, and return their number; a link is removed, and nothing behind it."""
+    if folder.is_symlink():
+        folder.unlink(missing_ok=True)
+        return 1
+    files = sum(len(names) for _, _, names in os.walk(folder))
+    shutil.rmtree(folder, ignore_errors=True)
+    return files
 
 
 def version_of(content: bytes) -> str:

@@ -29,6 +29,7 @@ from rivet_resources.destinations.addressing import (
     STAGED,
     Template,
     checked_endpoint,
+    checked_place,
     date_of,
     export_prefix,
     is_reserved,
@@ -229,8 +230,7 @@ class S3Root:
             for path in dead:
                 marker = self.read(path) if path.endswith(".upload") else None
                 if marker:
-                    upload = json.loads(marker[0])
-                    self._abort(upload["path"], upload_id=upload["upload_id"])
+                    self._abort_marked(marker[0])
             self.delete(dead)
             removed = len(dead)
             for path, upload_id in uploads:
@@ -239,6 +239,15 @@ class S3Root:
                     self._abort(path, upload_id=upload_id)
                     removed += 1
         return removed
+
+    def _abort_marked(self, marker: bytes) -> None:
+        """Abort the upload that a marker names; one that is damaged, or names a place elsewhere, names none."""
+        try:
+            upload = json.loads(marker)
+            path, upload_id = checked_place(upload["path"]), str(upload["upload_id"])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return
+        self._abort(path, upload_id=upload_id)
 
     def check(self) -> None:
         """Write, read and remove a probe."""

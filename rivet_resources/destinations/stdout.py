@@ -11,16 +11,21 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self
 
-from rivet_resources.destinations.local import LocalRoot
+from rivet_resources.destinations.addressing import STAGED
+from rivet_resources.destinations.local import LocalRoot, remove_tree
 from rivet_resources.errors import DestinationError
 from rivet_resources.extract import Part
+from rivet_resources.scratch import private_folder
 from rivet_resources.settings import Settings
+
+ABANDONED_SECONDS = 86_400.0  # no part waits longer for the others of its run
 
 
 class Stdout(Settings):
@@ -30,21 +35,38 @@ class Stdout(Settings):
 
     def root(self, export: str) -> StdoutRoot:
         """Stage below the machine's temp folder, under this user's id."""
-        return StdoutRoot(LocalRoot(f"{tempfile.gettempdir()}/rivet-stdout-{os.getuid()}/{export}", export), export)
+        return StdoutRoot(LocalRoot(f"{stage_folder()}/{export}", export), export)
 
     def on(self, day: date) -> Self:
         """A stream has no date."""
         return self
 
 
+def stage_folder() -> Path:
+    """Name the folder below which parts wait for their turn; others may guess it, so it is looked at before use."""
+    return Path(tempfile.gettempdir()) / f"rivet-stdout-{os.getuid()}"
+
+
 @dataclass(frozen=True)
 class StdoutRoot:
     """A stream with a staging folder beside it; implements `Root`."""
 
-    staging: LocalRoot
+    beside: LocalRoot
     export: str
     uri: str = "stdout"
     keeps_manifests: bool = False
+
+    @property
+    def staging(self) -> LocalRoot:
+        """Give the staging folder, made or proved to be private.
+
+        Raises:
+            DestinationError: it is another user's, or a link.
+        """
+        base = stage_folder()
+        if Path(self.beside.uri).is_relative_to(base):
+            private_folder(base)
+        return self.beside
 
     def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
         """Keep the file until all parts are there and the gate has passed."""
@@ -106,8 +128,12 @@ class StdoutRoot:
         return self.staging.staged_runs()
 
     def sweep(self, *, keep: Iterable[str]) -> int:
-        """Remove staging folders of other runs."""
-        return self.staging.sweep(keep=keep)
+        """Remove staging folders of other runs, and those of other exports that nobody touched for a day."""
+        removed, base = self.staging.sweep(keep=keep), stage_folder()
+        for folder in base.glob(f"**/{STAGED}/*") if Path(self.beside.uri).is_relative_to(base) else ():
+            if time.time() - folder.lstat().st_mtime > ABANDONED_SECONDS:
+                removed += remove_tree(folder)
+        return removed
 
     def check(self) -> None:
         """Prove that the staging folder can be written."""

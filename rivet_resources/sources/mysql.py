@@ -72,6 +72,11 @@ class Line:
         return self.address.options.get("unix_socket") or self.address.where
 
     @property
+    def is_verified(self) -> bool:
+        """Return whether the server has proved who it is: by a certificate, or by a socket of this machine."""
+        return "unix_socket" in self.address.options or (self.tls is not None and self.tls.mode.startswith("verify-"))
+
+    @property
     def comment(self) -> str:
         """Give the comment that every statement begins with, so that a process list shows who asks."""
         return f"/* {self.application.replace('*', '').replace('/', '')} */ "

@@ -35,6 +35,9 @@ LARGEST_BY_ZEROS = 2048
 BLOCK_BYTES = 1 << 16
 REACHES = (4, 12, 40)  # candidates ahead among which the next header is sought: '' and each 256th packet add zeros
 FEWEST_BYTES_PER_ZERO = 12  # fewer, and the candidates would take more memory than the page
+MOST_COLUMNS = 0xFFFF  # a table has at most 4096, and the count of a prepared statement's columns two bytes
+# What reading broken bytes ends in, in PyMySQL as here: it checks lengths by `assert` and by luck.
+MALFORMED = (IndexError, struct.error, AssertionError, ValueError, TypeError)
 MORE_RESULTS = 0x0008  # SERVER_MORE_RESULTS_EXISTS
 
 
@@ -92,14 +95,24 @@ def query(connection: Any, sql: str, *, limit_bytes: int | None = None) -> RawRo
 
 
 def definitions(connection: Any) -> tuple[Definition, ...]:
-    """Read the column definitions, with their EOF."""
+    """Read the column definitions, with their EOF.
+
+    Raises:
+        pymysql.err.MySQLError: what the server says, or that it does not keep to the protocol.
+    """
     from pymysql import err
     from pymysql.protocol import FieldDescriptorPacket
 
     first = connection._read_packet()
     if first.is_ok_packet() or first.is_load_local_packet():
         raise err.ProgrammingError("the statement returns no rows")
-    fields = [connection._read_packet(FieldDescriptorPacket) for _ in range(first.read_length_encoded_integer())]
+    try:
+        count = first.read_length_encoded_integer()
+        if count is None or count > MOST_COLUMNS:
+            raise err.InternalError(f"the answer has {count} columns; a result has at most {MOST_COLUMNS}")
+        fields = [connection._read_packet(FieldDescriptorPacket) for _ in range(count)]
+    except MALFORMED:
+        raise err.InternalError("a column definition is not as the protocol has it") from None
     if not connection._read_packet().is_eof_packet():
         raise err.InternalError("no EOF packet behind the column definitions")
     return tuple(
@@ -211,7 +224,10 @@ class Rows:
 
         if last[0] == ERROR:
             err.raise_mysql_exception(last)
-        (status,) = struct.unpack_from("<H", last, 3)
+        try:
+            (status,) = struct.unpack_from("<H", last, 3)
+        except struct.error:
+            raise err.InternalError("the packet that ends the answer is too short") from None
         self.connection.server_status = status
         if status & MORE_RESULTS:
             raise err.InternalError("the statement returns several results")

@@ -26,6 +26,7 @@ from rivet_resources.sources.evidence import Explained, Finding, TableFacts
 from rivet_resources.sources.key_ranges import half_open, identity
 from rivet_resources.sources.mysql_catalog import Found, Row
 from rivet_resources.sources.mysql_columns import described_of, is_key
+from rivet_resources.sources.mysql_connection import guarded
 from rivet_resources.sources.mysql_errors import connect_fault, fault
 from rivet_resources.sources.mysql_packets import Definition
 from rivet_resources.sources.protocol import Bounds, Horizon, TypeRules
@@ -54,8 +55,8 @@ def connect(line: Line, *, first: bool) -> Connection[Any]:
 
     parameters = line.parameters()
     try:
-        connection = pymysql.connect(**parameters)
-    except (pymysql.MySQLError, OSError, EOFError, RuntimeError) as error:
+        connection: Connection[Any] = guarded()(is_verified=line.is_verified, **parameters)
+    except (pymysql.MySQLError, OSError, EOFError, RuntimeError, *mysql_packets.MALFORMED) as error:
         raise connect_fault(error, where=line.where, first=first, secrets=line.secrets) from None
     try:
         _keep_alive(connection)
@@ -107,9 +108,14 @@ def _is_same(wanted: str, found: str) -> bool:
 
 def rows_of(connection: Connection[Any], statement: str) -> list[Row]:
     """Run one small statement; its rows as texts, () for one that returns none."""
+    from pymysql import err
+
     with connection.cursor() as cursor:
-        cursor.execute(statement)
-        return [tuple(_text(cell) for cell in row) for row in cursor.fetchall()]
+        try:
+            cursor.execute(statement)
+            return [tuple(_text(cell) for cell in row) for row in cursor.fetchall()]
+        except mysql_packets.MALFORMED:
+            raise err.InternalError("the answer is not as the protocol has it") from None
 
 
 def _text(cell: object) -> str | None:

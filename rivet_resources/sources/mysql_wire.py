@@ -83,7 +83,8 @@ def _cuts(raw: RawRows) -> list[Cut]:
 
 def _cut(buffer: NDArray[np.uint8], place: Places) -> Cut:
     """Read the length-coded value at every place."""
-    # A broken length may lead anywhere: clipped here, found by the comparison of the rows' ends.
+    # A broken length may lead anywhere: clipped here, found by the comparison of the rows' ends. That holds as long as
+    # no length is negative or so large that sums wrap: places then only grow, and none is behind its row's end.
     first = buffer.take(place, mode="clip") if len(buffer) else np.zeros(len(place), np.uint8)
     largest = int(first.max(initial=0))
     start = place + 1
@@ -95,9 +96,19 @@ def _cut(buffer: NDArray[np.uint8], place: Places) -> Cut:
     for code, width in LENGTH_BYTES.items():
         if largest >= code:
             rows = np.flatnonzero(first == code)
-            length[rows] = _little_endian(buffer, start[rows], width)
+            length[rows] = _lengths(buffer, start[rows], width)
             start[rows] += width
     return Cut(start, length, null if null.any() else None, -1)
+
+
+def _lengths(buffer: NDArray[np.uint8], place: Places, width: int) -> Places:
+    """Read lengths of several bytes; those of eight bytes come from rows of 16 MB and more, and from broken lines."""
+    from pymysql import err
+
+    found = _little_endian(buffer, place, width)
+    if width == 8 and ((found < 0) | (found > len(buffer))).any():
+        raise err.InternalError("a value is longer than the answer that holds it")
+    return found
 
 
 def _little_endian(buffer: NDArray[np.uint8], place: Places, width: int) -> Places:

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Table, Text, delete, select
 
+from rivet_resources.destinations.addressing import checked_place, checked_staged
 from rivet_resources.extract import ChunkResult, Measures, Part
 from rivet_resources.state.database import METADATA, Instant, now, upsert
 
@@ -95,10 +96,30 @@ def _of(export: str, window: str | None = None) -> list[Any]:
 
 
 def _restore(text: str) -> ChunkResult | None:
-    """Rebuild what `asdict` took apart; None when another version of Rivet wrote it: the chunk is then read again."""
-    plain = json.loads(text)
+    """Rebuild what `asdict` took apart; None when another version of Rivet wrote it: the chunk is then read again.
+
+    A record that names files anywhere but below the export's folder is passed over too: they would be removed.
+    """
     try:
+        plain = json.loads(text)
         parts = tuple(Part(**part) for part in plain["parts"])
-        return ChunkResult(chunk=plain["chunk"], parts=parts, measures=Measures(**plain["measures"]))
-    except (KeyError, TypeError):
+        result = ChunkResult(chunk=plain["chunk"], parts=parts, measures=Measures(**plain["measures"]))
+        _refuse_elsewhere(result)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return None
+    return result
+
+
+def _refuse_elsewhere(result: ChunkResult) -> None:
+    """Look at every path of a record.
+
+    Raises:
+        ValueError: one leads elsewhere.
+    """
+    for part in result.parts:
+        checked_place(part.path)
+        for name in ("path", "marker"):  # local and GCS; S3
+            if name in part.staged:
+                checked_staged(part.staged[name])
+    for path in (path for files in result.measures.unique.values() for path in files):
+        checked_staged(path)

@@ -361,7 +361,13 @@ def _origin(manifest: Committed) -> files.Origin:
 
 
 def _columns(manifest: Committed) -> Columns:
-    schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(manifest.schema_ipc)))
+    try:
+        schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(manifest.schema_ipc, validate=True)))
+    except (ValueError, pa.ArrowException) as error:
+        raise StateError(
+            f"The manifest of window {manifest.window} of export {manifest.export_name} has a schema_ipc that is no "
+            f"schema. Restore it from a copy."
+        ) from error
     return [(field.name, str(field.type)) for field in schema]
 
 

@@ -400,7 +400,8 @@ DAMAGES = {
     "missing _SUCCESS": Damage(lambda p: (p.lake / "_SUCCESS").unlink(), "SUCCESS_STALE"),
     "edited copy": Damage(lambda p: (p.lake / "manifest.json").write_text("{}"), "SUCCESS_STALE"),
     "edited counts": Damage(edit(row_count=ROWS + 1, part_rows=101), "MANIFEST_INCONSISTENT"),
-    "part elsewhere": Damage(edit(part_path="../../rivet.yaml"), "PART_MISSING"),
+    "part elsewhere": Damage(edit(part_path="../../rivet.yaml"), "MANIFEST_INCONSISTENT", repair=""),
+    "folder elsewhere": Damage(edit(window_folder="../.."), "MANIFEST_INCONSISTENT", repair=""),
     "window that is SQL": Damage(edit(window="'; DROP TABLE orders; --"), "MANIFEST_INCONSISTENT", repair="stale"),
     "edited total": Damage(edit(row_count=999), "MANIFEST_INCONSISTENT", repair=""),
     "half a manifest": Damage(

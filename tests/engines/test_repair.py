@@ -17,6 +17,7 @@ from rivet_assets.reconciling import reconcile_export
 from rivet_assets.repairing import Repaired, RepairRefused, repair_export
 from rivet_assets.validate_report import document as validate_document
 from rivet_assets.validating import validate_export
+from rivet_resources.errors import ManifestUnreadable
 from rivet_resources.exporter import Exporter
 from rivet_resources.extract import Window
 from rivet_resources.manifest import Manifest, current_manifests
@@ -268,9 +269,11 @@ def test_edited_part_outside_of_the_folder_is_never_removed(lab: Lab) -> None:
         path.write_text(json.dumps(manifest))
         lab.sql(f"DELETE FROM orders WHERE id = {25 if block == CHUNKED else 26}")
 
-        repaired(lab, block)
+        with pytest.raises(ManifestUnreadable, match=r"parts.0.path: names a place outside of the export's folder"):
+            repaired(lab, block)
 
         assert stranger.read_text() == "keep me"
+        path.unlink()
 
 
 # --- gates -----------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import threading
 from collections.abc import Callable
@@ -27,6 +29,8 @@ from rivet_resources.manifest import (
     success_marker,
     window_manifest,
 )
+from rivet_resources.mending import stale_markers
+from rivet_resources.validation import validate
 from tests.fakes import extract_of
 from tests.faults.one_run import committed, stage
 
@@ -160,15 +164,50 @@ def test_success_marker_is_the_hash_of_the_exact_bytes() -> None:
     assert b"xxh3:1349cde127705c16\n" == success_marker(b"{}")
 
 
-def test_marker_and_copy_lie_in_the_folder_of_the_window(lake: Lake) -> None:
-    """The original's readers find a manifest that equals ours byte for byte, and its hash."""
+def found_by_the_original(folder: Path) -> list[tuple[str, str]]:
+    """Validate as the original's `rivet validate --depth full` does: each part beside `manifest.json`, size and MD5."""
+    content = (folder / "manifest.json").read_bytes()
+    faults = [] if success_marker(content) == (folder / "_SUCCESS").read_bytes() else [("_SUCCESS", "stale")]
+    for part in json.loads(content)["parts"]:
+        file = folder / part["path"]
+        if not file.is_file():
+            faults.append((part["path"], "missing"))
+        elif file.stat().st_size != part["size_bytes"]:
+            faults.append((part["path"], "size"))
+        elif base64.b64encode(hashlib.md5(file.read_bytes()).digest()).decode() != part["content_md5"]:
+            faults.append((part["path"], "MD5"))
+    return faults
+
+
+SNAPSHOT = Window("after=start", folder="snapshot")
+
+
+@pytest.mark.parametrize("window", [ALL, day(3), SNAPSHOT], ids=["all", "day", "first copy"])
+def test_manifest_in_a_folder_names_its_parts_relative_to_itself(lake: Lake, window: Window) -> None:
+    """The original's reader finds every part beside the file that names it; ours go by paths below the export."""
+    manifest = lake.commit(window, 1, 4)
+    folder = lake.folder / "orders" / window.folder
+
+    own = json.loads((lake.folder / "orders" / manifest.path).read_bytes())
+    copy = json.loads((folder / "manifest.json").read_bytes())
+
+    assert [] == found_by_the_original(folder)
+    assert [part.path for part in manifest.parts] == [part["path"] for part in own["parts"]]
+    assert all((lake.folder / "orders" / part["path"]).is_file() for part in own["parts"])
+    assert own | {"parts": copy["parts"]} == copy
+    assert () == stale_markers(current_manifests(lake.root), root=lake.root)
+
+
+def test_manifest_in_a_folder_of_the_older_form_is_right_too(lake: Lake) -> None:
+    """Exports of earlier versions, whose copies equal the manifest byte for byte, are not said to be stale."""
     manifest = lake.commit(day(3), 1, 4)
+    lake.root.put("dt=2026-01-03/manifest.json", manifest.content)
+    lake.root.put("dt=2026-01-03/_SUCCESS", success_marker(manifest.content))
 
-    copy, _ = lake.root.read("dt=2026-01-03/manifest.json") or (b"", "")
-    marker, _ = lake.root.read("dt=2026-01-03/_SUCCESS") or (b"", "")
+    found = validate(lake.root, export="orders", depth="full")
 
-    assert manifest.content == copy == lake.root.read("_rivet/2026-01-03.json")[0]  # type: ignore[index]
-    assert success_marker(copy) == marker
+    assert [] == [flaw.short for flaw in found.all_flaws]
+    assert () == stale_markers(current_manifests(lake.root), root=lake.root)
 
 
 def test_manifest_comes_back_as_it_went(lake: Lake) -> None:
@@ -622,3 +661,58 @@ def test_sweep_removes_hidden_manifests_with_their_parts(lake: Lake) -> None:
     assert ["_rivet/after=start.json"] == [path for path in lake.root.list() if path.startswith("_rivet/")]
     assert 2 == len(lake.parts())
     assert list(range(1, 7)) == lake.rows()
+
+
+# --- paths out of files ----------------------------------------------------------------------------
+
+ELSEWHERE = (
+    "../../victim",
+    "/etc/x",
+    "a/../../b",
+    "..\\victim",
+    "a//b",
+    "./a",
+    "a\x00b",
+    "_rivet/all.json",
+    "_staged/r",
+)
+
+
+@pytest.mark.parametrize("path", ELSEWHERE)
+@pytest.mark.parametrize("name", ["part", "window_folder"])
+def test_manifest_that_names_a_place_elsewhere_is_refused(lake: Lake, name: str, path: str) -> None:
+    """Each path is looked at where the manifest is read, before anything acts on it; the message has no path."""
+    document = json.loads(lake.commit(ALL, 1, 3).content)
+    if name == "part":
+        document["parts"][0]["path"] = path
+    else:
+        document["window_folder"] = path
+
+    with pytest.raises(ManifestUnreadable, match=r"names a place (outside of|in)"):
+        parse(json.dumps(document).encode(), where="m.json")
+
+
+def test_replacing_a_window_never_removes_files_outside_of_the_folder(lake: Lake) -> None:
+    """`window_folder` of the outgoing manifest leads elsewhere, where a `manifest.json` of somebody else lies."""
+    victim = lake.folder / "victim"
+    victim.mkdir()
+    (victim / "manifest.json").write_text("theirs")
+    lake.commit(ALL, 1, 3)
+    path = lake.folder / "orders/_rivet/all.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"window_folder": "../victim"}))
+
+    with pytest.raises(ManifestUnreadable, match="window_folder"):
+        lake.commit(ALL, 1, 4)
+
+    assert "theirs" == (victim / "manifest.json").read_text()
+
+
+def test_deeply_nested_manifest_is_refused_by_name(lake: Lake) -> None:
+    """No error of Python's own comes out, at any depth."""
+    for content in (
+        b'{"a":' * 100_000,
+        b"[" * 100_000,
+        b'{"manifest_version": 1, "a": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+    ):
+        with pytest.raises(ManifestUnreadable, match=r"m\.json cannot be read"):
+            parse(content, where="m.json")
