@@ -131,6 +131,11 @@ def _joined(folder: Path) -> int:
                 return lock
         except FileNotFoundError:
             pass
+        except OSError as error:
+            os.close(lock)
+            raise DestinationError(
+                f"Scratch folder {folder} cannot be locked: {error.strerror}. Point TMPDIR at a disk of this machine."
+            ) from error
         os.close(lock)
     raise DestinationError(f"Scratch folder {folder} is removed again and again. Point TMPDIR at another folder.")
 

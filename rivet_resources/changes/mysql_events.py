@@ -316,14 +316,14 @@ def mysql_gtid(data: bytes) -> tuple[Gtid | None, int]:
     Raises:
         LogRefused: it is cut.
     """
-    if len(data) < SHORTEST_GTID:
-        raise malformed("A GTID")
     committed = 0
     if len(data) >= HEADER + GTID_OF_MYSQL.size:
         _, source, number, immediate = GTID_OF_MYSQL.unpack_from(data, HEADER)
         committed = immediate & LOW_55
         if immediate >> 55 & 1:  # relayed: this server's own commit, then the first one's
             committed = int.from_bytes(data[RELAYED : RELAYED + 7], "little") & LOW_55
+    elif len(data) < SHORTEST_GTID:
+        raise malformed("A GTID")
     else:  # MySQL 5.7 says no times
         _, source, number = struct.unpack_from("<B16sQ", data, HEADER)
     return (source, number) if data[5] == GTID else None, committed
@@ -335,9 +335,10 @@ def mariadb_gtid(data: bytes) -> tuple[Gtid, bool]:
     Raises:
         LogRefused: it is cut.
     """
-    if len(data) < 6 + GTID_OF_MARIADB.size:
-        raise malformed("A GTID")
-    server, number, domain, flags = GTID_OF_MARIADB.unpack_from(data, 6)
+    try:
+        server, number, domain, flags = GTID_OF_MARIADB.unpack_from(data, 6)
+    except struct.error:
+        raise malformed("A GTID") from None
     return ((domain, server), number), flags & STANDALONE != 0
 
 

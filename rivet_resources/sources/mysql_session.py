@@ -176,7 +176,7 @@ class MySqlSession:
                 cursor.execute(self.line.comment + statement)
                 names = [column[0] for column in cursor.description or ()]
                 return [dict(zip(names, map(_text, row), strict=True)) for row in cursor.fetchall()]
-        except (pymysql.MySQLError, OSError) as error:
+        except (pymysql.MySQLError, OSError, *mysql_packets.MALFORMED) as error:
             raise fault(error, doing=doing, user=self.user, secrets=self.line.secrets) from None
 
     def prepare(self, statement: str, *, doing: str) -> tuple[Definition, ...]:
