@@ -183,6 +183,10 @@ class MySqlLog:
         gtids = rows[0][4] if len(rows[0]) > 4 else ""
         return Place(str(rows[0][0]), int(rows[0][1] or 0)), "".join(str(gtids or "").split())
 
+    def absent(self, table: str) -> frozenset[str]:
+        """Name no column: every one is in the log; see the protocol."""
+        return frozenset()
+
     def refuse_lost(self, at: Position, survey: Survey) -> None:
         """Refuse a position of another server, of a file that is gone, or behind a file's end; see the protocol."""
         mysql_survey.refuse_lost(at, survey)
