@@ -14,7 +14,7 @@ from rivet_assets.change_checks import lag_verdict, sequence_verdict, slot_verdi
 from rivet_assets.change_specs import change_check_specs, change_results
 from rivet_assets.checks import DRIFT, SPECIAL_VALUES, schema_drift, special_values
 from rivet_assets.config import RivetConfig
-from rivet_assets.draining import DrainSite, run_drain
+from rivet_assets.draining import DrainSite, run_drain, warnings_of
 from rivet_assets.drift import Drift
 from rivet_assets.events import result
 from rivet_assets.export import Export
@@ -149,6 +149,8 @@ def _position(drained: Drained) -> dict[str, Any]:
         **{f"rivet/seconds_{step}": round(seconds, 3) for step, seconds in drained.seconds.items()},
         **lag_metadata(drained.lag or Lag(unread_bytes=0, seconds=0.0)),
     }
+    if warnings := warnings_of(drained):
+        facts["rivet/warnings"] = dg.MetadataValue.md("\n".join(f"* {warning}" for warning in warnings))
     if drained.commit_at is not None:
         facts["rivet/last_commit"] = dg.MetadataValue.timestamp(drained.commit_at)
     return facts

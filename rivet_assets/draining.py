@@ -24,7 +24,7 @@ from rivet_assets.modes.protocol import Planning
 from rivet_resources.changes.protocol import BEFORE, ENVELOPE, Handover, LogSource, Position
 from rivet_resources.commit import sweep
 from rivet_resources.drain import drain
-from rivet_resources.drain_plan import Drained, DrainPlan, Hands
+from rivet_resources.drain_plan import Drained, DrainPlan, Hands, told
 from rivet_resources.extract import Measures, Staged
 from rivet_resources.manifest import window_manifest
 from rivet_resources.settings import pace
@@ -57,6 +57,7 @@ class DrainSite:
     step: Callable[[str], None] = lambda name: None
     is_asked_to_end: Callable[[], bool] = lambda: False
     drifts: dict[str, Drift] = field(default_factory=dict)  # by table, as they are found
+    warnings: list[str] = field(default_factory=list)  # what is worth a word and stops nothing
 
     @property
     def roots(self) -> dict[str, Root]:
@@ -102,8 +103,14 @@ def run_drain(site: DrainSite) -> Drained:
             is_asked_to_end=site.is_asked_to_end,
         )
         drained = drain(plan, hands)
+        site.warnings.extend(warnings_of(drained))
         outcome.update(_figures(site, drained))
         return drained
+
+
+def warnings_of(drained: Drained) -> list[str]:
+    """Word what the log warned of: at the first run of its prerequisites, at each of tables that are gone."""
+    return [told(finding) for finding in drained.findings if finding.status == "warn"]
 
 
 def plan_of(site: DrainSite, run_id: str, started_at: datetime) -> DrainPlan:
@@ -137,16 +144,17 @@ class _Copies:
     plan: DrainPlan
     roots: Mapping[str, Root]
 
-    def __call__(self, table: str, position: Position, handover: Handover | None) -> Staged:
+    def __call__(self, table: str, position: Position, handover: Handover | None, *, absent: frozenset[str]) -> Staged:
         """Stage all rows under the handover's instant, or nothing but the schema."""
         if handover is not None:
-            extract = self._extract(handover.session, table, position, tasks=self.site.exporter().spark.parallelism)
+            tasks = self.site.exporter().spark.parallelism
+            extract = self._extract(handover.session, table, position, absent, tasks=tasks)
             for note in extract.notes:
                 self.site.tell(f"{extract.export}: {note}.")
             return self.site.exporter().stage(extract)
         application = f"rivet:{self.plan.export}"
         with self.site.source.session(application=application, pace=self.plan.pace, snapshot=False) as session:
-            extract = replace(self._extract(session, table, position, tasks=1), chunks=(), notes=())
+            extract = replace(self._extract(session, table, position, absent, tasks=1), chunks=(), notes=())
         root = self.roots[table]
         standing = window_manifest(root, extract.window) if root.keeps_manifests else None
         return Staged(
@@ -159,9 +167,11 @@ class _Copies:
             consistency="log",
         )
 
-    def _extract(self, session: Session, table: str, position: Position, *, tasks: int) -> Any:
+    def _extract(self, session: Session, table: str, position: Position, absent: frozenset[str], *, tasks: int) -> Any:
         export = self.site.export.of_table(table)
         relation = session.describe(table=table, query=None, params={}, rules=export.type_rules())
+        kept = tuple(column for column in relation.columns if column.name not in absent)
+        relation = replace(relation, columns=kept)
         return export.extract(
             Planning(
                 source=self.site.source,
@@ -244,6 +254,8 @@ def _finish(site: DrainSite, run_id: str, outcome: Mapping[str, Any], started_at
     known["duration_ms"] = round((finished_at - started_at).total_seconds() * 1000)
     status = known.pop("status")
     journal = Journal(site.state, run_id, site.export.name, tell=site.tell)
+    for warning in site.warnings:
+        journal.warned(warning)
     for table, drift in site.drifts.items():
         journal.drifted(drift, table=table)
     journal.completed(status, known)

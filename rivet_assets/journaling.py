@@ -76,7 +76,11 @@ class Journal:
         }
         self.add("PlanResolved", facts)
         for note in extract.notes:
-            self.add("PlanWarning", {"text": note})
+            self.warned(note)
+
+    def warned(self, text: str) -> None:
+        """Note something that the run's reader should know, and that stops nothing."""
+        self.add("PlanWarning", {"text": text})
 
     def chunk(self, done: int, of: int, rows: int) -> None:
         """Note that so many chunks are done, with all their rows so far."""

@@ -25,7 +25,7 @@ from rivet_resources.changes.protocol import Commit, Log, Position, Survey
 from rivet_resources.drain_begin import Beginning
 from rivet_resources.drain_book import DRAINING, Book
 from rivet_resources.drain_commit import Committing, schemas_between
-from rivet_resources.drain_plan import Drained, DrainPlan, Hands, TableDrained
+from rivet_resources.drain_plan import Drained, DrainPlan, Hands, TableDrained, told
 from rivet_resources.errors import SourceLost
 from rivet_resources.extract import Staged
 
@@ -62,11 +62,11 @@ class _Drain:
         done = Drained(survey.target, None, {table: TableDrained() for table in self.plan.capture.tables})
         if self.book.has_begun:
             position = done.started_from = self.book.position
-            self.log.refuse_lost(position, survey)
         else:
             beginning = Beginning(self.plan, self.hands, self.log, self.book, self.committing)
             position = beginning.position(survey, done)
             survey = self.log.survey()
+        self._looked(position, survey, done)
         self.seconds["begin"] = time.monotonic() - self.began
         done.position = self._windows(position, survey, done)
         if done.changes or done.started_from is None:  # an idle drain asks the source no more than it must
@@ -85,7 +85,21 @@ class _Drain:
             if self.plan.until_current or (most is not None and done.changes >= most) or self.hands.is_asked_to_end():
                 return position
             time.sleep(IDLE_SECONDS)
-            target = self.log.survey().target
+            survey = self.log.survey()
+            self._looked(position, survey, done)
+            target = survey.target
+
+    def _looked(self, position: Position, survey: Survey, done: Drained) -> None:
+        """Refuse a position that the source no longer serves, and tell what it warns of; each warning once a run.
+
+        Raises:
+            PositionLost
+        """
+        self.log.refuse_lost(position, survey)
+        for finding in survey.warnings:
+            if finding not in done.findings:
+                done.findings += (finding,)
+                self.hands.tell(f"{self.plan.export}: {told(finding)}")
 
     def _window(self, start: Position, target: Position, done: Drained) -> Position:
         """Read, commit and acknowledge one window."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rivet_resources.changes.protocol import Handover, Log, Position, Survey
 from rivet_resources.drain_book import BEGINNING, COPYING, DRAINING, NOWHERE, Book
 from rivet_resources.drain_commit import Committing
-from rivet_resources.drain_plan import Drained, DrainPlan, Hands
+from rivet_resources.drain_plan import Drained, DrainPlan, Hands, told
 from rivet_resources.errors import CheckpointUnusable, LogSetup, RivetError, SourceLost
 from rivet_resources.extract import Staged
 from rivet_resources.manifest import current_manifests
@@ -87,11 +87,11 @@ class Beginning:
         findings = self.log.preflight()
         for finding in findings:
             if finding.status == "warn":
-                self.hands.tell(f"{self.plan.export}: {finding.text}{f'. Fix: {finding.fix}' if finding.fix else ''}")
+                self.hands.tell(f"{self.plan.export}: {told(finding)}")
         failed = [finding for finding in findings if finding.status == "fail"]
         if failed:
-            told = "\n".join(f"{f.name}: {f.text}{f'. Fix: {f.fix}' if f.fix else ''}" for f in failed)
-            raise LogSetup(f"Export {self.plan.export} cannot follow the log yet.\n{told}")
+            reasons = "\n".join(f"{finding.name}: {told(finding)}" for finding in failed)
+            raise LogSetup(f"Export {self.plan.export} cannot follow the log yet.\n{reasons}")
         return findings
 
     def _fixed(self) -> Position:
@@ -116,7 +116,7 @@ class Beginning:
         try:
             for table in self.plan.capture.tables:
                 self.hands.step("copy")
-                staged[table] = self.hands.copy(table, position, handover)
+                staged[table] = self.hands.copy(table, position, handover, absent=self.log.absent(table))
                 self.hands.judge(table, staged[table])
         except BaseException:
             for table, each in staged.items():

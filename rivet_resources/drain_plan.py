@@ -56,11 +56,20 @@ class DrainPlan:
         return self.run_id if folder == self.export else f"{folder.replace('/', '.')}_{self.run_id[-26:]}"
 
 
+def told(finding: Finding) -> str:
+    """Write a finding as one sentence, or two with its fix."""
+    return f"{finding.text}{f'. Fix: {finding.fix}' if finding.fix else ''}"
+
+
 class Copy(Protocol):
     """Stages what comes before the first change of a table."""
 
-    def __call__(self, table: str, position: Position, handover: Handover | None) -> Staged:
-        """Stage the window `after=start`: all rows under the handover's instant; none without a handover."""
+    def __call__(self, table: str, position: Position, handover: Handover | None, *, absent: frozenset[str]) -> Staged:
+        """Stage the window `after=start`: all rows under the handover's instant; none without a handover.
+
+        Args:
+            absent: columns that no change will carry, so the copy leaves them out.
+        """
 
 
 class Judge(Protocol):
@@ -120,5 +129,5 @@ class Drained:
     commit_at: datetime | None = None
     disorder: int = 0  # rows out of the log's order; 0 is what must be
     lag: Lag | None = None  # None: nothing was there to drain, and nobody asked
-    findings: tuple[Finding, ...] = ()  # of the preflight; only a first run asks
+    findings: tuple[Finding, ...] = ()  # of the preflight, which only a first run asks for, and of the last look
     seconds: dict[str, float] = field(default_factory=dict)

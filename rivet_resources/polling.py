@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,9 +24,11 @@ GUESS = {
     "rivet.op": "insert and update are a guess by created_at = updated_at; delete is certain",
     "rivet.pos": "the row's updated_at, of a marked row the later of updated_at and its mark",
 }
-# Inside one position: a row, then its deletion. What a full diff finds comes behind both, each diff behind the last.
-ROW_SEQ, MARK_SEQ, SEQS_PER_DIFF = 1, 2, 2
-DIFFED = b"rivet.diffed"  # metadata of a page that a full diff made: its position and number
+# `__seq` has the number of the window, of the chunk in it, and of the row in that one. No two rows of an export share
+# one: many rows may carry one stamp, and so one `__pos`, in a window or in several. What comes later is higher: of a
+# key, its deletion by a mark is in a later chunk than its row, and what a full diff finds is in the last one.
+CHUNK_BITS, ROW_BITS = 2, 34
+DIFFED = b"rivet.diffed"  # metadata of a page that a full diff made: its position
 NAIVE_NS, NAIVE_US = pa.timestamp("ns"), pa.timestamp("us")
 
 
@@ -33,13 +36,19 @@ NAIVE_NS, NAIVE_US = pa.timestamp("ns"), pa.timestamp("us")
 class PollShape:
     """Which columns of a row tell what it is; column names, '' for none.
 
-    `fallback` stands in where `updated_at` is NULL.
+    `fallback` stands in where `updated_at` is NULL. `window` is how many windows of the export came before.
     """
 
     updated_at: str
     created_at: str = ""
     deleted_at: str = ""
     fallback: str = ""
+    window: int = 0
+
+
+def first_seq(window: int, chunk: int) -> int:
+    """Give the `__seq` of the first row of a chunk; the rows behind it count on."""
+    return (((window << CHUNK_BITS) + chunk) << ROW_BITS) + 1
 
 
 def poll_schema(rows: pa.Schema) -> pa.Schema:
@@ -66,18 +75,22 @@ def naive(stamps: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
     return pc.cast(stamps, pa.timestamp(kind.unit, stamps.type.tz)).cast(kind)
 
 
-def diffed(rows: pa.Table, *, position: str, number: int) -> pa.Table:
-    """Mark a page as what the `number`-th full diff found at `position`: rows without `updated_at` are gone."""
-    return rows.replace_schema_metadata({DIFFED: f"{number} {position}".encode()})
+def diffed(rows: pa.Table, *, position: str) -> pa.Table:
+    """Mark a page as what a full diff found at `position`: rows without `updated_at` are gone."""
+    return rows.replace_schema_metadata({DIFFED: position.encode()})
 
 
-def enveloped(table: pa.Table, shape: PollShape) -> tuple[pa.ChunkedArray | pa.Array, ...]:
+def enveloped(table: pa.Table, shape: PollShape, *, first: int) -> tuple[pa.ChunkedArray | pa.Array, ...]:
     """Make the columns of ENVELOPE for a page of rows as the source typed them, in their order.
 
     `__ts` is `updated_at`, of a marked row its mark; a stamp without a zone is taken for UTC.
+
+    Args:
+        first: `__seq` of the page's first row; see `first_seq`.
     """
+    seq = pa.array(np.arange(first, first + table.num_rows, dtype=np.int64), SEQ.type)
     if table.schema.metadata and DIFFED in table.schema.metadata:
-        return _found_by_diff(table, shape)
+        return _found_by_diff(table, shape, seq)
     stamps = _stamps(table, shape)
     unit = "ns" if any(table.column(name).type.unit == "ns" for name in _named(shape)) else "us"
     at = naive(stamps).cast(pa.timestamp(unit))
@@ -89,7 +102,6 @@ def enveloped(table: pa.Table, shape: PollShape) -> tuple[pa.ChunkedArray | pa.A
         happened = pc.if_else(is_marked, marks, at)
         at = pc.max_element_wise(at, marks)  # a clock that stamps a mark before the last update must not undo it
     op = pc.if_else(is_marked, "delete", _guess(table, shape, stamps))
-    seq = pc.if_else(is_marked, pa.scalar(MARK_SEQ, SEQ.type), pa.scalar(ROW_SEQ, SEQ.type))
     return _typed(op, positions(at), seq, happened)
 
 
@@ -112,14 +124,12 @@ def _guess(table: pa.Table, shape: PollShape, stamps: pa.ChunkedArray) -> pa.Chu
     return pc.if_else(is_new, "insert", "update")
 
 
-def _found_by_diff(table: pa.Table, shape: PollShape) -> tuple[pa.ChunkedArray | pa.Array, ...]:
-    number, _, position = table.schema.metadata[DIFFED].decode().partition(" ")
+def _found_by_diff(table: pa.Table, shape: PollShape, seq: pa.Array) -> tuple[pa.ChunkedArray | pa.Array, ...]:
+    position = table.schema.metadata[DIFFED].decode()
     stamps = naive(_stamps(table, shape))
     is_gone = stamps.is_null()
     detected = pa.scalar(position).cast(stamps.type)
-    first = int(number) * SEQS_PER_DIFF
     op = pc.if_else(is_gone, "delete", _guess(table, shape, _stamps(table, shape)))
-    seq = pc.if_else(is_gone, pa.scalar(first + MARK_SEQ, SEQ.type), pa.scalar(first + ROW_SEQ, SEQ.type))
     where = pa.repeat(pa.scalar(position, POS.type), table.num_rows)
     return _typed(op, where, seq, pc.if_else(is_gone, detected, stamps))
 

@@ -32,11 +32,12 @@ Place = tuple[Mark, ...]  # the stamp, then the key
 
 @dataclass(frozen=True)
 class Watermark:
-    """The last delivered row of each pass, None before the first; and how many full diffs have found something."""
+    """The last delivered row of each pass, None before the first; how many full diffs, and windows, had rows."""
 
     updated: Place | None = None
     deleted: Place | None = None
     diffs: int = 0
+    windows: int = 1  # a watermark of before they were counted may stand for any number: none had a `__seq` so high
 
     @property
     def text(self) -> str | None:
@@ -47,6 +48,8 @@ class Watermark:
                 found[name] = [{"column": mark.column, "type": mark.type, "value": mark.value} for mark in place]
         if self.diffs:
             found["diffs"] = self.diffs
+        if self.windows > 1:
+            found["windows"] = self.windows
         return json.dumps(found, ensure_ascii=False, separators=(",", ":"), sort_keys=True) if found else None
 
 
@@ -61,7 +64,8 @@ def parse(text: str | None, *, export: str) -> Watermark:
     try:
         found = json.loads(text)
         places = {name: tuple(Mark(**mark) for mark in found.get(name, ())) for name in ("updated", "deleted")}
-        return Watermark(places["updated"] or None, places["deleted"] or None, int(found.get("diffs", 0)))
+        counts = int(found.get("diffs", 0)), int(found.get("windows", 1))
+        return Watermark(places["updated"] or None, places["deleted"] or None, *counts)
     except (ValueError, TypeError, AttributeError):
         raise StateError(
             f"The cursor of export {export} is no watermark of mode poll. Was the export of another mode before? "

@@ -15,7 +15,7 @@ from rivet_resources.changes.envelope import as_inserts, change_schema, flat, fl
 from rivet_resources.changes.protocol import ENVELOPE
 from rivet_resources.errors import SourceChanged
 from rivet_resources.extract import Extract, Relation
-from rivet_resources.polling import enveloped, poll_schema
+from rivet_resources.polling import PollShape, enveloped, first_seq, poll_schema
 from rivet_resources.rowhash import row_hashes
 from rivet_resources.transforms.pipeline import Plan, plan
 from rivet_resources.transforms.protocol import Transform
@@ -58,9 +58,11 @@ class Shaping:
     """Brings the pages of one extract into the schema of its parts."""
 
     extract: Extract
+    chunk: int = 0  # its number; polled rows are counted in it
     schema: pa.Schema = field(init=False)
     _unflat: pa.Schema = field(init=False)
     _plan: Plan = field(init=False)
+    _shaped: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self._unflat = _unflat(self.extract)
@@ -68,7 +70,7 @@ class Shaping:
         self._plan = planned(self.extract.relation, self.extract.transforms)
 
     def shape(self, table: pa.Table) -> pa.Table:
-        """Shape one page as the source typed it; filters may leave fewer rows.
+        """Shape one page as the source typed it, each once and in their order; filters may leave fewer rows.
 
         Raises:
             SourceChanged: the page is not what was planned.
@@ -76,7 +78,7 @@ class Shaping:
         """
         self._check_types(table)
         # Of the page as it came: a transform may hide a stamp. None may drop a row.
-        envelope = () if self.extract.poll is None else enveloped(table, self.extract.poll)
+        envelope = () if self.extract.poll is None else self._enveloped(table, self.extract.poll)
         if self.extract.transforms:
             table = self._plan.apply(table)
         columns = list(table.columns)
@@ -89,6 +91,11 @@ class Shaping:
             rows = pa.Table.from_arrays(columns, schema=pa.schema(list(self._unflat)[len(ENVELOPE) :]))
             return flat(as_inserts(rows, self.extract.meta.inserted_at), self.extract.format)
         return flat(pa.Table.from_arrays([*envelope, *columns], schema=self._unflat), self.extract.format)
+
+    def _enveloped(self, table: pa.Table, shape: PollShape) -> tuple[pa.ChunkedArray | pa.Array, ...]:
+        first = first_seq(shape.window, self.chunk) + self._shaped
+        self._shaped += table.num_rows
+        return enveloped(table, shape, first=first)
 
     def _check_types(self, table: pa.Table) -> None:
         """Compare a page with the plan: Arrow would cast a difference away in silence.

@@ -76,7 +76,7 @@ class _Reading:
     effort: Effort | None = None
 
     def __post_init__(self) -> None:
-        self.shaping = Shaping(self.extract)
+        self.shaping = Shaping(self.extract, self.chunk.index)
         self.schema = self.shaping.schema
         self.root = self.extract.destination.root(self.extract.export)
 

@@ -71,6 +71,9 @@ class FakeReader:
         self.log.statements.append("begin")
         return place(len(self.log.transactions))
 
+    def absent(self, table: str) -> frozenset[str]:
+        return frozenset()
+
     def refuse_lost(self, at: Position, survey: Survey) -> None:
         if int(at.key, 16) < self.log.acknowledged:
             raise PositionLost("the log behind our position is gone")

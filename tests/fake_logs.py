@@ -55,6 +55,9 @@ class FakeLog:
         """Begin at the end."""
         return place(self.end)
 
+    def absent(self, table: str) -> frozenset[str]:
+        return frozenset()
+
     def refuse_lost(self, at: Position, survey: Survey) -> None:
         """Refuse what lies before the oldest place."""
         if at.key < place(self.oldest).key:

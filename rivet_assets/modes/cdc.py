@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from rivet_assets.export import Export
 from rivet_assets.export_values import ColumnsOnce, TableName, broken
 from rivet_assets.modes.protocol import Planning, compose
-from rivet_resources.changes.protocol import Capture
+from rivet_resources.changes.protocol import Capture, Untold
 from rivet_resources.extract import CursorMove, Extract, Window
 from rivet_resources.settings import Settings
 from rivet_resources.sources.names import split_name
@@ -59,6 +59,14 @@ class CdcBlock(Settings):
         ge=1,
         le=4294967295,
         description="MySQL: replica id of this drain; default: made of state store and source",
+    )
+    accept_untold: Annotated[
+        tuple[Untold, ...], BeforeValidator(_listed, json_schema_input_type=Untold | list[Untold])
+    ] = Field(
+        (),
+        description="changes of rows that the log does not tell, taken as they are and not refused: columns (added "
+        "with a default, renamed), partitions (attached, detached, truncated by themselves), cascades (of foreign "
+        "keys, MySQL)",
     )
     capture_instance: Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])] = (
         Field((), description="SQL Server: capture instance, or one per table in their order; default: looked up")
@@ -141,6 +149,8 @@ class Cdc(Export):
             before=block.before,
             memory_bytes=block.rollover_memory_mb << 20,
             max_events=block.max_events,
+            accepts=frozenset(block.accept_untold),
+            copies=block.initial == "snapshot",
         )
 
     def resources(self, engine: str) -> dict[str, str]:

@@ -238,8 +238,13 @@ class Poll(Export):
 
     def _composed(self, planning: Planning, held: Watermark, passes: list[_Pass], found: Found | None) -> Extract:
         has_found = found is not None and found.rows.num_rows > 0
+        is_new = has_found or any(each.high != each.low for each in passes)
+        window = held.windows if planning.cursor is not None else 0
         reached = Watermark(
-            passes[0].high, passes[1].high if len(passes) > 1 else held.deleted, held.diffs + int(has_found)
+            updated=passes[0].high,
+            deleted=passes[1].high if len(passes) > 1 else held.deleted,
+            diffs=held.diffs + int(has_found),
+            windows=max(1, window + int(is_new)),
         )
         move = CursorMove(
             low=planning.cursor, high=reached.text or planning.cursor, column=self.updated_at_column,
@@ -248,7 +253,7 @@ class Poll(Export):
         chunks = [chunk for each in passes for chunk in self._chunks(planning, each)] or [_nothing(planning)]
         if has_found:
             chunks.append(_nothing(planning))
-        shape = self._shape()
+        shape = replace(self._shape(), window=window)
         extract = compose(
             self,
             planning,
@@ -271,7 +276,7 @@ class Poll(Export):
         if found is None or not has_found:
             return extract
         position = position_of((passes[0].horizon.high or _stamp_of(passes[0])).removesuffix("Z"))
-        rows_found = diffed(found.rows, position=position, number=reached.diffs)
+        rows_found = diffed(found.rows, position=position)
         return replace(extract, source=WithFound(planning.source, rows_found, chunk=len(chunks) - 1))
 
     def _chunks(self, planning: Planning, each: _Pass) -> tuple[Chunk, ...]:

@@ -160,6 +160,10 @@ class DatagenLog:
         seed = random.SystemRandom().getrandbits(63) if self.source.seed is None else self.source.seed
         return position_at(0, recipe_of(self.source, snapshot_name(seed, self.source.clock or datetime.now(UTC))))
 
+    def absent(self, table: str) -> frozenset[str]:
+        """Name no column: every one is in the log; see the protocol."""
+        return frozenset()
+
     def refuse_lost(self, at: Position, survey: Survey) -> None:
         """Refuse nothing but a text that is no position: every event can be made again."""
         number_of(at)

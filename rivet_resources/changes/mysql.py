@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -102,7 +103,13 @@ class MySqlLog:
 
     def preflight(self) -> tuple[Finding, ...]:
         """Judge every prerequisite; see the protocol."""
-        return mysql_preflight.findings(self.ask, user=self._line.address.user, server_id=self.server_id)
+        return mysql_preflight.findings(
+            self.ask,
+            user=self._line.address.user,
+            server_id=self.server_id,
+            capture=self._capture,
+            database=self._line.address.database,
+        )
 
     def survey(self) -> Survey:
         """Take the lock, and look at who the server is and which files it has: two statements."""
@@ -183,9 +190,18 @@ class MySqlLog:
         gtids = rows[0][4] if len(rows[0]) > 4 else ""
         return Place(str(rows[0][0]), int(rows[0][1] or 0)), "".join(str(gtids or "").split())
 
+    def absent(self, table: str) -> frozenset[str]:
+        """Name no column: every one is in the log; see the protocol."""
+        return frozenset()
+
     def refuse_lost(self, at: Position, survey: Survey) -> None:
         """Refuse a position of another server, of a file that is gone, or behind a file's end; see the protocol."""
         mysql_survey.refuse_lost(at, survey)
+        if at.more.get("cascades") != "judged" and "cascades" not in self._capture.accepts:
+            # Begun by a Rivet that did not ask. Later foreign keys are in the log, as statements.
+            found = mysql_preflight.cascading(self.ask, self._capture, database=self._line.address.database)
+            if failed := [finding for finding in found if finding.status == "fail"]:
+                raise LogSetup(". ".join(f"{finding.text}. {finding.fix}" for finding in failed))
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -256,7 +272,16 @@ class MySqlLog:
             "identity": self.identity,
             "born": str(windows.groups.births.get(place.file, "")),
             "committed": committed,
+            "cascades": "" if "cascades" in self._capture.accepts else "judged",
+            "dropped": self._dropped(windows, before),
         })  # fmt: skip
+
+    def _dropped(self, windows: Windows, before: Position | None) -> str:
+        """Note the columns that were dropped; a dump reads ahead, so only once all that was read is given out."""
+        if not windows.groups.is_complete:
+            return before.more.get("dropped", "") if before else ""
+        known = {table: sorted(names) for table, names in windows.tables.dropped.items() if names}
+        return json.dumps(known, sort_keys=True) if known else ""
 
     # --- the dump --------------------------------------------------------------------------------
 
@@ -280,8 +305,10 @@ class MySqlLog:
             database=self._line.address.database,
             is_mariadb=self.is_mariadb,
             folds_names=self._settings.get("lower_case_table_names", "0") != "0",
+            hides_cascades=mysql_preflight.hides_cascades(self.ask),
             session=lambda: MySqlSession(self._line, self._opened()),
         )
+        tables.dropped = {table: set(names) for table, names in json.loads(after.more.get("dropped", "{}")).items()}
         memory = self._capture.memory_bytes
         events = mysql_dump.events(connection, where=self._line.where)
         births = {place.file: int(after.more["born"])} if "born" in after.more else {}

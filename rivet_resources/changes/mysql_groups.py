@@ -32,6 +32,10 @@ SAVEPOINT = re.compile(r"(?is)(SAVEPOINT|ROLLBACK\s+(?:WORK\s+)?TO(?:\s+SAVEPOIN
 GTIDS = frozenset({ev.GTID, ev.ANONYMOUS_GTID, ev.GTID_TAGGED, ev.MARIADB_GTID})
 WHOLE_TRANSACTIONS = "Remove that setting, and take a new snapshot: run `mode: full`, or reset the checkpoint with "
 WHOLE_TRANSACTIONS += "`initial: snapshot`."
+NO_CASCADES = (
+    "Rows that a foreign key deletes or changes are not in the binary log. Let triggers or the application do it; or "
+    "take what is published as it is, with `cdc: {accept_untold: [cascades]}`."
+)
 
 
 @dataclass(slots=True)
@@ -277,12 +281,22 @@ class Groups:
     def _ddl(self, data: bytes, query: Query) -> Group | None:
         """Note what a statement does to our tables. Inside a group it ends nothing: CREATE TABLE … SELECT."""
         truncated = None
+        if table := self._tables.gone_with_database(query):
+            raise self._refused(
+                data[5], f"a statement that drops the database of {table}",
+                "Its rows are gone, and the log does not show them go. Reset the checkpoint with `initial: snapshot`, "
+                "and begin anew once the table is there again.",
+            )  # fmt: skip
+        if table := self._tables.cascades_by(query):
+            raise self._refused(
+                data[5], f"a foreign key of {table} with ON DELETE or ON UPDATE that changes its rows", NO_CASCADES
+            )
         if query.word == "DROP" and self._tables.drops_several(query):
             raise self._refused(
                 data[5], "a DROP of several tables, a captured one among them",
                 "Take the dropped ones out of the export, reset its checkpoint, and begin anew.",
             )  # fmt: skip
-        if query.word in ("TRUNCATE", "DROP"):
+        if query.word in ("TRUNCATE", "DROP", "CREATE"):
             truncated = self._tables.truncated(query)
         elif query.word == "ALTER" and (what := self._tables.rows_moved_by(query)):
             raise self._refused(
@@ -295,6 +309,18 @@ class Groups:
                 "Rows written under another name are not in its changes, and those of the table that took the name "
                 "were never copied. Name the table as it is called now, and take a new snapshot: reset the checkpoint "
                 "with `initial: snapshot`.",
+            )  # fmt: skip
+        elif query.word == "ALTER" and (what := self._tables.untold_by(query)):
+            raise self._refused(
+                data[5], f"an ALTER TABLE that {what}",
+                "Rows that were not written since would be wrong, and the log does not tell. Take a new snapshot: "
+                "reset the checkpoint with `initial: snapshot`; or take what is published as it is, with "
+                "`cdc: {accept_untold: [columns]}`.",
+            )  # fmt: skip
+        if self._is_open and truncated is not None:
+            raise self._refused(
+                data[5], f"a {query.word} of {truncated.table} inside a transaction, as CREATE OR REPLACE … SELECT",
+                "Reset the checkpoint with `initial: snapshot`, and begin anew.",
             )  # fmt: skip
         if self._is_open:
             return None

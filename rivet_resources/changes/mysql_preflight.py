@@ -7,12 +7,16 @@ event, since sessions override settings (mysql_groups.py).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+from rivet_resources.changes.mysql_ddl import has_cascades
 from rivet_resources.changes.mysql_lag import DAY_SECONDS, retention_seconds
+from rivet_resources.changes.protocol import Capture
 from rivet_resources.errors import SourceError
 from rivet_resources.sources.evidence import Finding
 from rivet_resources.sources.mysql_examine import PROXIES
+from rivet_resources.sources.mysql_sql import quote, quote_text
+from rivet_resources.sources.names import split_name
 
 Ask = Callable[[str], list[tuple[str | None, ...]]]
 
@@ -35,7 +39,19 @@ STATUS = re.compile(r"(?i)\b(REPLICATION CLIENT|BINLOG MONITOR|SUPER|ALL PRIVILE
 SHORT_DAYS = 1
 
 
-def findings(ask: Ask, *, user: str, server_id: int) -> tuple[Finding, ...]:
+# A key is what a mirror, and a copy that overlaps with the log, tell rows apart by: unique, and never NULL.
+KEYLESS = """
+SELECT COUNT(*) FROM (SELECT 1 FROM information_schema.statistics
+WHERE table_schema = {schema} AND table_name = {name} AND non_unique = 0
+GROUP BY index_name HAVING SUM(nullable = 'YES') = 0) AS keys_of"""
+VERSION = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'innodb_native_foreign_keys')"
+CASCADES_LOGGED = (9, 6)  # MySQL's own: foreign keys became the server's business, and their changes are logged
+FOREIGN_KEY = re.compile(r"(?is)CONSTRAINT (`(?:[^`]|``)+`) FOREIGN KEY[^\n]*")
+
+
+def findings(
+    ask: Ask, *, user: str, server_id: int, capture: Capture | None = None, database: str = ""
+) -> tuple[Finding, ...]:
     """Judge every prerequisite; nothing is changed."""
     names = ", ".join(f"'{name}'" for name in (*DEMANDED, *COMPRESSED, *RECORDED))
     rows = ask(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
@@ -48,7 +64,60 @@ def findings(ask: Ask, *, user: str, server_id: int) -> tuple[Finding, ...]:
         _retention(shown),
         *_replica(ask, shown),
         *_grants(ask, user),
+        *(_keyless(ask, capture, database) if capture is not None and capture.copies else ()),
+        *(cascading(ask, capture, database=database) if capture is not None else ()),
     )
+
+
+def _keyless(ask: Ask, capture: Capture, database: str) -> Iterator[Finding]:
+    """Find tables whose rows a first copy would show twice: what comes again from the log has no key to undo it."""
+    for table in capture.tables:
+        schema, name = split_name(table)
+        words = {"schema": quote_text(schema or database), "name": quote_text(name)}
+        if ask(KEYLESS.format(**words))[0][0] == "0":
+            yield Finding(
+                f"key {table}",
+                "fail",
+                f"{table} has no primary key and no unique one without NULLs: changes that are made during the first "
+                "copy would be in it and in the log, with nothing to tell that they are the same",
+                f"ALTER TABLE {table} ADD PRIMARY KEY (…); or leave out `initial: snapshot`",
+            )
+
+
+def cascading(ask: Ask, capture: Capture, *, database: str) -> Iterator[Finding]:
+    """Find tables whose rows a foreign key deletes or changes: the log does not have that.
+
+    SHOW CREATE TABLE, since information_schema hides constraints from users that may only read.
+    """
+    if not hides_cascades(ask):
+        return
+    is_accepted = "cascades" in capture.accepts
+    for table in capture.tables:
+        schema, name = split_name(table)
+        try:
+            rows = ask(f"SHOW CREATE TABLE {quote(schema or database)}.{quote(name)}")
+        except SourceError:  # not there, or not to be read: the first copy says so
+            continue
+        told = [match for match in FOREIGN_KEY.finditer(str(rows[0][1])) if has_cascades(match[0])]
+        if told:
+            yield Finding(
+                f"cascades {table}",
+                "warn" if is_accepted else "fail",
+                f"{table} is changed by foreign keys ({', '.join(match[1].strip('`') for match in told)}) with ON "
+                "DELETE or ON UPDATE, and such changes of its rows are not in the binary log"
+                + (": accepted by `accept_untold`" if is_accepted else ""),
+                "" if is_accepted else "let triggers or the application do it; or `cdc: {accept_untold: [cascades]}`",
+            )
+
+
+def hides_cascades(ask: Ask) -> bool:
+    """Say whether changes that foreign keys make stay out of the log: all of MariaDB, and MySQL before 9.6."""
+    shown = {str(name).lower(): str(text or "") for name, text in ask(VERSION)}
+    version = shown.get("version", "")
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    if "mariadb" in version.lower() or numbers < CASCADES_LOGGED:
+        return True
+    return shown.get("innodb_native_foreign_keys", "OFF").upper() in ("ON", "1")
 
 
 def _demanded(name: str, found: str) -> Finding:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from rivet_resources.changes import mysql_events as ev
 from rivet_resources.changes.envelope import change_schema
 from rivet_resources.changes.mysql_columns import base_native, collations, fits
+from rivet_resources.changes.mysql_ddl import altered, has_cascades
 from rivet_resources.changes.mysql_events import Field, Query, TableMap, malformed
 from rivet_resources.changes.mysql_layout import Cells, Layout
 from rivet_resources.changes.mysql_place import Place
@@ -53,6 +54,11 @@ RENAMING = re.compile(
     rf"(?is)\bRENAME\s+(?!(?:COLUMN|INDEX|KEY|CONSTRAINT)\s)(?:TO\s+|AS\s+|=\s*)?({NAME}(?:\s*\.\s*{NAME})?)\s*(?:,|$)"
 )
 MOVING = re.compile(r"(?is)\b((?:TRUNCATE|DROP|EXCHANGE|CONVERT|DISCARD|IMPORT)\s+(?:PARTITION|TABLESPACE))\b")
+CREATE = re.compile(rf"(?is)CREATE\s+(OR\s+REPLACE\s+)?TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?({NAME}(?:\s*\.\s*{NAME})?)")
+DROP_DATABASE = re.compile(
+    rf"(?is)(?:DROP\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+EXISTS\s+)?|CREATE\s+OR\s+REPLACE\s+(?:DATABASE|SCHEMA)\s+)({NAME})"
+)
+STAMPS = "SELECT CAST(@@global.explicit_defaults_for_timestamp AS CHAR)"
 ALL_NAMES = """
 SELECT column_name FROM information_schema.columns WHERE table_schema = {schema} AND table_name = {name}"""
 VERSIONED = "SELECT table_type FROM information_schema.tables WHERE table_schema = {schema} AND table_name = {name}"
@@ -84,14 +90,16 @@ class Stamped:
 class Tables:
     """The tables of one drain, by their names in the log."""
 
-    def __init__(self, capture: Capture, *, database: str, is_mariadb: bool, folds_names: bool,
+    def __init__(self, capture: Capture, *, database: str, is_mariadb: bool, folds_names: bool, hides_cascades: bool,
                  session: Callable[[], MySqlSession]) -> None:  # fmt: skip
         self._capture = capture
         self._is_mariadb = is_mariadb
         self._folds = folds_names
+        self._hides_cascades = hides_cascades
         self._session = session
         self._collations: Mapping[int, str] | None = None
         self._last: dict[str, Schema] = {}
+        self.dropped: dict[str, set[str]] = {}  # columns by table, of the log up to here
         self._wanted: dict[tuple[str, str], str] = {}
         for table in capture.tables:
             schema, name = split_name(table)
@@ -208,12 +216,57 @@ class Tables:
         The server writes a DROP of several tables as it was given, and one of temporary tables apart from it.
         """
         match = TRUNCATE.match(query.bare) or DROP.match(query.bare)
-        table = self._ours(match[1], query.database) if match else None
+        table = self._ours(match[1], query.database) if match else self._replaced(query)
         if table is None:
             return None
         if table not in self._last:
             self._last[table] = self._from_catalog(table, query.database)
         return self._last[table]
+
+    def _replaced(self, query: Query) -> str | None:
+        """Name the table of ours that CREATE OR REPLACE makes anew, as a DROP before it would."""
+        match = CREATE.match(query.bare)
+        return self._ours(match[2], query.database) if match and match[1] else None
+
+    def gone_with_database(self, query: Query) -> str:
+        """Name a table of ours whose database a statement drops; '' for none."""
+        match = DROP_DATABASE.match(query.bare)
+        schema = split_name(match[1])[1] if match else None
+        folded = schema.lower() if schema and self._folds else schema
+        return next((table for (database, _), table in self._wanted.items() if database == folded), "")
+
+    def cascades_by(self, query: Query) -> str:
+        """Name the table of ours that a statement gives a foreign key which changes its rows by itself; '' for none."""
+        if "cascades" in self._capture.accepts or not self._hides_cascades:
+            return ""
+        match = ALTER.match(query.bare) or CREATE.match(query.bare)
+        name = match[1] if match and match.re is ALTER else match[2] if match else ""
+        table = self._ours(name, query.database) if name else None
+        return table if table is not None and has_cascades(query.bare) else ""
+
+    def untold_by(self, query: Query) -> str:
+        """Say what an ALTER TABLE of ours does to columns of old rows without a word in the log; '' for nothing."""
+        match = ALTER.match(query.bare)
+        table = self._ours(match[1], query.database) if match else None
+        if match is None or table is None:
+            return ""
+        found = altered(match[2])
+        gone = self.dropped.setdefault(table, set())
+        gone |= set(found.dropped)
+        again = [name for name in found.added if name in gone]
+        if "columns" in self._capture.accepts:
+            return ""
+        if found.renamed:
+            return f"renames column {found.renamed[0][0]} of {table} to {found.renamed[0][1]}"
+        if found.filled or (found.stamped and not self._stamps_are_explicit()):
+            name = (found.filled or found.stamped)[0]
+            return f"adds column {name} to {table} with a value for the rows that are there"
+        return f"adds column {again[0]} to {table}, which had another one of that name" if again else ""
+
+    def _stamps_are_explicit(self) -> bool:
+        """Say whether a TIMESTAMP without a word on NULL may be NULL; else it gets the time of now."""
+        rows = self._session().ask(STAMPS, doing="reading explicit_defaults_for_timestamp")
+        return str(rows[0][0]).upper() in ("1", "ON")
 
     def drops_several(self, query: Query) -> bool:
         """Say whether a DROP TABLE names several tables, and one of ours."""
@@ -240,6 +293,8 @@ class Tables:
         if match is None or self._ours(match[1], query.database) is None:
             return ""
         moving = MOVING.search(match[2])
+        if moving and "PARTITION" in moving[1].upper() and "partitions" in self._capture.accepts:
+            return ""
         return " ".join(moving[1].upper().split()) if moving else ""
 
     def renamed_by(self, query: Query) -> str:

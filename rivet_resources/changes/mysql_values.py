@@ -27,7 +27,7 @@ from rivet_resources.changes.mysql_layout import (
 )
 from rivet_resources.changes.mysql_times import SECOND, Moments, clock, days, instants, moments
 from rivet_resources.changes.mysql_vector import Vector, values
-from rivet_resources.errors import SourceError, ValueDoesNotFit
+from rivet_resources.errors import LogRefused, SourceError, ValueDoesNotFit
 from rivet_resources.sources.cells import Read, Special, Unfit, does_not_fit, fitted, masked, nulls, overriding
 from rivet_resources.sources.mysql_cells import DAY_MICROSECONDS
 from rivet_resources.types import JSON, Column
@@ -114,6 +114,13 @@ def decimal(vector: Vector) -> pa.Array:
     precision, scale = vector.field.meta
     width = pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
     groups, negative = _groups(vector)
+    if vector.rows is not None:  # what lies where a NULL's bytes would be is no number, and may be too large for one
+        groups = [(digits, np.where(vector.cells.null, 0, value)) for digits, value in groups]
+    if any((value >= 10**digits).any() for digits, value in groups):
+        raise LogRefused(
+            f"Column {vector.field.name} has a cell in the binary log whose bytes are no decimal({precision},{scale}): "
+            "the log is damaged, or is read wrongly. Nothing behind that place is taken as read; report it."
+        )
     words = 2 if precision <= 38 else 4
     if precision <= WORD_DIGITS:
         total = np.zeros(len(vector), np.int64)

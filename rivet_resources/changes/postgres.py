@@ -18,8 +18,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rivet_resources import retry
-from rivet_resources.changes import postgres_begin, postgres_lag, postgres_preflight, postgres_survey
-from rivet_resources.changes.postgres_faults import log_fault, lost
+from rivet_resources.changes import (
+    postgres_begin,
+    postgres_lag,
+    postgres_layout,
+    postgres_preflight,
+    postgres_survey,
+)
+from rivet_resources.changes.postgres_faults import log_fault, lost, untold
 from rivet_resources.changes.postgres_lsn import Seen, lsn_number, moment, position
 from rivet_resources.changes.postgres_messages import Relation
 from rivet_resources.changes.postgres_peek import SMALL_BYTES, Peek, Wire, copied
@@ -92,6 +98,8 @@ class PostgresLog:
         self._last: Survey | None = None
         self._committed: int | None = None
         self._peeked: _Peeked | None = None
+        self._noted: dict[str, Any] = {}  # tables' layouts, as the checkpoint has them
+        self._truncates_due: set[str] = set()  # tables whose partitions are explained by a truncate in the log alone
         self._due: Position | None = None  # durable with us, and not yet told to the source
         self._kept = 0  # changes given since the slot was last advanced
         self._spread = 1.05  # messages for one change; begins and commits weigh more where transactions are small
@@ -153,6 +161,35 @@ class PostgresLog:
     def refuse_lost(self, at: Position, survey: Survey) -> None:
         """Refuse a position the slot no longer serves; see the protocol."""
         postgres_survey.refuse_lost(at, survey)
+        self._refuse_untold(at, survey)
+
+    def _refuse_untold(self, at: Position, survey: Survey) -> None:
+        """Compare the tables' layouts with those of the checkpoint: what pgoutput does not tell.
+
+        Raises:
+            PositionLost: rows have changed without a word in the log, and nobody accepts that.
+        """
+        self._noted = json.loads(at.more.get("layouts", "{}"))
+        self._truncates_due = set()
+        for table, now in postgres_survey.layouts(survey.facts).items():
+            if table not in self._noted:  # a checkpoint of before layouts were noted
+                continue
+            name = postgres_survey.quoted_name(table)
+            found = postgres_layout.judge(table, name, self._noted[table], now, self.ask)
+            for difference in found.differences:
+                if difference.kind not in self.capture.accepts:
+                    raise untold(difference.text, at=at.text, kind=difference.kind, slot=self.slot)
+            if found.truncate_due and "partitions" not in self.capture.accepts:
+                self._truncates_due.add(table)
+
+    def absent(self, table: str) -> frozenset[str]:
+        """Name the generated columns, which pgoutput sends from 18 on, if the publication says so; see the protocol."""
+        if self._last is None:
+            self.survey()
+        facts = self._last.facts if self._last is not None else {}
+        if (facts["publication"] or {}).get("pubgencols") == "s":
+            return frozenset()
+        return frozenset(postgres_survey.layouts(facts).get(table, {}).get("generated") or ())
 
     def lag(self, at: Position | None) -> Lag:
         """Measure with one statement how far a position is behind; see the protocol."""
@@ -192,6 +229,7 @@ class PostgresLog:
             self.survey()
         begin, end = lsn_number(after.text), lsn_number(upto.text)
         self._remember(after)
+        self._tables.expect(self._columns())
         window = Window(self._tables, Seen.parse(seen), self.capture.before, after=begin, most=most, end=begin)
         peeked = self._taken_up(window, begin, end, most)
         while True:
@@ -210,6 +248,11 @@ class PostgresLog:
             limit = peeked.messages + max(missing, 0 if window.kept else 3 * peeked.messages)
             window.again(window.end)
             peeked = self._asked(end, limit)
+        self._truncates_due -= window.truncated
+        if not window.is_full and self._truncates_due:
+            self._refuse_emptied(after)
+        if strange := {table: columns for table, columns in self._tables.strange.items() if columns}:
+            self._refuse_strange(strange, after)
         self._committed = window.committed if window.committed is not None else self._committed
         self._kept += window.kept
         yield Commit(
@@ -263,10 +306,49 @@ class PostgresLog:
                 pass
         return self._wire.batches(peek)
 
+    def _refuse_emptied(self, after: Position) -> None:
+        """Refuse partitions that were emptied all at once, and not by a truncate of their table.
+
+        Raises:
+            PositionLost
+        """
+        facts = self._last.facts if self._last is not None else {}
+        table = min(self._truncates_due)
+        leaves = list((postgres_survey.layouts(facts)[table]["leaves"] or {}).values())
+        difference = postgres_layout.emptied_alone(table, leaves)
+        raise untold(difference.text, at=after.text, kind=difference.kind, slot=self.slot)
+
+    def _refuse_strange(self, strange: Mapping[str, set[str]], after: Position) -> None:
+        """Judge columns that neither the checkpoint nor the catalog knew when this look at the log began.
+
+        Either the table was altered since, or the column came and went between: dropped, which is harmless, or
+        renamed there and back, which leaves rows under a name that no other row has.
+
+        Raises:
+            PositionLost
+        """
+        self._refuse_untold(after, self.survey())
+        layouts = postgres_survey.layouts(self._last.facts) if self._last is not None else {}
+        for table, columns in strange.items():
+            then, now = self._noted.get(table), layouts.get(table)
+            if then is None or now is None or "columns" in self.capture.accepts:
+                continue
+            passing = columns - postgres_layout.names(now)
+            if len(passing) > postgres_layout.dropped_since(then, now):
+                text = f"column {min(passing)} of {table} is in the log, and is neither there now nor was dropped since"
+                raise untold(f"{text}: it was renamed there and back", at=after.text, kind="columns", slot=self.slot)
+
     def _remember(self, after: Position) -> None:
         """Take up which relations the tables were, noted by the window before."""
         noted = json.loads(after.more.get("relations", "{}"))
         self._tables.remembered.update({table: int(oid) for table, oid in noted.items()})
+        self._noted = json.loads(after.more.get("layouts", "{}"))
+
+    def _columns(self) -> dict[str, set[str]]:
+        """Name the columns that the log may have: those of the catalog, and those noted before."""
+        now = postgres_survey.layouts(self._last.facts) if self._last is not None else {}
+        layouts = {table: (known, now[table]) for table, known in self._noted.items() if table in now}
+        return {table: set().union(*map(postgres_layout.names, both)) for table, both in layouts.items()}
 
     def _notes(self) -> dict[str, str]:
         """Note which relations the tables are, so that a rename is followed, and how they are published.
@@ -274,8 +356,15 @@ class PostgresLog:
         A publication made anew lost what was written meanwhile: `refuse_lost` compares.
         """
         publishing = postgres_survey.publishing(self._last.facts) if self._last is not None else {}
-        notes = {"relations": self._tables.notes(), "publishing": publishing}
+        notes = {"relations": self._tables.notes(), "publishing": publishing, "layouts": self._layouts()}
         return {name: json.dumps(known, sort_keys=True) for name, known in notes.items() if known}
+
+    def _layouts(self) -> dict[str, Any]:
+        """Note the tables' layouts; the one before of a table that was dropped, or whose truncate is still to come."""
+        now = postgres_survey.layouts(self._last.facts) if self._last is not None else {}
+        due = self._truncates_due
+        kept = {table: known for table, known in self._noted.items() if table in due or table not in now}
+        return {**{table: postgres_layout.note(layout) for table, layout in now.items()}, **kept}
 
     # --- acknowledging ---------------------------------------------------------------------------
 

@@ -129,6 +129,18 @@ def log_fault(error: BaseException, *, doing: str, peek: Names, line: Line) -> R
     return found
 
 
+ACCEPT = (
+    "The log does not tell that. Begin anew: run `rivet state reset` for the export and SELECT "
+    "pg_drop_replication_slot('{slot}'), then run it with `initial: snapshot`; or take what is published as it is, "
+    "with `cdc: {{accept_untold: [{kind}]}}`."
+)
+
+
+def untold(what: str, *, at: str, kind: str, slot: str) -> PositionLost:
+    """Say what happened to rows without a word in the log."""
+    return PositionLost(f"Since our checkpoint at {at}, {what}. {ACCEPT.format(slot=slot, kind=kind)}")
+
+
 def lost(why: str, *, slot: str) -> PositionLost:
     """Say that the source no longer has what comes behind our checkpoint."""
     return PositionLost(f"{why} {LOST.format(slot=slot)}")

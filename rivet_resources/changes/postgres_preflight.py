@@ -13,9 +13,11 @@ from rivet_resources.changes.postgres_survey import (
     FIRST_STANDBY,
     add_tables,
     publication_of,
+    publish_all,
     quoted_name,
     survey,
     unpublished,
+    unpublished_operations,
 )
 from rivet_resources.changes.protocol import Capture
 from rivet_resources.errors import LogBusy
@@ -153,9 +155,8 @@ def _publication(facts: Mapping[str, Any], capture: Capture) -> Iterator[Finding
         yield Finding("publication", "fail", text, f"{add_tables(missing, publication=name)};")
     else:
         yield Finding("publication", "ok", f"publication {name} has the tables")
-    left_out = [word for word in ("insert", "update", "delete", "truncate") if not found.get(f"pub{word}")]
-    if left_out:
-        fix = f"ALTER PUBLICATION {quote(name)} SET (publish = 'insert, update, delete, truncate');"
+    if left_out := unpublished_operations(facts):
+        fix = f"{publish_all(name)};"
         yield Finding("publication publish", "fail", f"publication {name} leaves out {', '.join(left_out)}", fix)
     if found.get("puballtables"):
         yield Finding("publication tables", "warn", f"publication {name} is for all tables: the log of all is decoded")

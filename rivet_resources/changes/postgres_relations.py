@@ -57,6 +57,8 @@ class Tables:
     oids: Mapping[str, int] = field(default_factory=dict)
     schemas: Mapping[str, str] = field(default_factory=dict)
     remembered: dict[str, int] = field(default_factory=dict)
+    columns: Mapping[str, set[str]] = field(default_factory=dict)  # as the catalog has them now, and had them
+    strange: dict[str, set[str]] = field(default_factory=dict)  # what the log has besides; a read begins with none
     _known: dict[Relation, Captured | None] = field(default_factory=dict)
 
     def found(self, oids: Mapping[str, int], schemas: Mapping[str, str]) -> None:
@@ -65,12 +67,20 @@ class Tables:
             self.oids, self.schemas = oids, schemas
             self._known.clear()
 
+    def expect(self, columns: Mapping[str, set[str]]) -> None:
+        """Begin a read: any other column of these tables is strange."""
+        self.columns, self.strange = columns, {}
+
     def captured(self, relation: Relation) -> Captured | None:
         """Give how to read a relation's rows; None when it is not one of ours."""
         if relation not in self._known:
             table = self.table_of(relation)
             self._known[relation] = self._described(table, relation) if table is not None else None
-        return self._known[relation]
+        found = self._known[relation]
+        expected = self.columns.get(found.table) if found is not None else None
+        if found is not None and expected is not None:
+            self.strange.setdefault(found.table, set()).update({column.name for column in found.columns} - expected)
+        return found
 
     def notes(self) -> dict[str, int]:
         """Give which relations the tables are, for the next window to remember."""

@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rivet_resources.changes.postgres_faults import lost
+from rivet_resources.changes.postgres_layout import LAYOUT
 from rivet_resources.changes.postgres_lsn import lsn_number, position
 from rivet_resources.changes.protocol import Capture, Position, Survey
 from rivet_resources.errors import LogBusy, LogSetup
+from rivet_resources.sources.evidence import Finding
 from rivet_resources.sources.names import split_name
 from rivet_resources.sources.postgres_sql import quote
 
@@ -21,16 +23,19 @@ Rows = list[tuple[Any, ...]]
 Ask = Callable[..., Rows]
 
 FIRST_STANDBY = 160000
+OPERATIONS = ("insert", "update", "delete", "truncate")
+PUBLISH = "(publish)"  # among the notes of a publication; no table's name
 
 # The flush position, never the insert position: only what is on the server's disk may be acknowledged. A standby
 # has no flush position. An unqualified table follows the search path, as in a batch read.
-SURVEY = """
+SURVEY = f"""
 SELECT json_build_object(
     'system_identifier', s.system_identifier::text, 'recovery', p.recovery, 'version', p.version,
     'database', current_database(), 'pid', pg_backend_pid(),
     'target', (CASE WHEN p.recovery THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)::text,
     'slot', to_jsonb(r),
-    'publication', (SELECT to_jsonb(b) FROM pg_publication b WHERE b.pubname = %s),
+    'publication', (SELECT to_jsonb(b) || jsonb_build_object('written', b.xmin::text)
+                    FROM pg_publication b WHERE b.pubname = %s),
     'tables', (SELECT json_object_agg(t.configured, json_build_object('oid', coalesce(t.rel, 0),
         'schema', (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = t.rel),
         'membership', coalesce((SELECT l.oid::int8 FROM pg_publication_rel l JOIN pg_publication b ON b.oid = l.prpubid
@@ -38,7 +43,8 @@ SELECT json_build_object(
         'published',
         EXISTS (SELECT FROM pg_publication_tables m JOIN pg_class c ON c.relname = m.tablename
                 JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = m.schemaname
-                WHERE m.pubname = %s AND c.oid = t.rel)))
+                WHERE m.pubname = %s AND c.oid = t.rel),
+        'layout', {LAYOUT}))
         FROM (SELECT u.configured, to_regclass(u.quoted)::oid::int8 AS rel
               FROM unnest(%s::text[], %s::text[]) AS u (configured, quoted)) AS t))
 FROM pg_control_system() AS s
@@ -75,6 +81,17 @@ def survey(ask: Ask, capture: Capture) -> Survey:
         target=position(lsn_number(facts["target"])),
         oldest=position(lsn_number(confirmed)) if confirmed else None,
         facts=facts,
+        warnings=tuple(_gone(table) for table, known in facts["tables"].items() if not known["oid"]),
+    )
+
+
+def _gone(table: str) -> Finding:
+    return Finding(
+        f"table {table}",
+        "warn",
+        f"the source shows no table {table} any more: it was renamed, and its changes are still read, or it was "
+        "dropped, and its rows stay in what is published",
+        "take it out of the export, or begin anew once it is there again",
     )
 
 
@@ -99,10 +116,23 @@ def schemas(facts: Mapping[str, Any]) -> dict[str, str]:
     return {table: str(found["schema"]) for table, found in facts["tables"].items() if found["oid"]}
 
 
-def publishing(facts: Mapping[str, Any]) -> dict[str, int]:
-    """Give what tells a publication, and each table's place in it, from ones made anew under the same names."""
-    places = {table: int(found["membership"]) for table, found in facts["tables"].items() if found["membership"]}
-    return {"": int(facts["publication"]["oid"]), **places} if facts["publication"] else {}
+def layouts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the layout of each configured table that is there; see postgres_layout.py."""
+    return {table: found["layout"] for table, found in facts["tables"].items() if found["layout"]}
+
+
+def publishing(facts: Mapping[str, Any]) -> dict[str, int | str]:
+    """Give what tells a publication, and each table's place in it, from ones made anew under the same names.
+
+    What it publishes is noted with the transaction that last wrote its settings: PostgreSQL reads them as they were
+    at each change, so what one left out for a while is missing though all is as before.
+    """
+    found = facts["publication"]
+    if not found:
+        return {}
+    places = {table: int(known["membership"]) for table, known in facts["tables"].items() if known["membership"]}
+    published = ", ".join(word for word in OPERATIONS if found.get(f"pub{word}"))
+    return {"": int(found["oid"]), PUBLISH: f"{published} ({found.get('written')})", **places}
 
 
 def unpublished(facts: Mapping[str, Any]) -> list[str]:
@@ -133,9 +163,15 @@ def refuse_lost(at: Position, found: Survey) -> None:
     then, now = json.loads(at.more.get("relations", "{}")), oids(facts)
     if other := [table for table, oid in then.items() if now.get(table, oid) != oid]:
         raise lost(f"Another table has taken the name of {other[0]} since our checkpoint at {at.text}.", slot=name)
-    then, now = json.loads(at.more.get("publishing", "{}")), publishing(facts)
+    noted, published = json.loads(at.more.get("publishing", "{}")), publishing(facts)
     # Newer servers pass over a publication that was not there when the log was written, in silence.
-    if anew := [table for table, oid in then.items() if table in now and now[table] != oid]:
+    if PUBLISH in noted and published.get("") == noted.get("") and published.get(PUBLISH) != noted[PUBLISH]:
+        raise lost(
+            f"Publication {facts['publication_name']} was altered since our checkpoint at {at.text}: changes that it "
+            "left out meanwhile are not in the log.",
+            slot=name,
+        )
+    if anew := [table for table, oid in noted.items() if table in published and published[table] != oid]:
         what = f"Table {anew[0]} was taken out of publication" if anew[0] else "Someone dropped publication"
         raise lost(
             f"{what} {facts['publication_name']} and put back, since our checkpoint at {at.text}: what changed "
@@ -174,8 +210,25 @@ def refuse_setup(facts: Mapping[str, Any]) -> None:
             f"The source has no publication {publication}. What is written to the log meanwhile can never be read "
             f"through slot {name}: make the publication, drop the slot, reset the checkpoint, take a new snapshot."
         )
+    if left_out := unpublished_operations(facts):
+        raise LogSetup(
+            f"Publication {publication} leaves out {', '.join(left_out)}, which then never reach slot {name}. Let its "
+            f"owner run: {publish_all(publication)}. If it was so while the tables were written to, those changes are "
+            f"lost: then also run SELECT pg_drop_replication_slot('{name}'), and begin anew with `rivet state reset`."
+        )
     if missing := unpublished(facts):
         raise LogSetup(missing_tables(missing, publication=publication))
+
+
+def unpublished_operations(facts: Mapping[str, Any]) -> list[str]:
+    """List the operations that the publication leaves out."""
+    found = facts["publication"] or {}
+    return [word for word in OPERATIONS if found and not found.get(f"pub{word}")]
+
+
+def publish_all(publication: str) -> str:
+    """Write the statement that publishes every operation."""
+    return f"ALTER PUBLICATION {quote(publication)} SET (publish = '{', '.join(OPERATIONS)}')"
 
 
 def missing_tables(missing: Sequence[str], *, publication: str) -> str:

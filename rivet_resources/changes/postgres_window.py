@@ -66,6 +66,7 @@ class Window:
     is_full: bool = False  # `most` was reached; nothing behind `end` was given
     open: Transaction = field(default_factory=Transaction)
     relations: dict[int, Relation] = field(default_factory=dict)
+    truncated: set[str] = field(default_factory=set)  # tables, as configured
     rest: pa.Array | None = None  # of the batch in which the window became full, for the next window
     _cut: int = 0
     _last_counted: int = 0
@@ -176,6 +177,7 @@ class Window:
         if not found or not stamps.wanted[stamps.owner[0]]:
             return
         self._close(batch, stamps, np.array([True]))
+        self.truncated |= {one.table for one in found}
         for captured in {one.table: one for one in found}.values():
             columns = [pa.nulls(1, column.arrow) for column in captured.columns]
             if self.before:

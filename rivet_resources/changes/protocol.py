@@ -19,6 +19,9 @@ from rivet_resources.sources.evidence import Finding
 from rivet_resources.sources.protocol import Session, Source, TypeRules
 from rivet_resources.types import Column
 
+# What happens to rows without a word in the log: values of columns that were added or renamed, rows of partitions that
+# come and go, rows that a foreign key cascades to.
+Untold = Literal["columns", "partitions", "cascades"]
 PositionType = Literal["PostgresLsn", "MysqlBinlog", "Gtid", "Custom"]
 
 # What every row of changes begins with (`cdc.md`, section 3).
@@ -60,6 +63,8 @@ class Capture:
     before: bool = False  # also the row before, where the log has it
     memory_bytes: int = 64 << 20  # a yielded `Changes` should not be much larger
     max_events: int | None = None
+    copies: bool = False  # a copy of the tables comes first
+    accepts: frozenset[Untold] = frozenset()  # what the log does not tell, and the user takes as it is
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ class Survey:
     target: Position  # the end of the log that is safe on the server's disk
     oldest: Position | None = None  # where the source would start reading for us; None: it does not say
     facts: Mapping[str, Any] = field(default_factory=dict)  # the engine's own, for `refuse_lost` and `lag`
+    warnings: tuple[Finding, ...] = ()  # what a run should tell, and need not stop for
 
 
 @dataclass(frozen=True)
@@ -158,6 +164,9 @@ class Log(Protocol):
         Raises:
             PositionLost
         """
+
+    def absent(self, table: str) -> frozenset[str]:
+        """Name the columns of a table that no change of it will carry; a first copy leaves them out as well."""
 
     def handover(self) -> AbstractContextManager[Handover]:
         """Open a consistent copy of the tables that begins at or after `begin`'s position; see `cdc.md`, section 8."""

@@ -119,6 +119,10 @@ class SqlServerLog:
         least = max(instance.low for instance in self._instances()) - 1
         return sql.position_at(max(sql.lsn_of(target), least))
 
+    def absent(self, table: str) -> frozenset[str]:
+        """Name no column: every one is in the log; see the protocol."""
+        return frozenset()
+
     def refuse_lost(self, at: Position, survey: Survey) -> None:
         """Refuse a position that the clean-up has passed, and a log that does not move any more.
 

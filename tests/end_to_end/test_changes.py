@@ -76,6 +76,23 @@ def shop(tmp_path: Path, postgres_url: str) -> Iterator[Shop]:
 CDC = {"name": "shop", "mode": "cdc", "cdc": {"slot": "e2e", "initial": "snapshot"}}
 
 
+def test_warnings_of_the_first_run_are_shown_without_asking(shop: Shop) -> None:
+    """In the summary, in its JSON, and at a later run that a table is gone."""
+    shop.run_sql("ALTER TABLE orders ADD COLUMN twice numeric GENERATED ALWAYS AS (total * 2) STORED")
+    shop.shell.configure(
+        {**CDC, "tables": ["orders", '"Order Lines"'], "cdc": {"slot": "e2e_warn", "initial": "snapshot"}}
+    )
+    first = shop.shell.rivet("run")
+    shop.run_sql('DROP TABLE "Order Lines"')
+    second = shop.shell.rivet("run", "--json")
+
+    assert 0 == first.code == second.code, first.err + second.err
+    told = first.out + first.err
+    assert "generated columns of public.orders are not in the log" in told
+    (gone,) = json.loads(second.out)["plan_warnings"]
+    assert 'the source shows no table "Order Lines" any more' in gone
+
+
 def test_drain_of_two_tables_copies_then_follows(shop: Shop) -> None:
     """The first run copies, the next ones bring each change once, an idle one is a success that brings nothing."""
     shop.shell.configure(

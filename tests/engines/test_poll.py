@@ -545,6 +545,40 @@ def test_marked_rows_become_deletes(lab: Lab) -> None:
 
 
 @everywhere
+def test_no_two_changes_share_position_and_number(lab: Lab) -> None:
+    """Rows of one stamp, in one window and in several, and two deletions that one diff finds."""
+    lab.insert("notes", [note(number, 1) for number in range(7)])
+    for _ in range(2):
+        poll(lab, poll_batch_size=2, max_pages=1)  # each ends inside the tie
+    poll(lab)
+    lab.insert("notes", [note(20, 1), note(21, 1)])  # behind the last key, and with its stamp
+    lab.sql("DELETE FROM notes WHERE id IN (0, 1)")
+    poll(lab, **DIFF)
+    lab.sql("DELETE FROM notes WHERE id IN (20, 21)")
+    poll(lab, **DIFF)
+
+    pairs = [(row["__pos"], row["__seq"]) for row in lab.rows("notes")]
+    assert len(pairs) == len(set(pairs)) == 7 + 2 + 2 + 2
+    assert {number: f"note {number}" for number in range(2, 7)} == mirror(lab)
+
+
+@pytest.mark.parametrize("place", ["manifest", "cursor"])
+def test_numbers_of_a_window_that_is_read_again_are_its_own(lab: Lab, place: str) -> None:
+    """A run that died is replaced; what it had numbered meets nothing of the windows before and behind it."""
+    lab.insert("notes", [note(number, 1) for number in range(6)])
+    poll(lab, poll_batch_size=2, max_pages=1)
+    lab.config(yaml.safe_dump(POLL | {"poll_batch_size": 2, "max_pages": 1}))
+    died = processes.run("tests.faults.dying", str(lab.folder / "rivet.yaml"), place)
+    assert died.returncode == DIED, died.stdout + died.stderr
+    lab.insert("notes", [note(10, 1)])
+    poll(lab)
+    poll(lab)
+
+    pairs = [(row["__pos"], row["__seq"]) for row in lab.rows("notes")]
+    assert len(pairs) == len(set(pairs)) == 7
+
+
+@everywhere
 def test_mark_of_a_slower_clock_still_deletes(lab: Lab) -> None:
     """A mark stamped before the last update comes behind it all the same; on a tie the delete is last."""
     lab.insert("notes", [note(1, 10), note(2, 10)])

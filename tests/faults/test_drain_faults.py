@@ -222,6 +222,33 @@ def test_dropped_publication_is_refused_also_when_made_anew(shop: Shop) -> None:
     begin_anew(shop, DROP_SLOT)
 
 
+def test_publication_narrowed_later_is_refused_also_when_widened_again(shop: Shop) -> None:
+    """What it left out is lost for ever: nothing is acknowledged, and both refusals say how to begin anew."""
+    shop.run("ALTER PUBLICATION {slot} SET (publish = 'insert')")
+    shop.write()
+    for _ in range(2):
+        with shop.refused(LogSetup, "leaves out update, delete, truncate", "ALTER PUBLICATION", "state reset"):
+            shop.drain()
+    shop.run("ALTER PUBLICATION {slot} SET (publish = 'insert, update, delete, truncate')")
+    with shop.refused(PositionLost, "was altered", *ANEW):
+        shop.drain()
+    begin_anew(shop, DROP_SLOT)
+
+
+def test_generated_columns_are_no_drift(shop: Shop) -> None:
+    """The first copy leaves out what no change carries, so `fail` has nothing to refuse."""
+    shop.run("ALTER TABLE orders ADD COLUMN twice bigint GENERATED ALWAYS AS (total * 2) STORED")
+    shop.run(DROP_SLOT)
+    shop.give_up()
+    shop.configure(export=", on_schema_drift: fail")
+    done = shop.drain()
+    assert [finding.name for finding in done.findings if "generated" in finding.name] == ["generated public.orders"]
+    assert all("twice" not in part.column_names for part in shop.parts())
+    shop.write()
+    shop.drain()
+    shop.must_hold()
+
+
 def test_publication_dropped_in_mid_drain_leaves_whole_windows(shop: Shop) -> None:
     """What was read is the table; the next drain refuses."""
     with suppress(RivetError):

@@ -15,7 +15,7 @@ import pytest
 
 from rivet_resources.errors import DriftRefused, LogRefused, PositionLost
 from tests import servers_mysql
-from tests.faults.shop import CREATE, Shop, mysql_shop, postgres_shop
+from tests.faults.shop import CREATE, Shop, begin_anew, mysql_shop, postgres_shop
 from tests.servers_binlog import BinlogServer, serving
 
 pytestmark = [pytest.mark.faults, pytest.mark.matrix]
@@ -26,6 +26,7 @@ ALTERS = {
     "rename": "RENAME COLUMN note TO remark",
     "retype": "ALTER COLUMN note TYPE bigint USING 7",
 }
+UNTOLD = ", accept_untold: columns"  # so that the drains go on
 AFTER = {"add": {"note", "nick"}, "drop": set(), "rename": {"remark"}, "retype": {"note"}}
 
 
@@ -91,7 +92,7 @@ def cells(shop: Shop, name: str, key: int) -> list[Any]:
 @pytest.mark.parametrize("where", ["between", "inside", "in mid-drain"])
 def test_altered_columns_get_parts_of_their_own(shop: Shop, kind: str, where: str) -> None:
     """With `warn`: each change has the columns that it was written with, by their names then."""
-    shop.configure(export=", on_schema_drift: warn")
+    shop.configure(cdc=UNTOLD, export=", on_schema_drift: warn")
     if where == "between":
         shop.drain()
     if where == "in mid-drain":
@@ -112,17 +113,17 @@ def test_altered_columns_get_parts_of_their_own(shop: Shop, kind: str, where: st
 @pytest.mark.parametrize("kind", ALTERS)
 def test_altered_columns_are_refused_where_the_policy_says_so(shop: Shop, kind: str) -> None:
     """With `fail`: nothing is published or acknowledged, again and again, until the policy is changed for a run."""
-    shop.configure(export=", on_schema_drift: fail")
+    shop.configure(cdc=UNTOLD, export=", on_schema_drift: fail")
     shop.drain()
     alter(shop, kind)
     shop.write()
     for _ in range(2):
         with shop.refused(DriftRefused, "on_schema_drift is fail", "continue and warn accept it"):
             shop.drain()
-    shop.configure(export=", on_schema_drift: continue")
+    shop.configure(cdc=UNTOLD, export=", on_schema_drift: continue")
     shop.drain()
     shop.must_hold()
-    shop.configure(export=", on_schema_drift: fail")
+    shop.configure(cdc=UNTOLD, export=", on_schema_drift: fail")
     shop.write()
     shop.drain()
     shop.must_hold()
@@ -130,7 +131,7 @@ def test_altered_columns_are_refused_where_the_policy_says_so(shop: Shop, kind: 
 
 def test_columns_that_came_and_went_are_refused_too(shop: Shop) -> None:
     """With `fail`: what a window ends with is what was there before; what it holds is not."""
-    shop.configure(export=", on_schema_drift: fail")
+    shop.configure(cdc=UNTOLD, export=", on_schema_drift: fail")
     shop.drain()
     alter(shop, "add")
     shop.write()
@@ -138,10 +139,42 @@ def test_columns_that_came_and_went_are_refused_too(shop: Shop) -> None:
     shop.write()
     with shop.refused(DriftRefused, "nick", "on_schema_drift is fail"):
         shop.drain()
-    shop.configure(export=", on_schema_drift: warn")
+    shop.configure(cdc=UNTOLD, export=", on_schema_drift: warn")
     shop.drain()
     shop.must_hold()
     assert set(columns(shop)) == {frozenset({"note"}), frozenset({"note", "nick"})}
+
+
+UNTELLABLE = {
+    "default": ("ADD COLUMN nick varchar(20) DEFAULT 'x'", "nick"),
+    "not null": ("ADD COLUMN nick int NOT NULL DEFAULT 7", "nick"),
+    "rename": ("RENAME COLUMN note TO remark", "note"),
+}
+
+
+@pytest.mark.parametrize("policy", ["continue", "warn"])
+@pytest.mark.parametrize("kind", UNTELLABLE)
+def test_values_of_old_rows_that_the_log_does_not_tell_are_refused(shop: Shop, kind: str, policy: str) -> None:
+    """Whatever the policy on drift: rows that were not written since would be wrong. A new copy has all of them."""
+    shop.configure(export=f", on_schema_drift: {policy}")
+    shop.drain()
+    change, name = UNTELLABLE[kind]
+    shop.run(f"ALTER TABLE orders {change}")
+    shop.write()
+    error = PositionLost if shop.engine == "postgres" else LogRefused
+    for _ in range(2):
+        with shop.refused(error, name, "accept_untold: [columns]", "initial: snapshot"):
+            shop.drain()
+    begin_anew(shop, *(["SELECT pg_drop_replication_slot('{slot}')"] if shop.engine == "postgres" else []))
+
+
+def test_nullable_column_without_a_default_is_no_trouble(shop: Shop) -> None:
+    """Old rows are NULL at the source too."""
+    shop.drain()
+    shop.run("ALTER TABLE orders ADD COLUMN nick varchar(20)")
+    shop.write()
+    shop.drain()
+    shop.must_hold()
 
 
 def test_dropped_table_is_drained_to_its_end_and_another_of_its_name_refused(shop: Shop) -> None:

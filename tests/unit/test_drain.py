@@ -77,7 +77,7 @@ class Bench:
         plan = self.plan(**changes)
         roots = {table: plan.destination.root(plan.folders[table]) for table in self.tables}
 
-        def copy(table: str, position: Position, handover: object) -> Staged:
+        def copy(table: str, position: Position, handover: object, *, absent: frozenset[str]) -> Staged:
             extract = Extract(
                 export=plan.folders[table], mode="cdc", window=Window("after=start"), run_id=plan.run_of(table),
                 relation=Relation(table, table, self.log.columns[table], True), chunks=(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from rivet_assets.config import RivetConfig
 from rivet_resources.changes.protocol import ENVELOPE
 from rivet_resources.errors import SourceError, StateError
 from rivet_resources.extract import Relation
-from rivet_resources.polling import PollShape, diffed, enveloped, poll_schema, positions
+from rivet_resources.polling import PollShape, diffed, enveloped, first_seq, poll_schema, positions
 from rivet_resources.polling_places import Order
 from rivet_resources.polling_watermark import Mark, Watermark, check_fits, parse
 from rivet_resources.sources.mysql import MySql
@@ -36,7 +37,7 @@ def page(*rows: tuple[float | None, float | None, float | None]) -> pa.Table:
 
 def told(table: pa.Table, **shape: str) -> list[tuple[Any, ...]]:
     """Give (operation, position's seconds, sequence) of each row."""
-    op, where, seq, _, unchanged = enveloped(table, PollShape(**{"updated_at": "changed"} | shape))
+    op, where, seq, _, unchanged = enveloped(table, PollShape(**{"updated_at": "changed"} | shape), first=1)
     assert unchanged.null_count == table.num_rows
     return list(zip(op.to_pylist(), [text and text[17:] for text in where.to_pylist()], seq.to_pylist(), strict=True))
 
@@ -52,20 +53,20 @@ def test_row_never_touched_since_it_was_made_is_an_insert() -> None:
     assert ["update"] * 3 == [row[0] for row in told(rows)]
 
 
-def test_delete_stands_behind_the_row_it_deletes() -> None:
-    """At the later of mark and stamp, and last on a tie; without a mark a row is no delete."""
+def test_delete_stands_at_the_later_of_mark_and_stamp() -> None:
+    """And without a mark a row is no delete; rows of one position are told apart by their number."""
     rows = page((0, 5, 9), (0, 5, 3), (0, 5, 5), (0, 5, None), (0, None, 4))
 
     expected = [
-        ("delete", "09.000000", 2), ("delete", "05.000000", 2), ("delete", "05.000000", 2),
-        ("update", "05.000000", 1), ("delete", "04.000000", 2),
+        ("delete", "09.000000", 1), ("delete", "05.000000", 2), ("delete", "05.000000", 3),
+        ("update", "05.000000", 4), ("delete", "04.000000", 5),
     ]  # fmt: skip
     assert expected == told(rows, deleted_at="gone")
 
 
 def test_time_of_a_delete_is_that_of_its_mark() -> None:
     """`__ts` says when it happened, whatever place it has in the order."""
-    stamps = enveloped(page((0, 5, 3), (0, 5, None)), PollShape("changed", deleted_at="gone"))[3]
+    stamps = enveloped(page((0, 5, 3), (0, 5, None)), PollShape("changed", deleted_at="gone"), first=1)[3]
 
     assert [at(3), at(5)] == stamps.to_pylist()
 
@@ -77,7 +78,7 @@ def test_fallback_places_a_row_without_a_stamp() -> None:
 
 def test_envelope_has_the_types_of_changes() -> None:
     """A mirror reads polled parts as it reads those of a log."""
-    columns = enveloped(page((1, 2, None)), PollShape("changed"))
+    columns = enveloped(page((1, 2, None)), PollShape("changed"), first=1)
 
     assert [field.type for field in ENVELOPE] == [column.type for column in columns]
 
@@ -91,15 +92,23 @@ def test_schema_says_that_the_operation_is_a_guess() -> None:
     assert schema.field("id").nullable
 
 
-def test_rows_of_a_diff_stand_behind_all_others_and_behind_the_diff_before() -> None:
-    """A deletion found twice at one position, and a return in between, keep their order."""
-    rows = page((0, 1, None), (0, None, None))
-    first, second = (
-        told(diffed(rows, position="2026-01-01T00:00:30.000000", number=number), deleted_at="") for number in (1, 2)
-    )
+def test_rows_of_a_diff_have_its_position_and_numbers_of_their_own() -> None:
+    """Two that are gone at one position are two changes."""
+    rows = page((0, 1, None), (0, None, None), (0, None, None))
 
-    assert [("update", "30.000000", 3), ("delete", "30.000000", 4)] == first
-    assert [("update", "30.000000", 5), ("delete", "30.000000", 6)] == second
+    expected = [("update", "30.000000", 1), ("delete", "30.000000", 2), ("delete", "30.000000", 3)]
+    assert expected == told(diffed(rows, position="2026-01-01T00:00:30.000000"), deleted_at="")
+
+
+def test_numbers_rise_from_chunk_to_chunk_and_from_window_to_window() -> None:
+    """A mark's chunk comes behind that of the rows, a diff's last, a later window behind all; they fit 64 bits."""
+    places = [(0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (10_000_000, 2)]
+    numbers = [first_seq(window, chunk) for window, chunk in places]
+
+    assert sorted(numbers) == numbers
+    assert all(later - earlier > 10**10 for earlier, later in pairwise(numbers))
+    assert numbers[0] == 1
+    assert numbers[-1] < 1 << 63
 
 
 @pytest.mark.parametrize("unit", ["us", "ns"])
