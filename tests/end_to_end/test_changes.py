@@ -89,7 +89,7 @@ def test_warnings_of_the_first_run_are_shown_without_asking(shop: Shop) -> None:
     assert 0 == first.code == second.code, first.err + second.err
     told = first.out + first.err
     assert "generated columns of public.orders are not in the log" in told
-    (gone,) = json.loads(second.out)["plan_warnings"]
+    (gone,) = json.loads(second.out)["exports"][0]["warnings"]
     assert 'the source shows no table "Order Lines" any more' in gone
 
 
