@@ -24,7 +24,7 @@ from rivet_resources.sources import mysql_columns, mysql_gauge, mysql_pages, mys
 from rivet_resources.sources.evidence import Effort, Gauge
 from rivet_resources.sources.names import split_name
 from rivet_resources.sources.protocol import Page, Session, Wait
-from rivet_resources.sources.server import Address, Server, address, require_protected, system_authorities
+from rivet_resources.sources.server import Address, Server, address, is_loopback, require_protected, system_authorities
 from rivet_resources.types import Column
 
 DEFAULT_PORT = 3306
@@ -75,6 +75,11 @@ class Line:
     def is_verified(self) -> bool:
         """Return whether the server has proved who it is: by a certificate, or by a socket of this machine."""
         return "unix_socket" in self.address.options or (self.tls is not None and self.tls.mode.startswith("verify-"))
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether the line stays on this machine."""
+        return is_loopback(self.address.host)
 
     @property
     def comment(self) -> str:

@@ -6,8 +6,9 @@ Belongs here: which ways to prove a password are taken, and where answers end. N
 PyMySQL does whatever the server asks: it sends the password as it is (`mysql_clear_password`, `dialog`, and over any
 TLS `sha256_password`, `caching_sha2_password`), or encrypted for whatever key the server names. Who sits on the line,
 or answers in the server's place, then has it. The servers' own clients ask for an opt-in; here that is a certificate
-that was verified, or a Unix socket. Source: MySQL 9 manual, "Caching SHA-2 Pluggable Authentication", "Client-Side
-Cleartext Pluggable Authentication".
+that was verified, or a Unix socket. On a loopback address, where lines are not encrypted either, a password may be
+encrypted for the server's key, so that a fresh MySQL on one's own machine can be signed in to. Source: MySQL 9 manual,
+"Caching SHA-2 Pluggable Authentication", "Client-Side Cleartext Pluggable Authentication".
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 
 # Of one small statement, such as a look into the catalog; pages of rows are read elsewhere, with limits of their own.
 MOST_BYTES, MOST_PACKETS, MOST_COLUMNS = 256 << 20, 2_000_000, 0xFFFF
-SENDS_PASSWORD = ("mysql_clear_password", "dialog", "sha256_password", "caching_sha2_password")
+IN_CLEAR = ("mysql_clear_password", "dialog")
+SENDS_PASSWORD = (*IN_CLEAR, "sha256_password", "caching_sha2_password")
 FULL_PROOF = b"\x01\x04"  # more data: caching_sha2_password wants the password itself
 CANNOT_PROVE = 2061  # CR_AUTH_PLUGIN_ERR, as the servers' own client says "requires secure connection"
 
@@ -75,13 +77,14 @@ def guarded() -> Any:
     class Guarded(Connection):  # type: ignore[misc]  # PyMySQL has no types here
         """A connection that ends answers without end, and keeps the password where the server is not verified."""
 
-        def __init__(self, *, is_verified: bool, **parameters: Any) -> None:
+        def __init__(self, *, is_verified: bool, is_local: bool, **parameters: Any) -> None:
             self._bytes = self._packets = self._columns = 0
-            self._is_verified = is_verified
-            super().__init__(**parameters, auth_plugin_map={} if is_verified else refused)
+            self._takes_any_key = is_verified or is_local
+            ways = () if is_verified else IN_CLEAR if is_local else SENDS_PASSWORD
+            super().__init__(**parameters, auth_plugin_map={way: refused[way] for way in ways})
 
         def _request_authentication(self) -> None:
-            if not self._is_verified and str(self._auth_plugin_name) == "sha256_password":
+            if not self._takes_any_key and str(self._auth_plugin_name) == "sha256_password":
                 # Whose first answer would hold the password; the server then names the user's own plugin.
                 self._auth_plugin_name: str = "mysql_native_password"
             super()._request_authentication()

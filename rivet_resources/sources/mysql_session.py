@@ -55,7 +55,7 @@ def connect(line: Line, *, first: bool) -> Connection[Any]:
 
     parameters = line.parameters()
     try:
-        connection: Connection[Any] = guarded()(is_verified=line.is_verified, **parameters)
+        connection: Connection[Any] = guarded()(is_verified=line.is_verified, is_local=line.is_local, **parameters)
     except (pymysql.MySQLError, OSError, EOFError, RuntimeError, *mysql_packets.MALFORMED) as error:
         raise connect_fault(error, where=line.where, first=first, secrets=line.secrets) from None
     try:

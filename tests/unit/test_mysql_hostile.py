@@ -13,7 +13,7 @@ import pytest
 from rivet_resources.errors import RivetError, SourceAuth, SourceError
 from rivet_resources.settings import pace
 from rivet_resources.sources import mysql_connection
-from rivet_resources.sources.mysql import MySql
+from rivet_resources.sources.mysql import Line, MySql
 from rivet_resources.sources.mysql_session import connect
 from tests.unit.test_mysql_wire import EOF, coded, definition, packets
 
@@ -129,8 +129,12 @@ WAYS: dict[str, tuple[Talk, bytes]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_password_itself_is_never_sent_to_a_server_that_proves_nothing(way: str) -> None:
-    """Not as it is, and not encrypted for a key that the server names; the message says what helps."""
+def test_password_itself_is_never_sent_to_a_server_that_proves_nothing(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as it is, and, to a far server, not encrypted for a key that it names; the message says what helps."""
+    if "sha2" in way:
+        monkeypatch.setattr(Line, "is_local", False)  # as if the line left this machine
     talk, plugin = WAYS[way]
     with server(talk, plugin=plugin) as (port, heard):
         found = refused(port)
@@ -140,6 +144,16 @@ def test_password_itself_is_never_sent_to_a_server_that_proves_nothing(way: str)
     assert PASSWORD not in str(found)
     assert PASSWORD.encode() not in b"".join(heard)
     assert not any(packet in (b"\x01", b"\x02") for packet in heard)  # a request for the server's key
+
+
+def test_server_of_this_machine_may_name_a_key() -> None:
+    """A first login of a fresh MySQL on a loopback address asks for the key; the password is not sent in clear."""
+    talk, plugin = WAYS["caching_sha2 from the greeting on"]
+    with server(talk, plugin=plugin) as (port, heard):
+        refused(port)  # by the line that ends then
+
+    assert b"\x02" in heard  # the request for the key
+    assert PASSWORD.encode() not in b"".join(heard)
 
 
 def endless(payload: bytes, *, before: tuple[bytes, ...] = ()) -> Talk:
