@@ -70,6 +70,7 @@ COMMITTING = (
             "tests/unit/test_manifest.py::test_lease_lost_before_the_swap_publishes_nothing",
             f"{AT_ANY_EFFECT}[local-all-manifest]",
         ),
+        known_gap="no test looks at _SUCCESS after a run that died, or lost, before its manifest",
     ),
     Fault(
         "fence_dropped_in_swap",
@@ -112,6 +113,7 @@ COMMITTING = (
             "tests/unit/test_manifest.py::test_lease_lost_before_the_swap_publishes_nothing",
             "tests/unit/test_manifest.py::test_two_threads_that_publish_one_window_end_with_one_winner",
         ),
+        known_gap="no test lets two runs that resumed the same chunks meet at the swap",
     ),
     Fault(
         "sweep_of_living_runs",
@@ -140,6 +142,7 @@ COMMITTING = (
             "tests/unit/test_manifest.py::test_sweep_spares_living_and_resumable_runs",
             "tests/faults/test_races.py::test_window_committed_before_ours_came_to_publish_leaves_nothing_staged",
         ),
+        known_gap="no test sweeps while a run that the state store does not know is between its parts and its manifest",
     ),
     Fault(
         "replaced_parts_stay",
@@ -167,17 +170,11 @@ COMMITTING = (
         "    return Succession(previous, ruled)\n",
         "a death between swap and removal brings replaced rows back with the next commit",
         (
-            f"{AT_ANY_EFFECT}[local-after, then all-0]",
-            f"{AT_ANY_EFFECT}[local-after, then all-1]",
-            f"{AT_ANY_EFFECT}[local-after, then all-2]",
-            f"{AT_ANY_EFFECT}[local-after, then all-3]",
+            "tests/unit/test_manifest.py::test_increment_run_again_from_the_middle_replaces_its_descendants",
+            "tests/unit/test_manifest.py::test_superseded_manifest_stays_hidden_while_it_lies_there",
             f"{AT_ANY_EFFECT}[local-after, then all-4]",
-            f"{AT_ANY_EFFECT}[local-after, then all-5]",
-            f"{AT_ANY_EFFECT}[local-after, then all-6]",
-            f"{AT_ANY_EFFECT}[local-after, then all-7]",
-            f"{AT_ANY_EFFECT}[local-after, then all-8]",
-            f"{AT_ANY_EFFECT}[local-after, then all-9]",
         ),
+        known_gap="no test commits a window again over one that died while it removed its descendants, without a sweep",
     ),
     Fault(
         "superseded_windows_are_shown",
@@ -226,6 +223,7 @@ RUNNING = (
             f"{FAILED_GATE}[postgres-row_count_max: 3-parquet]",
             "tests/engines/test_modes.py::test_gate_judges_the_whole_window_across_chunks[postgres]",
         ),
+        known_gap="no test runs a chunked export with chunk_checkpoint again after its gate refused it",
     ),
     Fault(
         "lease_not_proved_before_the_swap",
@@ -234,6 +232,7 @@ RUNNING = (
         "            pass\n",
         "a run that slept past its lease publishes beside the one that took over",
         ("tests/faults/test_races.py::test_two_runs_of_one_window_end_with_one_winner",),
+        known_gap="no test takes a run's lease away between staging and publishing through the IO manager",
     ),
     Fault(
         "drain_without_a_lease",
@@ -245,6 +244,7 @@ RUNNING = (
             "tests/unit/test_drain.py::test_death_at_any_step_then_more_writes",
             "tests/unit/test_drain.py::test_windows_form_one_chain",
         ),
+        known_gap="no test takes a drain's lease away before it publishes",
     ),
     Fault(
         "lease_of_the_living_is_taken_over",
@@ -304,6 +304,7 @@ RUNNING = (
         "",
         "a column altered between two runs: chunks of both types stand in one window",
         ("tests/unit/test_exporter.py::test_progress_under_another_plan_does_not_count",),
+        known_gap="no test alters a column, or the block, between a death and the run that resumes its chunks",
     ),
     Fault(
         "chunk_without_its_file_is_resumed",
@@ -480,6 +481,7 @@ ROWS = (
             "tests/engines/test_modes.py::test_day_begins_where_the_timezone_says[postgres]",
             "tests/engines/test_modes.py::test_ten_days_hold_every_row_once[postgres-date]",
         ),
+        known_gap="no test has windows of a timezone over a column without a zone, or of dates",
     ),
     Fault(
         "increment_begins_with_the_cursor",
@@ -511,7 +513,11 @@ ROWS = (
         "        self.floor = postgres_horizon.floor(self)\n        self._start()\n        if not snapshot:\n",
         "        self._start()\n        self.floor = postgres_horizon.floor(self)\n        if not snapshot:\n",
         "a commit between snapshot and list is never exported",
-        ("tests/engines/test_postgres_horizon.py::test_commit_between_snapshot_and_plan_is_not_skipped",),
+        (
+            "tests/engines/test_postgres_horizon.py::test_commit_between_snapshot_and_plan_is_not_skipped",
+            "tests/engines/test_postgres_horizon.py::test_row_that_commits_late_is_read_by_the_next_run",
+        ),
+        known_gap="no test commits right behind the statement that takes the snapshot, before the next one",
     ),
     Fault(
         "open_transactions_not_waited_for",
@@ -620,6 +626,7 @@ CELLS = (
             "tests/unit/test_binlog_rows.py::test_cells_lie_where_one_by_one_reading_finds_them",
             f"{EVERY_CELL_OF_THE_LOG}[mariadb-native]",
         ),
+        known_gap="no column of the binary log tests is 256 bytes long, as varchar(64) in utf8mb4 is",
     ),
     Fault(
         "unsigned_numbers_of_the_log_turn_negative",
@@ -669,8 +676,10 @@ CELLS = (
         "a page with one NaN has all its amounts rounded to a double",
         (
             "tests/engines/test_postgres_types.py::test_policy_null_replaces_and_counts",
-            "tests/engines/test_postgres_types.py::test_value_without_a_place_stops_the_window",
+            "-k",
+            "numeric and NaN",
         ),
+        known_gap="no test has an amount of over 15 digits in one page with a NaN",
     ),
     Fault(
         "nan_becomes_null_in_silence",
@@ -1321,6 +1330,7 @@ SOURCES = (
             "tests/ui/test_runs.py::test_every_run_is_recorded_with_its_end",
             "tests/unit/test_report.py::test_error_that_is_not_ours_is_in_no_file",
         ),
+        known_gap="no test lets a run fail by an exception that is not ours and reads what the state store keeps of it",
     ),
     Fault(
         "unforeseen_errors_of_tasks_show_values",
@@ -1380,12 +1390,11 @@ DESTINATIONS = (
         "a death, or a full disk, leaves half a manifest, and readers see it",
         (
             "tests/engines/test_destinations.py::test_publishing_twice_changes_nothing[local]",
-            "tests/engines/test_destinations.py::test_staged_part_is_found_again_staged_or_published[local]",
-            "tests/engines/test_destinations.py::test_of_concurrent_swaps_exactly_one_wins[local]",
             "tests/engines/test_destinations.py::test_put_replaces_and_delete_of_nothing_is_fine[local]",
-            "tests/engines/test_destinations.py::test_crashed_write_leaves_a_stray_that_a_later_sweep_removes",
+            "tests/engines/test_destinations.py::test_of_concurrent_swaps_exactly_one_wins[local]",
             f"{AT_ANY_EFFECT}[local-all-3]",
         ),
+        known_gap="no test dies, or fills the disk, in the middle of a small file",
     ),
     Fault(
         "part_on_disk_is_copied_into_place",
@@ -1395,12 +1404,11 @@ DESTINATIONS = (
         "a death in between leaves half a file under its final name, which the next run takes for whole",
         (
             "tests/engines/test_destinations.py::test_publishing_twice_changes_nothing[local]",
-            "tests/engines/test_destinations.py::test_staged_part_is_found_again_staged_or_published[local]",
-            "tests/engines/test_destinations.py::test_of_concurrent_swaps_exactly_one_wins[local]",
             "tests/engines/test_destinations.py::test_put_replaces_and_delete_of_nothing_is_fine[local]",
-            "tests/engines/test_destinations.py::test_crashed_write_leaves_a_stray_that_a_later_sweep_removes",
+            "tests/engines/test_destinations.py::test_of_concurrent_swaps_exactly_one_wins[local]",
             f"{AT_ANY_EFFECT}[local-all-3]",
         ),
+        known_gap="no test dies, or looks, in the middle of publishing a part on disk",
     ),
     Fault(
         "manifest_on_disk_does_not_outlive_a_power_cut",
@@ -1408,14 +1416,8 @@ DESTINATIONS = (
         "            os.fsync(stream.fileno())\n        os.replace(stray, target)\n",
         "        os.replace(stray, target)\n",
         "after a power cut the cursor is there and the manifest is empty",
-        (
-            "tests/engines/test_destinations.py::test_publishing_twice_changes_nothing[local]",
-            "tests/engines/test_destinations.py::test_staged_part_is_found_again_staged_or_published[local]",
-            "tests/engines/test_destinations.py::test_of_concurrent_swaps_exactly_one_wins[local]",
-            "tests/engines/test_destinations.py::test_put_replaces_and_delete_of_nothing_is_fine[local]",
-            "tests/engines/test_destinations.py::test_crashed_write_leaves_a_stray_that_a_later_sweep_removes",
-            f"{AT_ANY_EFFECT}[local-all-3]",
-        ),
+        ("tests/engines/test_destinations.py::test_put_replaces_and_delete_of_nothing_is_fine[local]",),
+        known_gap="no test watches for fsync at a destination, as test_checkpoint_files.py does for checkpoints",
     ),
     Fault(
         "copy_across_file_systems_is_not_compared",
@@ -1448,6 +1450,7 @@ DESTINATIONS = (
         "            if part.size_bytes < 0:\n",
         "a manifest names an object that is not there",
         ("tests/engines/test_destinations.py::test_publishing_a_part_that_was_swept_fails[s3]",),
+        known_gap="moto answers 500 to an aborted upload, so the test sees that error; nothing plays NoSuchUpload",
     ),
     Fault(
         "pieces_of_an_upload_are_left_out",
