@@ -36,6 +36,7 @@ PRODUCT = ("rivet_assets", "rivet_resources")
 PYTEST = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--no-header", "--tb=line")
 GOODBYE_SECONDS = 30.0  # for pytest to stop its servers once it was interrupted
 FAILED, IMPORTS_NOTHING, NO_SUCH_TEST = 1, 2, frozenset({4, 5})  # exit codes of pytest
+NAME_WIDTH = max(len(fault.name) for fault in FAULTS)
 
 Answer = Literal[
     "caught", "not caught", "known gap", "skipped", "no such test", "does not apply", "not importable", "fails anyway"
@@ -86,7 +87,7 @@ class Verdict:
     def __str__(self) -> str:
         """Return one line; two where somebody must act."""
         cost = f"{self.seconds:5.1f} s {self.cpu_seconds:5.1f} CPU s"
-        line = f"{self.answer:<14} {self.fault.name:<38} {cost}  {self.text}".rstrip()
+        line = f"{self.answer:<14} {self.fault.name:<{NAME_WIDTH}} {cost}  {self.text}".rstrip()
         return line if self.answer == "caught" else f"{line}\n{'':<15}{self.fault.file}: {self.fault.harm}"
 
 
@@ -304,7 +305,7 @@ def main(given: Sequence[str]) -> int:
     chosen = [fault for fault in FAULTS if not args.names or any(fnmatchcase(fault.name, n) for n in args.names)]
     if args.list:
         for fault in chosen:
-            print(f"{fault.name:<38} {fault.file}: {fault.harm}")
+            print(f"{fault.name:<{NAME_WIDTH}} {fault.file}: {fault.harm}")
         return 0
     with tempfile.TemporaryDirectory(prefix="rivet-mutations-") as folder:
         os.chmod(folder, 0o755)  # a server's own user reads what tests hand it

@@ -131,7 +131,7 @@ exports:
     mode: cdc
     tables: [orders, lines]
     format: parquet
-    cdc: {slot: validated, initial: snapshot}
+    cdc: {accept_untold: [columns], slot: validated, initial: snapshot}
     destination: {type: local, path: lake}
 """
 
