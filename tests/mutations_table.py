@@ -979,10 +979,7 @@ CHANGES = (
         "        at = pc.max_element_wise(at, marks)",
         "        at = pc.coalesce(marks, at)",
         "a row that was marked as deleted comes back in the mirror",
-        (
-            "tests/unit/test_polling.py::test_delete_stands_behind_the_row_it_deletes",
-            "tests/engines/test_poll.py::test_mark_of_a_slower_clock_still_deletes[sqlite]",
-        ),
+        ("tests/unit/test_polling.py::test_delete_stands_at_the_later_of_mark_and_stamp",),
     ),
     Fault(
         "full_diff_empties_a_mirror",
