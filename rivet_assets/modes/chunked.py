@@ -6,6 +6,7 @@ Belongs here: the YAML keys, which way of cutting they choose, the guards. Not h
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -17,15 +18,22 @@ from pydantic_core import PydanticCustomError
 from rivet_assets.export import Export
 from rivet_assets.modes.protocol import Planning, compose, require_bound
 from rivet_assets.modes.ranges import Range, between_inner_bounds, by_days, equal_width
-from rivet_resources.errors import SourceError
+from rivet_resources.errors import ConfigError, SourceError
 from rivet_resources.extract import Chunk, Extract, KeyRange, Reader, Relation, Window
 from rivet_resources.manifest import Manifest
 from rivet_resources.sources.protocol import Source
+from rivet_resources.transforms.mask import Mask
 from rivet_resources.types import Column
 
 Cutting = Literal["range", "statistics", "days", "dense", "keyset"]
 
 DEFAULT_CHUNK_ROWS = 100_000
+# What of the block leaves a chunk as it is: who is told, when, how gently it is read, and how often it is tried.
+NOT_OF_A_CHUNK = (
+    "schedule", "freshness", "description", "group", "owners", "tags", "wave", "parallel_safe", "source_group",
+    "reconcile_required", "source", "tuning", "parallel", "chunk_checkpoint", "chunk_max_attempts", "on_schema_drift",
+    "skip_empty",
+)  # fmt: skip
 
 
 class Chunked(Export):
@@ -219,13 +227,28 @@ class Chunked(Export):
         return "keyset" if wanted and planning.relation.key else "cursor"
 
     def _fingerprint(self, planning: Planning, column: Column, cutting: Cutting) -> str:
-        """Hash what decides the meaning of a chunk; length-prefixed, so no two plans meet (`contract.md`, 2.4)."""
+        """Hash what decides the meaning of a chunk; length-prefixed, so no two plans meet (`contract.md`, 2.4).
+
+        The whole block counts, but for what only says when and how gently it is read: a finished chunk of another
+        block lacks a mask, a filter, a column or what a rule measures, and would be published beside those with it.
+        """
         parts = (
-            planning.relation.sql, column.name, cutting, str(self._chunk_rows(planning)), str(self.chunk_count),
-            str(self.chunk_by_days), self.format_settings().codec,
-            *(f"{c.name} {c.native} {c.arrow}" for c in planning.relation.columns),
+            planning.relation.sql, column.name, cutting, str(self._chunk_rows(planning)),
+            self.model_dump_json(exclude=set(NOT_OF_A_CHUNK)),
+            *mask_keys(self.transforms),
+            *(f"{c.name} {c.native} {c.arrow} {c.select} {c.policy} {c.facts}" for c in planning.relation.columns),
         )  # fmt: skip
         return xxhash.xxh3_64_hexdigest("".join(f"{len(part)}:{part}" for part in parts).encode())
+
+
+def mask_keys(transforms: Sequence[object]) -> Iterator[str]:
+    """Give the keys of the hashes, which a dump of the block hides; '' for one that only a task can read."""
+    for step in transforms:
+        if isinstance(step, Mask):
+            try:
+                yield step.key_text() or ""
+            except ConfigError:
+                yield ""
 
 
 def within(keys: KeyRange, column: Column, source: Source) -> str:

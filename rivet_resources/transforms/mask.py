@@ -100,6 +100,14 @@ class Mask(Settings):
             return table.select([name for name in table.column_names if name not in names])
         return with_columns(table, {name: self._masked(table.column(name)) for name in names})
 
+    def key_text(self) -> str | None:
+        """Read the key of a hash; None without one.
+
+        Raises:
+            ConfigError: the variable of `key_env` is not set here.
+        """
+        return None if self.unkeyed or self.method != "hash" else secret(self.key, env=self.key_env, key="key")
+
     def _masked(self, column: pa.ChunkedArray) -> pa.Array:
         if self.method == "null":
             return pa.nulls(len(column), column.type)
@@ -108,7 +116,7 @@ class Mask(Settings):
         if self.method == "redact":
             return _constant(column, self.value or REDACTED)
         if self.method == "hash":
-            key = None if self.unkeyed else secret(self.key, env=self.key_env, key="key")
+            key = self.key_text()
             return hashing.hashed(column, key=None if key is None else key.encode(), length=self.length)
         if self.method == "asterisk" and not is_text(column.type):
             return _constant(column, NO_TEXT)
