@@ -302,8 +302,8 @@ RUNNING = (
         "rivet_assets/modes/chunked.py",
         "            self.model_dump_json(exclude=set(NOT_OF_A_CHUNK)),\n",
         "",
-        "a mask that was added after a death is missing in the chunks that were finished before",
-        ("tests/faults/test_changed_blocks.py::test_chunks_of_another_block_are_read_again[mask]",),
+        "a filter that was added after a death is missing in the chunks that were finished before",
+        ("tests/faults/test_changed_blocks.py::test_chunks_of_another_block_are_read_again[filter]",),
     ),
     Fault(
         "chunk_without_its_file_is_resumed",
