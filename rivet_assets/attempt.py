@@ -186,7 +186,21 @@ def _staged(
             extract, on_progress=_progress(site, extract, journal), on_event=journal.add, permits=permits
         )
     staged = replace(staged, seconds={**staged.seconds, "plan": plan_seconds})
+    if staged.kept_chunks:
+        staged = _told_of_kept(site, staged, journal)
     return Attempt(staged, lease, _verdicts(site, staged, drift), drift, before[0].row_count if before else None)
+
+
+def _told_of_kept(site: Site, staged: Staged, journal: Journal) -> Staged:
+    """Tell which chunks a dead run had read already, and note it with the window: they are of an earlier instant."""
+    extract = staged.extract
+    note = (
+        f"{staged.kept_chunks} of {len(extract.chunks)} chunks ({staged.kept.rows:,} rows) were kept of a run that "
+        f"died, so they are of an earlier instant"
+    )
+    site.tell(f"{site.export.name} {extract.window.key}: {note}.")
+    journal.warned(note)
+    return replace(staged, extract=replace(extract, notes=(*extract.notes, note)))
 
 
 def _waiting(site: Site, journal: Journal) -> Callable[[str, Mapping[str, Any]], None]:
@@ -305,7 +319,7 @@ def figures(made: Attempt) -> dict[str, Any]:
         "degraded": measures.retries > 0 or staged.harm.get("steps_down", 0) > 0,
         "source_type": getattr(extract.source, "type", None),  # rows of `apply` come from parts
         "destination_type": extract.destination.type,
-        "rows_read": measures.rows_read,
+        "rows_read": staged.rows_read,
         "harm": harm_text(staged),
     }
 

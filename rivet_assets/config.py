@@ -14,7 +14,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from rivet_assets.config_warnings import warnings_of
-from rivet_assets.export_values import refuse_semicolon
 from rivet_assets.faults import Finding, config_error, findings, key_path, lines, owner_of
 from rivet_assets.root import AnyExport, RivetConfig
 from rivet_assets.schema import ExportsAttributes, config_json_schema
@@ -142,7 +141,6 @@ class _Reading:
             loc = ("exports", index, "query_file")
             try:
                 self.queries[index] = self.substitution.text(_query_text(name, self.file.parent), loc)
-                refuse_semicolon(self.queries[index].rstrip())
             except ValueError as error:
                 code = getattr(error, "type", "RIVET_CONFIG_QUERY_FILE")
                 yield Finding(

@@ -41,7 +41,6 @@ CODES: Mapping[str, str] = {
     "RIVET_CONFIG_TWO_RELATIONS": "more than one of query, query_file, table",
     "RIVET_CONFIG_TABLE": "not name or schema.name",
     "RIVET_CONFIG_QUERY_FILE": "the query file is elsewhere, unreadable or empty",
-    "RIVET_CONFIG_QUERY_SEMICOLON": "the query ends in a semicolon",
     "RIVET_CONFIG_PARAMS": "params without a query",
     "RIVET_CONFIG_COMPRESSION_LEVEL": "the codec has no such level",
     "RIVET_CONFIG_CSV_PROFILE": "compression_profile on CSV",

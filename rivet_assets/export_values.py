@@ -140,18 +140,9 @@ def known_zone(name: str) -> str:
     return name
 
 
-def refuse_semicolon(query: str) -> str:
-    """Refuse a query that ends its statement: it is placed inside another one."""
-    if query.rstrip().endswith(";"):
-        raise broken(
-            "RIVET_CONFIG_QUERY_SEMICOLON", "ends in ';', but it is placed inside another statement; remove the ';'"
-        )
-    return query
-
-
 ExportName = Annotated[str, AfterValidator(export_name)]
 TableName = Annotated[str, AfterValidator(table_name)]
-Query = Annotated[str, Field(min_length=1), AfterValidator(refuse_semicolon)]
+Query = Annotated[str, Field(min_length=1)]
 Duration = Annotated[int, BeforeValidator(parse_duration, json_schema_input_type=int | str)]
 Cron = Annotated[str, AfterValidator(cron)]
 Owner = Annotated[str, AfterValidator(owner)]

@@ -127,20 +127,24 @@ class Exporter:
             if not extract.resumable:
                 root.discard(part for result in results for part in result.parts)
             raise
+        read = sum((result.measures for result in results[len(kept) :]), Measures())
+        of_kept = sum((result.measures for result in kept.values()), Measures())
         results.sort(key=lambda result: result.chunk)
-        measures, seconds = sum((result.measures for result in results), Measures()), time.monotonic() - clock
-        held_seconds = seconds if extract.snapshot and measures.connections else 0.0
+        seconds = time.monotonic() - clock
+        held_seconds = seconds if extract.snapshot and read.connections else 0.0
         return Staged(
             extract=extract,
             parts=tuple(part for result in results for part in result.parts),
-            measures=measures,
+            measures=of_kept + read,
             schema_ipc=schema_of(extract).serialize().to_pybytes(),
             previous=standing[1] if standing else None,
             started_at=started,
             seconds={"read": seconds},
             consistency="resumed" if kept else extract.consistency,
             chunk_measures=_by_chunk(extract, results),
-            harm=harm(measures, governor, snapshot_seconds=held_seconds),
+            harm=harm(read, governor, snapshot_seconds=held_seconds),
+            kept_chunks=len(kept),
+            kept=of_kept,
         )
 
     def _kept(self, extract: Extract, root: Root) -> dict[str, ChunkResult]:

@@ -303,3 +303,10 @@ class Staged:
     consistency: Consistency = "snapshot"
     chunk_measures: dict[int, Measures] = field(default_factory=dict)  # by `Chunk.index`; {} where nobody needs them
     harm: dict[str, float] = field(default_factory=dict)  # what the reading cost the source (harm.py)
+    kept_chunks: int = 0  # read by a run that died, and used by this one
+    kept: Measures = field(default_factory=Measures)  # of these chunks; part of `measures`
+
+    @property
+    def rows_read(self) -> int:
+        """Tell how many rows this run read itself, before filters."""
+        return self.measures.rows_read - self.kept.rows_read

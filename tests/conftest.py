@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -33,6 +34,7 @@ os.environ.pop("RIVET_CONFIG", None)
 
 
 SHARE = 10  # one of so many tests of a matrix runs without --whole
+THREAD_SECONDS = 5.0  # for a thread that ends with its test to come to its end
 WORKERS_PER_CORE = 2  # a third of a test's time is waiting: for servers, for the disk, for a moment to come
 
 
@@ -92,6 +94,22 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Stop the servers that all workers shared, once the last worker has ended."""
     if not hasattr(session.config, "workerinput"):
         servers_mysql.release_all()
+
+
+@pytest.fixture(autouse=True)
+def _threads_end() -> Iterator[None]:
+    """Fail a test that leaves a thread of its own: it would go on, and raise, in the middle of another test."""
+    before = set(threading.enumerate())
+    yield
+    begun = [thread for thread in threading.enumerate() if thread not in before and _is_of_tests(thread)]
+    for thread in begun:
+        thread.join(THREAD_SECONDS)
+    left = [thread.name for thread in begun if thread.is_alive()]
+    assert not left, f"threads that were begun in this test go on after it: {', '.join(left)}"
+
+
+def _is_of_tests(thread: threading.Thread) -> bool:
+    return getattr(getattr(thread, "_target", None), "__module__", "").startswith("tests.")
 
 
 @pytest.fixture(scope="session")

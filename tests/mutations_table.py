@@ -294,7 +294,7 @@ RUNNING = (
         "after a change of columns or ranges, parts of the old shape are published among the new",
         (
             "tests/unit/test_state_store.py::test_chunks_of_another_plan_do_not_count",
-            "tests/unit/test_exporter.py::test_progress_under_another_plan_does_not_count",
+            "tests/spark/test_exporter.py::test_progress_under_another_plan_does_not_count",
         ),
     ),
     Fault(
@@ -311,7 +311,7 @@ RUNNING = (
         "            if identity in index and _is_whole(result, root)\n",
         "            if identity in index\n",
         "a run resumes a chunk whose staged file is gone, and fails at the very end, each time",
-        ("tests/unit/test_exporter.py::test_finished_chunk_whose_file_is_gone_is_read_again",),
+        ("tests/spark/test_exporter.py::test_finished_chunk_whose_file_is_gone_is_read_again",),
     ),
     Fault(
         "failed_stage_leaves_its_parts",
@@ -319,7 +319,7 @@ RUNNING = (
         "                root.discard(part for result in results for part in result.parts)\n",
         "                pass\n",
         "every failed run leaves gigabytes of invisible files",
-        ("tests/unit/test_exporter.py::test_permanent_fault_comes_back_as_itself_and_nothing_stays",),
+        ("tests/spark/test_exporter.py::test_permanent_fault_comes_back_as_itself_and_nothing_stays",),
     ),
     Fault(
         "drift_is_accepted_whatever_the_policy",
@@ -1202,7 +1202,7 @@ SOURCES = (
         "        if error.retry and not attempt.last:\n",
         "        if error.retry and attempt.last:\n",
         "a store that is away for a second ends an export",
-        ("tests/unit/test_exporter.py::test_passing_fault_is_tried_again",),
+        ("tests/spark/test_exporter.py::test_passing_fault_is_tried_again",),
     ),
     Fault(
         "step_is_tried_again_for_ever",
@@ -1334,7 +1334,7 @@ SOURCES = (
         "ended in a {type(error).__name__} at {place}",
         "ended in a {error} at {place}",
         "a value of a row stands in the log, the UI and the state store",
-        ("tests/unit/test_exporter.py::test_unforeseen_fault_names_its_place_and_no_value",),
+        ("tests/spark/test_exporter.py::test_unforeseen_fault_names_its_place_and_no_value",),
     ),
     Fault(
         "resolved_references_are_shown",

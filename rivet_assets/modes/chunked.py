@@ -46,7 +46,7 @@ class Chunked(Export):
     chunk_count: int | None = Field(None, description="so many chunks of equal width")
     chunk_by_days: int | None = Field(None, description="chunks of N days of a date or timestamp chunk_column")
     chunk_dense: bool = Field(False, description="chunks of chunk_size rows each, for sparse keys")
-    chunk_by_key: str | None = Field(None, description="page along this NOT NULL unique column")
+    chunk_by_key: str | None = Field(None, description="page along this NOT NULL column, then the rest of the key")
     chunk_checkpoint: bool = Field(False, description="keep finished chunks of a run that dies; the next run resumes")
     chunk_max_attempts: int | None = Field(None, ge=1, description="tries per chunk; default max_retries + 1")
 
@@ -95,7 +95,8 @@ class Chunked(Export):
             self._chunk(planning, column, piece, index=index, cutting=cutting) for index, piece in enumerate(ranges)
         )
         if self.chunk_column is None and self.chunk_by_key is None:
-            notes = (f"chunked by {column.name}, the key of {planning.relation.name}", *notes)
+            part = "the key" if len(planning.relation.key) == 1 else "the first column of the key"
+            notes = (f"chunked by {column.name}, {part} of {planning.relation.name}", *notes)
         fingerprint = self._fingerprint(planning, column, cutting) if self.chunk_checkpoint else ""
         extract = compose(
             self,
@@ -119,16 +120,16 @@ class Chunked(Export):
         return replace(self.extract(planning), fingerprint="")
 
     def _key(self, planning: Planning) -> Column:
-        """Find the column to cut by: the configured one, else the table's one-column key."""
+        """Find the column to cut by: the configured one, else the first of the table's key, which its index leads."""
         name = self.chunk_by_key or self.chunk_column
         key = "chunk_by_key" if self.chunk_by_key else "chunk_column"
         if name is not None:
             return require_bound(planning, name, key=key, is_paged=self.chunk_by_key is not None)
-        if len(planning.relation.key) == 1:
+        if planning.relation.key:
             return require_bound(planning, planning.relation.key[0], key=key, is_paged=True)
         raise SourceError(
-            f"{planning.relation.name} has no one-column key, so mode chunked cannot choose one. "
-            f"Set `chunk_column` (whole numbers), `chunk_by_key` (unique, NOT NULL), or use `mode: full`."
+            f"{planning.relation.name} has no key, so mode chunked cannot choose one. "
+            f"Set `chunk_column` (whole numbers), `chunk_by_key` (NOT NULL), or use `mode: full`."
         )
 
     def _cutting(self, planning: Planning, column: Column) -> Cutting:

@@ -14,6 +14,7 @@ from rivet_resources.changes.postgres_survey import (
     add_tables,
     publication_of,
     publish_all,
+    publish_by_root,
     quoted_name,
     survey,
     unpublished,
@@ -152,7 +153,10 @@ def _publication(facts: Mapping[str, Any], capture: Capture) -> Iterator[Finding
         return
     if missing := unpublished(facts):
         text = f"publication {name} does not have {', '.join(missing)}; they also need a snapshot"
-        yield Finding("publication", "fail", text, f"{add_tables(missing, publication=name)};")
+        fix = f"{add_tables(missing, publication=name)};"
+        if not found.get("pubviaroot"):  # then a partitioned table is missing though it was added
+            fix = f"{publish_by_root(name)};  -- and for tables that were never added: {fix}"
+        yield Finding("publication", "fail", text, fix)
     else:
         yield Finding("publication", "ok", f"publication {name} has the tables")
     if left_out := unpublished_operations(facts):
@@ -161,8 +165,8 @@ def _publication(facts: Mapping[str, Any], capture: Capture) -> Iterator[Finding
     if found.get("puballtables"):
         yield Finding("publication tables", "warn", f"publication {name} is for all tables: the log of all is decoded")
     if not found.get("pubviaroot"):
-        fix = f"ALTER PUBLICATION {quote(name)} SET (publish_via_partition_root = true);"
-        yield Finding("publication root", "warn", f"publication {name} names partitions, not their table", fix)
+        text = f"publication {name} names partitions, not their table"
+        yield Finding("publication root", "warn", text, f"{publish_by_root(name)};")
 
 
 def _missing(facts: Mapping[str, Any]) -> Iterator[Finding]:
@@ -171,11 +175,19 @@ def _missing(facts: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding(f"table {table}", "fail", f"the source shows no table {table}", "fix `table` of the export")
 
 
+def _kept_as(kind: str, persistence: str) -> str:
+    if kind not in ("r", "p"):
+        return "is no table"
+    return "is an UNLOGGED table" if persistence == "u" else "is a temporary table"
+
+
 def _table(row: tuple[Any, ...], *, user: str) -> Iterator[Finding]:
     table, kind, identity, has_key, has_index, is_readable, generated, _, label, persistence = row
     name = quoted_name(table)
     if kind not in ("r", "p") or persistence != "p":
-        yield Finding(f"table {table}", "fail", f"{label} is no permanent table, and only those are in the log")
+        yield Finding(
+            f"table {table}", "fail", f"{label} {_kept_as(kind, persistence)}, and only permanent tables are in the log"
+        )
         return
     if not is_readable:
         text = f"role {user} may not read {label}: needed for the snapshot"

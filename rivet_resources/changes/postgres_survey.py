@@ -236,9 +236,13 @@ def missing_tables(missing: Sequence[str], *, publication: str) -> str:
     return (
         f"Publication {publication} does not have {', '.join(missing)}. Let the owner run: "
         f"{add_tables(missing, publication=publication)}. Changes of a table begin there: it needs a snapshot then. "
-        "A partitioned table must be published by its root: "
-        f"ALTER PUBLICATION {quote(publication)} SET (publish_via_partition_root = true)."
+        f"A partitioned table must be published by its root: {publish_by_root(publication)}."
     )
+
+
+def publish_by_root(publication: str) -> str:
+    """Write the statement that publishes a partitioned table as one."""
+    return f"ALTER PUBLICATION {quote(publication)} SET (publish_via_partition_root = true)"
 
 
 def add_tables(missing: Sequence[str], *, publication: str) -> str:

@@ -387,7 +387,11 @@ class MySqlSession:
         """Say what the reader of a plan would not expect."""
         said = []
         if not key:
-            why = f"{relation.name} has no unique key" if relation.is_table else "a query has no key"
+            why = (
+                f"{relation.name} has no unique key that pages can follow"
+                if relation.is_table
+                else "a query has no key"
+            )
             said.append(f"{why}: it is read by one long statement; statement_timeout_s covers the whole of it")
         if not is_one:
             said.append(SEVERAL_INSTANTS)

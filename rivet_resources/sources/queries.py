@@ -40,27 +40,29 @@ def render_parameters(query: str, params: Mapping[str, str], lexicon: Lexicon) -
 
 
 def strip_query(query: str, lexicon: Lexicon) -> str:
-    """Check a query's outside: not empty, no trailing semicolon.
+    """Give a query without blanks around it and without the semicolons that end it: it becomes a derived table.
 
     Raises:
-        ConfigError
+        ConfigError: it is empty.
     """
-    bare = query.strip()
-    code = code_of(bare, lexicon)
-    if not code:
+    pieces = list(_pieces(query.strip(), lexicon))
+    for place, (text, name) in reversed(list(enumerate(pieces))):
+        if _is_comment(text, name, lexicon):
+            continue
+        code = text if name is not None else text.rstrip("; \t\r\n\f\v")
+        pieces[place] = (code + text[len(code) :].replace(";", " "), name)
+        if code:
+            break
+    bare = "".join(text for text, _ in pieces).strip()
+    if not code_of(bare, lexicon):
         raise ConfigError("The query is empty; write one SELECT.")
-    if code.endswith(";"):
-        raise ConfigError("The query ends with a semicolon; it is read as a derived table, so remove the semicolon.")
     return bare
 
 
 def code_of(query: str, lexicon: Lexicon) -> str:
     """Blank out comments, keeping quoted things as they are; no blanks around."""
-
-    def is_comment(text: str, name: str | None) -> bool:
-        return name == "" and text.startswith(lexicon.comments)
-
-    return "".join(" " if is_comment(text, name) else text for text, name in _pieces(query, lexicon)).strip()
+    pieces = _pieces(query, lexicon)
+    return "".join(" " if _is_comment(text, name, lexicon) else text for text, name in pieces).strip()
 
 
 def nested_comment(query: str, match: re.Match[str]) -> int:
@@ -82,6 +84,10 @@ def _pieces(query: str, lexicon: Lexicon) -> Iterator[tuple[str, str | None]]:
         position = lexicon.long(query, match)
         yield query[match.start() : position], match[1] or ""
     yield query[position:], None
+
+
+def _is_comment(text: str, name: str | None, lexicon: Lexicon) -> bool:
+    return name == "" and text.startswith(lexicon.comments)
 
 
 def _parameter(name: str, params: Mapping[str, str], lexicon: Lexicon) -> str:

@@ -86,7 +86,7 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
     """Describe what a query would return, without running it.
 
     Raises:
-        ConfigError: empty, ends with a semicolon, returns two columns of one name, names an unknown parameter.
+        ConfigError: empty, returns two columns of one name, names an unknown parameter.
         SourceError: SQLite cannot parse it.
     """
     written = sql.render_parameters(sql.strip_query(query), params)

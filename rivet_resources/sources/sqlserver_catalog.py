@@ -194,7 +194,7 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
     """Describe what a query would return, without running it.
 
     Raises:
-        ConfigError: empty, ends with a semicolon, returns two columns of one name or one without, an unknown parameter.
+        ConfigError: empty, returns two columns of one name or one without, an unknown parameter.
         SourceError: the server cannot parse it.
     """
     derived = f"({render_parameters(strip_query(query), params)}\n) AS [_rivet_q]"

@@ -256,6 +256,38 @@ def test_sparse_key_is_refused_with_the_ways_out(lab: Lab) -> None:
     assert "chunk_dense" in outcome.message
 
 
+PAIRS = {
+    "automatic": "chunk_size: 100, parallel: 2",
+    "by key": "chunk_by_key: tenant, parallel: 2",
+    "dense": "chunk_dense: true, chunk_size: 100",
+    "resumable": "chunk_checkpoint: true, chunk_size: 60",
+}
+
+
+@everywhere
+@pytest.mark.parametrize("keys", PAIRS.values(), ids=PAIRS)
+def test_table_with_a_composite_key_is_cut_by_its_first_column(lab: Lab, keys: str) -> None:
+    """Every row once, though one tenant has nearly all of them and a page ends in its middle."""
+    lab.sql("CREATE TABLE pairs (tenant INT NOT NULL, id INT NOT NULL, PRIMARY KEY (tenant, id))")
+    rows = [{"tenant": 2 if n % 50 else n // 50, "id": n} for n in range(300)]
+    lab.insert("pairs", rows)
+    lab.analyze("pairs")
+
+    outcome = lab.export(f"{{name: pairs, table: pairs, mode: chunked, tuning: {{batch_size: 23}}, {keys}}}")
+
+    assert outcome.success, outcome.message
+    assert rows == lab.rows("pairs")
+
+
+@everywhere
+def test_query_may_end_as_a_statement_does(lab: Lab) -> None:
+    """A semicolon, as in every file for a client, ends the query and is not sent."""
+    outcome = lab.export("{name: some, mode: full, query: 'SELECT * FROM orders WHERE id < 9 -- few; \n ; -- end'}")
+
+    assert outcome.success, outcome.message
+    assert list(range(9)) == lab.ids("some")
+
+
 def test_key_with_nulls_is_refused(lab: Lab) -> None:
     """No range would hold the rows without a key, so nothing is exported at all."""
     lab.sql("UPDATE orders SET epoch = NULL WHERE id = 7")

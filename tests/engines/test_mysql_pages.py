@@ -178,7 +178,10 @@ def test_table_without_a_usable_key_is_read_by_one_statement_and_says_so(url: st
     read = whole(relation, pages(url, relation, chunk))
 
     assert ((), [1, 2, 3]) == (relation.key, sorted(read.column("x").to_pylist()))
-    assert "t has no unique key: it is read by one long statement; statement_timeout_s covers" in note
+    assert (
+        "t has no unique key that pages can follow: it is read by one long statement; statement_timeout_s covers"
+        in note
+    )
 
 
 def test_key_whose_type_is_overridden_is_not_walked_wrongly(url: str) -> None:

@@ -6,6 +6,7 @@ what a death leaves (`test_deaths.py`).
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,15 @@ def test_chunks_stay_where_only_the_manner_of_reading_changed(lab: Lab, more: st
     assert outcome.success, outcome.message
     assert ["resumed"] == [manifest.consistency for manifest in lab.manifests("people").values()]
     assert list(range(100)) == lab.ids("people")
+
+
+def test_resumed_run_tells_what_it_read_and_what_it_kept(lab: Lab) -> None:
+    """Rows of a dead run's chunks are in the window and not in what this run read; its notes say so."""
+    die(lab)
+
+    outcome = lab.export(BLOCK)
+
+    (record,) = lab.state.runs("people", last=1)
+    note = "1 of 4 chunks (25 rows) were kept of a run that died, so they are of an earlier instant"
+    assert (100, 75, 75) == (record.total_rows, record.rows_read, json.loads(record.harm or "{}")["rows_read"])
+    assert note in outcome.notes
