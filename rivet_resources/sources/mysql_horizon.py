@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 from rivet_resources.errors import SourceError, SourcePermission
 from rivet_resources.extract import Relation
 from rivet_resources.sources import mysql_sql as sql
+from rivet_resources.sources.future_stamps import ahead
 from rivet_resources.sources.protocol import Horizon
 from rivet_resources.types import Column
 
@@ -212,7 +213,9 @@ def _stamp_horizon(
     if top is None or top == (high or after):
         return Horizon(high or after, doubt=cap.doubt, held_seconds=cap.held_seconds)
     waits = f"{spelled} has no zone and may be in the server's: rows of its last {hours} hours wait for the next run"
-    note = cap.note or (waits if hours != "0" else "rows of the last moment wait for the next run")
+    future = ahead(session, relation, spelled, column, newest=top, literal=sql.literal)
+    note = "; ".join(filter(None, (cap.note, future)))
+    note = note or (waits if hours != "0" else "rows of the last moment wait for the next run")
     return Horizon(high or after, note, doubt=cap.doubt, held_seconds=cap.held_seconds)
 
 

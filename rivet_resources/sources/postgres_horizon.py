@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from rivet_resources.errors import SourceError
 from rivet_resources.extract import Relation
 from rivet_resources.sources import postgres_sql as sql
+from rivet_resources.sources.future_stamps import ahead
 from rivet_resources.sources.protocol import Horizon
 from rivet_resources.types import Column
 
@@ -149,10 +150,13 @@ def _stamp_horizon(
     rows = session.ask(f"SELECT ({below}), ({newest})", doing=f"finding the newest row of {relation.name}")
     high, top = rows[0]
     check_finite(top, relation=relation.name, expression=expression)
-    is_held = top is not None and top != (high or after)
+    waits = ""
+    if top is not None and top != (high or after):
+        future = ahead(session, relation, spelled, column, newest=top, literal=sql.literal)
+        waits = "; ".join(filter(None, (note, future))) or "rows of the last moment wait for the next run"
     return Horizon(
         high or after,
-        (note or "rows of the last moment wait for the next run") if is_held else "",
+        waits,
         doubt=_doubt(floor, lag),
         held_seconds=floor.held_seconds,
     )

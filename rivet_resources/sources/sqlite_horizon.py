@@ -25,6 +25,7 @@ import pyarrow as pa
 from rivet_resources.errors import SourceError, SourcePermission
 from rivet_resources.extract import Relation
 from rivet_resources.sources import sqlite_sql as sql
+from rivet_resources.sources.future_stamps import ahead
 from rivet_resources.sources.protocol import Horizon
 from rivet_resources.sources.sqlite_errors import PASSING, code_of, fault
 from rivet_resources.types import Column
@@ -117,9 +118,10 @@ def _highest(
         notes.append(f"stayed {lag.total_seconds():g} s behind")
     cap = _cap(newest, stamps, now=session.now() - lag)
     high = session.end(relation, spelled, known, where=" AND ".join([*where, f"{spelled} < {cap}"]), direction="DESC")
-    if high != newest and not lag:
-        notes.append("rows of the current second, or later ones, wait for the next run")
-    return Horizon(high if high is not None else after, "; ".join(notes), doubt=doubt)
+    if high != newest:
+        future = ahead(session, relation, spelled, stamps, newest=newest, literal=sql.literal)
+        notes.append(future or ("" if lag else "rows of the current second, or later ones, wait for the next run"))
+    return Horizon(high if high is not None else after, "; ".join(filter(None, notes)), doubt=doubt)
 
 
 def _as_stamps(newest: str | None, column: Column) -> Column | None:

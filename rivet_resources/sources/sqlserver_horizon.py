@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 from rivet_resources.errors import SourcePermission
 from rivet_resources.extract import Relation
 from rivet_resources.sources import sqlserver_sql as sql
+from rivet_resources.sources.future_stamps import ahead
 from rivet_resources.sources.protocol import Horizon
 from rivet_resources.types import Column
 
@@ -111,10 +112,13 @@ def _stamp_horizon(
     greater = [f"{spelled} > {sql.literal(after, column)}"] if after is not None else []
     high = session.greatest(relation, spelled, column, where=[below, *greater])
     newest = session.greatest(relation, spelled, column)
-    is_held = newest is not None and newest != (high or after)
+    waits = ""
+    if newest is not None and newest != (high or after):
+        future = ahead(session, relation, spelled, column, newest=newest, literal=sql.literal)
+        waits = "; ".join(filter(None, (note, future))) or "rows of the last moment wait for the next run"
     return Horizon(
         high or after,
-        (note or "rows of the last moment wait for the next run") if is_held else "",
+        waits,
         doubt=blind,
         held_seconds=oldest.age.total_seconds() if oldest is not None else 0.0,
     )

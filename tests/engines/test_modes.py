@@ -171,6 +171,20 @@ def test_late_commit_is_not_skipped(lab: Lab, cursor: str) -> None:
     assert [*ALL_IDS, 900, 901] == lab.ids("orders")
 
 
+@everywhere
+@pytest.mark.parametrize("cursor", ["at", "day"])
+def test_rows_stamped_ahead_of_now_are_counted_and_told(lab: Lab, cursor: str) -> None:
+    """They are held back until their moment; nobody has to guess how many, and how long."""
+    years = [datetime(year, 5, 1, tzinfo=UTC) for year in (2036, 2037)]  # a TIMESTAMP of MySQL ends in 2038
+    lab.insert("orders", [{"id": 900 + n, "at": at, "day": at.date()} for n, at in enumerate(years)])
+
+    outcome = lab.export(INCREMENTAL.replace("cursor_column: at", f"cursor_column: {cursor}"))
+
+    assert outcome.success, outcome.message
+    assert ALL_IDS == lab.ids("orders")
+    assert "2 rows are stamped ahead of now and held back, the last until 2037-05-01" in "; ".join(outcome.notes)
+
+
 def test_ties_at_the_bound_are_all_taken(lab: Lab) -> None:
     """Rows that share the newest cursor value are exported together, and once."""
     lab.sql(f"UPDATE orders SET at = {lab.literal(FEBRUARY)} WHERE id >= 100")
