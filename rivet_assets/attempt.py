@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
+from rivet_assets import interruption
 from rivet_assets.checks import Verdict, audit, blocks, rules_of, schema_drift, special_values
 from rivet_assets.drift import Drift, compare, judge
 from rivet_assets.journaling import Journal
@@ -97,6 +98,7 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
         RivetError: whatever planning and reading raise.
     """
     started_at = datetime.now(UTC)
+    interruption.stop_here()
     run_id = new_run_id(site.export.name, started_at)
     key = window.key if window else WHOLE
     journal = Journal(site.state, run_id, site.export.name, tell=site.tell)
@@ -276,7 +278,7 @@ def recorded(
     try:
         yield outcome
     except BaseException as error:
-        outcome["status"] = "failed" if isinstance(error, Exception) else "interrupted"
+        outcome["status"] = interruption.status_of(error)
         outcome |= {"error_code": getattr(error, "code", type(error).__name__), "error_message": safe_text(error)}
         if isinstance(error, GateRefused):
             outcome["quality_passed"] = False

@@ -5,15 +5,14 @@ Belongs here: the config that the options amount to, and the two ways of running
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from rivet_assets import interruption
 from rivet_assets.config import load_text
 from rivet_assets.draining import DrainSite, run_drain
 from rivet_assets.modes.cdc import Cdc
@@ -132,7 +131,7 @@ def _print(config: RivetConfig, *, say: Callable[[str], None]) -> int:
     export = cast(Cdc, config.exports[0])
     name, source = config.source_of(export)
     state = open_state_of(config)
-    with _asked_to_end() as ended:
+    with interruption.gently() as ended:
         site = DrainSite(
             export=export,
             source_name=name,
@@ -147,22 +146,3 @@ def _print(config: RivetConfig, *, say: Callable[[str], None]) -> int:
     sys.stdout.flush()
     say(f"{export.name}: {drained.changes:,} changes; at {drained.position.text}")
     return 0
-
-
-@contextmanager
-def _asked_to_end() -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C or TERM end the drain after its window, and a second one at once."""
-    asked = False
-
-    def note(number: int, frame: object) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -5,11 +5,13 @@ changes (`apply_assets.py`), sensors (`sensors.py`).
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import dagster as dg
 import pyarrow as pa
 
+from rivet_assets import interruption
 from rivet_assets.change_checks import lag_verdict, sequence_verdict, slot_verdict
 from rivet_assets.change_specs import change_check_specs, change_results
 from rivet_assets.checks import DRIFT, SPECIAL_VALUES, schema_drift, special_values
@@ -61,7 +63,7 @@ def build_drain(export: Cdc, *, config: RivetConfig, spec_of: Callable[[Export],
         wait = pace(source.tuning, export.tuning).retry_backoff_ms / 1000
         with translated(retry_number=context.retry_number, seconds_to_wait=wait):
             site = _site(export, config, context)
-            drained = run_drain(site)
+            drained = _drained(site)
             for table, spec in specs.items():
                 if spec.key in context.selected_asset_keys:
                     yield from _told(site, spec, table, drained)
@@ -70,6 +72,14 @@ def build_drain(export: Cdc, *, config: RivetConfig, spec_of: Callable[[Export],
             tell_success(config, export.name, site.state, context)
 
     return changes
+
+
+def _drained(site: DrainSite) -> Drained:
+    """Drain; without an end, until a signal asks for one: the window is finished then, and all is well."""
+    if site.export.cdc.until_current:
+        return run_drain(site)
+    with interruption.gently() as ended:
+        return run_drain(replace(site, is_asked_to_end=ended))
 
 
 def _checks(export: Cdc, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:

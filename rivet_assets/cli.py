@@ -13,6 +13,7 @@ from importlib import import_module
 
 import click
 
+from rivet_assets import interruption
 from rivet_assets.json_errors import INTERNAL, INTERRUPTED, JsonErrors
 from rivet_resources.errors import RivetError
 
@@ -60,30 +61,50 @@ class Commands(click.Group):
 def main() -> None:
     """Run the command line; the process ends with the command's exit code (`contract.md`, section 14)."""
     told = JsonErrors(_say)
+    interruption.listen(lambda: _end(told))
     try:
         code = commands.main(prog_name="rivet", standalone_mode=False, obj=told)
         told.ended(code or 0)
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    except RivetError as error:
-        code = _refuse(error)
-        told.failed(str(error), error.code, code)
-    except (KeyboardInterrupt, click.Abort):
-        _say(INTERRUPT)
-        code = 130
-        told.failed(INTERRUPT, INTERRUPTED, code)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
-    except Exception as error:
-        if not told.wanted:
-            raise
-        traceback.print_exc()
-        code = 1
-        told.failed(type(error).__name__, INTERNAL, code)
+    except BaseException as error:
+        if not (interruption.asked() or isinstance(error, KeyboardInterrupt | click.Abort)):
+            code = _failed(error, told)
+        else:  # whatever it is: the interrupt broke it
+            code = _interrupted(told)
+            interruption.end_children()
     sys.stdout.flush()
     sys.exit(code or 0)
+
+
+def _failed(error: BaseException, told: JsonErrors) -> int:
+    """Tell what a command ended with; its exit code."""
+    if isinstance(error, click.ClickException):
+        error.show()
+        return error.exit_code
+    if isinstance(error, RivetError):
+        code = _refuse(error)
+        told.failed(str(error), error.code, code)
+        return code
+    if not told.wanted or not isinstance(error, Exception):
+        raise error
+    traceback.print_exception(error)
+    told.failed(type(error).__name__, INTERNAL, 1)
+    return 1
+
+
+def _interrupted(told: JsonErrors) -> int:
+    """Say once that the command was interrupted; its exit code."""
+    if not told.told:
+        _say(INTERRUPT)
+    told.failed(INTERRUPT, INTERRUPTED, 130)
+    return 130
+
+
+def _end(told: JsonErrors) -> None:
+    """Leave a command that was asked to end and did not."""
+    os._exit(_interrupted(told))
 
 
 def _version() -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from rivet_assets import report, shop
+from rivet_assets import interruption, report, shop
 from rivet_resources.embedded import SMALL, Server, ServerFailed, serving
 
 if TYPE_CHECKING:
@@ -280,7 +280,8 @@ def _until_interrupted(command: Sequence[str]) -> int:
     process = subprocess.Popen(command, start_new_session=True, preexec_fn=restore)
     previous = signal.signal(signal.SIGTERM, interrupt)
     try:
-        return process.wait()
+        with interruption.unhurried():
+            return process.wait()
     except KeyboardInterrupt:
         process.send_signal(signal.SIGINT)
         try:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
+from rivet_assets import interruption
 from rivet_assets.attempt import META_COLUMNS, Tell, new_run_id, safe_text
 from rivet_assets.drift import Drift, compare, judge
 from rivet_assets.journaling import Journal
@@ -243,7 +244,7 @@ def _recorded(site: DrainSite, run_id: str, started_at: datetime) -> Iterator[di
         try:
             yield outcome
         except BaseException as error:
-            outcome["status"] = "failed" if isinstance(error, Exception) else "interrupted"
+            outcome["status"] = interruption.status_of(error)
             outcome |= {"error_code": getattr(error, "code", type(error).__name__), "error_message": safe_text(error)}
             raise
 

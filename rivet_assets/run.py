@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from rivet_assets import interruption
 from rivet_assets.outcomes import History, history, outcome_of
 from rivet_assets.progress import watched_by
 from rivet_assets.recorder import Recorder, Watch
@@ -146,8 +147,9 @@ def warm_spark(config: RivetConfig, exports: Sequence[Export]) -> Iterator[None]
     try:
         yield
     finally:
-        starting.join()
-        runtime.stop()
+        if not interruption.asked():  # else nobody waits for a start that is not wanted any more
+            starting.join()
+            runtime.stop()
 
 
 def _needs_spark(export: Export) -> bool:
@@ -190,7 +192,8 @@ def _execute(config: RivetConfig, plan: Plan, recorder: Recorder) -> None:
             for first, last in _ranges(export, keys or []):
                 tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
                 go(_asset_keys(config, export), tags)
-        if beside:  # a run of their own: Dagster would skip them after a drain that found nothing
+        # A run of their own: Dagster would skip them after a drain that found nothing.
+        if beside and not interruption.asked_gently():
             go(beside, {})
 
 

@@ -306,6 +306,22 @@ RUNNING = (
         ("tests/faults/test_changed_blocks.py::test_chunks_of_another_block_are_read_again[filter]",),
     ),
     Fault(
+        "signals_are_not_heard",
+        "rivet_assets/cli.py",
+        "    interruption.listen(lambda: _end(told))\n",
+        "",
+        "SIGTERM ends a run without a word, and without its record",
+        ("tests/end_to_end/test_interruption.py::test_run_in_the_middle_of_reading_is_interrupted[15]",),
+    ),
+    Fault(
+        "drain_without_end_is_cut",
+        "rivet_assets/change_assets.py",
+        "        return run_drain(replace(site, is_asked_to_end=ended))\n",
+        "        return run_drain(site)\n",
+        "a stream never ends by itself, and its supervisor takes its end for a failure",
+        ("tests/end_to_end/test_interruption.py::test_drain_without_end_finishes_its_window",),
+    ),
+    Fault(
         "chunk_without_its_file_is_resumed",
         "rivet_resources/exporter.py",
         "            if identity in index and _is_whole(result, root)\n",

@@ -1,0 +1,167 @@
+"""The wish to end: SIGINT, SIGTERM and SIGHUP, noticed whoever's handler is in place, and kept within ten seconds.
+
+Belongs here: hearing a signal, ending in time and without a word too many, the gentle end of a drain. Not here: what is
+said (`cli.py`), what a run that was interrupted leaves (`attempt.py`: nothing that a reader sees).
+
+Dagster and PySpark put handlers of their own in place while they work, and an exception that a handler raises in the
+middle of a call to the JVM leaves half an answer behind, which the next call reads as its own: so handlers cannot be
+trusted alone. Python writes each signal to a file besides (`signal.set_wakeup_fd`), and a thread reads that one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+GRACE_SECONDS = 6.0  # for the command to end by itself; then it is ended
+CHILDREN_SECONDS = 2.0  # for a JVM to remove its files
+
+
+@dataclass
+class _Wish:
+    """What this process was asked; `gentle` while, and after, only a drain was asked to end."""
+
+    asked: bool = False
+    gentle: bool = False
+    patient: int = 0  # who sees to the end himself, and may take longer
+
+
+_wish = _Wish()
+
+
+def asked() -> bool:
+    """Say whether this process was told to end: what fails from now on fails because of it."""
+    return _wish.asked
+
+
+def asked_gently() -> bool:
+    """Say whether a drain ended because it was asked to: what is still to come does not begin."""
+    return _wish.gentle
+
+
+def status_of(error: BaseException) -> str:
+    """Name the end of a run: failed, or interrupted when it was, or when the process was told to end before."""
+    return "failed" if isinstance(error, Exception) and not _wish.asked else "interrupted"
+
+
+def stop_here() -> None:
+    """Begin nothing once an end was asked for.
+
+    Raises:
+        KeyboardInterrupt
+    """
+    if _wish.asked or _wish.gentle:
+        raise KeyboardInterrupt
+
+
+def listen(end: Callable[[], None]) -> None:
+    """Let the three signals end this process: as a KeyboardInterrupt at first, and in any case in time.
+
+    A signal that the process was told to ignore (`nohup`) stays ignored.
+
+    Args:
+        end: says so and leaves; called by a thread when the main one did not end in time.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in SIGNALS:
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(number, _interrupt)
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))  # a child's signals are not ours
+    threading.Thread(target=_watch, args=(read, end), name="rivet-signals", daemon=True).start()
+
+
+def end_children() -> None:
+    """End every process that this one started, and theirs; gently first, so that a JVM removes its files."""
+    import psutil
+
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        _quietly(child.terminate)
+    _, left = psutil.wait_procs(children, timeout=CHILDREN_SECONDS)
+    for child in left:
+        _quietly(child.kill)
+
+
+@contextmanager
+def unhurried() -> Iterator[None]:
+    """See to the end in this block: nobody ends the process meanwhile, until a second signal comes."""
+    _wish.patient += 1
+    try:
+        yield
+    finally:
+        _wish.patient -= 1
+
+
+@contextmanager
+def gently() -> Iterator[Callable[[], bool]]:
+    """Let the first signal end what runs in this block when it suits, and a second one at once.
+
+    Yields a function that says whether the first has come; never, outside of the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    wanted = False
+
+    def note(number: int, frame: object) -> None:
+        nonlocal wanted
+        if wanted:
+            _interrupt(number, frame)
+        wanted = _wish.gentle = True
+
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, note)
+    try:
+        with unhurried():
+            yield lambda: wanted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    _wish.asked = True
+    _hush()
+    raise KeyboardInterrupt
+
+
+def _watch(read: int, end: Callable[[], None]) -> None:
+    """Wait for a signal that asks for the end; then for the end itself."""
+    heard = 0
+    while heard < (2 if _wish.patient else 1):
+        heard += sum(number in SIGNALS for number in os.read(read, 64))
+    _wish.asked = True
+    _hush()
+    time.sleep(GRACE_SECONDS)
+    end_children()
+    end()
+
+
+def _hush() -> None:
+    """Silence what breaks because of the interrupt: half-read answers of the JVM, threads whose session is gone."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    threading.excepthook = lambda _: None
+    sys.unraisablehook = lambda _: None
+
+
+def _quietly(act: Callable[[], object]) -> None:
+    import psutil
+
+    try:
+        act()
+    except psutil.Error:
+        return
