@@ -17,13 +17,13 @@ from rivet_assets.events import result
 from rivet_assets.export import Export
 from rivet_assets.metadata import data_version, parts_table, table_schema
 from rivet_assets.modes.cdc import Cdc
+from rivet_assets.scoping import state_of
 from rivet_assets.specs import check_specs
 from rivet_resources.dagster_errors import translated
 from rivet_resources.errors import GateRefused
 from rivet_resources.extract import Staged
 from rivet_resources.io_manager import Offer
 from rivet_resources.settings import pace
-from rivet_resources.state.store import state_url
 
 TOLD = {
     "mirror": "The table as it is at the source, as far as its changes are drained.",
@@ -94,7 +94,7 @@ def site_of(export: Cdc, table: str, kind: Kind, config: RivetConfig, context: d
     """Open what making a version needs."""
     rivet = context.resources.rivet
     name, source = config.source_of(export)
-    state = rivet.state(state_url(config.state_url, folder=config.folder))
+    state = state_of(config, rivet=rivet)
     exporter = rivet.exporter(spark=config.spark, state=state, begin=False)  # Spark waits for something to apply
     root = export.destination.root(name_of(export, table, kind))
     return Site(export, name, source, exporter, state, root, context.log.info)

@@ -10,11 +10,12 @@ it is committed: a bad window fails alone, and a crash loses only the windows it
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import dagster as dg
 
+from rivet_assets.admission import ADOPT, Admission
 from rivet_assets.attempt import Attempt, Site, attempt
 from rivet_assets.backfill import Refused, staged_ahead, summary
 from rivet_assets.checks import refusal
@@ -25,14 +26,13 @@ from rivet_assets.metadata import data_version, describe
 from rivet_assets.partitions import windows_of
 from rivet_assets.pools import priority_tags
 from rivet_assets.progress import Reporter
+from rivet_assets.scoping import state_of
 from rivet_assets.specs import asset_spec, check_specs
 from rivet_assets.telling import tell_success
-from rivet_resources.commit import sweep
 from rivet_resources.dagster_errors import STEP_RETRIES, failure, translated
 from rivet_resources.errors import GateRefused, RivetError
 from rivet_resources.io_manager import Offer
 from rivet_resources.settings import pace
-from rivet_resources.state.store import state_url
 
 DATA_VERSION_TAG = "dagster/data_version"
 MOST_REASONS = 50  # of refused windows, told with a Failure
@@ -150,22 +150,29 @@ def _commit(site: Site, spec: dg.AssetSpec, made: Attempt, instance: dg.DagsterI
 
 
 def _site(export: Export, config: RivetConfig, context: dg.AssetExecutionContext) -> Site:
-    """Open what the export needs, and sweep what dead runs of it left staged.
+    """Open what the export needs.
 
     Raises:
         StateError, DestinationError: as they are opened.
     """
     rivet = context.resources.rivet
     name, source = config.source_of(export)
-    state = rivet.state(state_url(config.state_url, folder=config.folder))
+    state = state_of(config, rivet=rivet)
     # `{date}` is the day the run started on, also after midnight.
+    place = export.destination.on(date.min).root(export.name).uri
     export = export.model_copy(update={"destination": export.destination.on(datetime.now(UTC).date())})
-    root = export.destination.root(export.name)
-    exporter = rivet.exporter(spark=config.spark, state=state)
-    swept = sweep(root, export=export.name, state=state)
-    if swept:
-        context.log.info(f"{export.name}: removed {swept} leftovers of dead runs.")
-    return Site(export, name, source, exporter, state, root, context.log.info, Reporter(context.log.info))
+    return Site(
+        export=export,
+        source_name=name,
+        source=source,
+        exporter=rivet.exporter(spark=config.spark, state=state),
+        state=state,
+        root=export.destination.root(export.name),
+        tell=context.log.info,
+        progress=Reporter(context.log.info),
+        place=place,
+        admission=Admission(is_adopting=context.run.tags.get(ADOPT) == "true"),
+    )
 
 
 def _offer(site: Site, made: Attempt) -> Offer:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from rivet_assets import interruption
+from rivet_assets.admission import Admission, refuse_unproven
 from rivet_assets.checks import Verdict, audit, blocks, rules_of, schema_drift, special_values
 from rivet_assets.drift import Drift, compare, judge
 from rivet_assets.journaling import Journal
@@ -57,6 +58,8 @@ class Site:
     root: Root
     tell: Tell
     progress: Callable[[Progress], None] = field(default=lambda progress: None)
+    place: str = ""  # the destination as configured, `{date}` not filled; '' where nobody asks
+    admission: Admission = field(default_factory=Admission)
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
 
     Raises:
         WindowBusy: another run works on the window.
+        ProvenanceRefused: state or destination are of another database.
         DriftRefused: the schema changed and the policy refuses; no row was read.
         RivetError: whatever planning and reading raise.
     """
@@ -118,6 +122,8 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
             raise
         if made.is_skipped:
             forget_staged(site, made.staged)
+        else:
+            remember(site, made.staged.extract)
 
 
 def new_run_id(export: str, started_at: datetime) -> str:
@@ -134,14 +140,25 @@ def committed_cursor(site: Site) -> str | None:
     if site.export.mode not in ("incremental", "poll"):
         return None
     held = site.state.cursor(site.export.name)
-    if held is not None or not site.root.keeps_manifests:
-        return held.value if held else None
+    if held is not None:
+        return held.value
+    if not site.root.keeps_manifests:
+        refuse_unproven(site)
+        return None
     manifests = current_manifests(site.root)
     cursor = resolve_cursor(manifests)
+    if not site.admission.is_adopting:
+        refuse_unproven(site, manifests.values())
     if cursor is not None:
         site.state.rebuild(site.export.name, manifests.values(), cursor=cursor)
         site.tell(f"State of {site.export.name} was rebuilt from {len(manifests)} manifests; its cursor is {cursor!r}.")
     return cursor
+
+
+def remember(site: Site, extract: Extract) -> None:
+    """Keep of which database the export's state is, once it is of any."""
+    if extract.provenance is not None:
+        site.state.remember(site.export.name, extract.provenance, destination=site.place)
 
 
 def forget_staged(site: Site, staged: Staged) -> None:
@@ -164,6 +181,7 @@ def _staged(
         relation = session.describe(
             table=export.table, query=export.query, params=export.params, rules=export.type_rules()
         )
+        provenance = site.admission.of(site, session, relation)
         drift = _admitted(site, relation)
         extract = cast(Mode, export).extract(
             Planning(
@@ -178,6 +196,9 @@ def _staged(
                 runs=len(site.state.known_runs(export.name)) if export.mode == "poll" else 1,
             )
         )
+        extract = replace(extract, provenance=provenance)
+        if extract.resumable:  # its finished chunks outlive the run
+            remember(site, extract)
         for note in extract.notes:
             site.tell(f"{export.name} {extract.window.key}: {note}.")
         journal.planned(extract)

@@ -12,6 +12,7 @@ import dagster as dg
 import pyarrow as pa
 
 from rivet_assets import interruption
+from rivet_assets.admission import ADOPT
 from rivet_assets.change_checks import lag_verdict, sequence_verdict, slot_verdict
 from rivet_assets.change_specs import change_check_specs, change_results
 from rivet_assets.checks import DRIFT, SPECIAL_VALUES, schema_drift, special_values
@@ -24,6 +25,7 @@ from rivet_assets.lineage import column_lineage
 from rivet_assets.metadata import OUR_COLUMNS, parts_table, table_schema
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.pools import drain_pool, priority_tags
+from rivet_assets.scoping import state_of
 from rivet_assets.specs import asset_key
 from rivet_assets.telling import tell_success
 from rivet_resources.changes.protocol import Lag, LogSource
@@ -32,7 +34,6 @@ from rivet_resources.destinations.protocol import Root
 from rivet_resources.drain_plan import Drained, TableDrained
 from rivet_resources.manifest import current_manifests
 from rivet_resources.settings import pace
-from rivet_resources.state.store import state_url
 
 ENVELOPE_WORDS = {
     "__op": "insert, update, delete or truncate",
@@ -96,7 +97,7 @@ def _site(export: Cdc, config: RivetConfig, context: dg.AssetExecutionContext) -
     """Open what the drain needs; Spark starts only for a first copy."""
     rivet = context.resources.rivet
     name, source = config.source_of(export)
-    state = rivet.state(state_url(config.state_url, folder=config.folder))
+    state = state_of(config, rivet=rivet)
     return DrainSite(
         export=export,
         source_name=name,
@@ -105,6 +106,7 @@ def _site(export: Cdc, config: RivetConfig, context: dg.AssetExecutionContext) -
         state=state,
         folder=config.folder,
         tell=context.log.info,
+        is_adopting=context.run.tags.get(ADOPT) == "true",
     )
 
 

@@ -31,6 +31,7 @@ from rivet_assets.modes.cdc import Cdc
 from rivet_assets.modes.full import Full
 from rivet_assets.modes.protocol import Planning
 from rivet_assets.on_demand import OnDemand, on_demand
+from rivet_assets.scoping import state_of
 from rivet_resources.commit import publish
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import ManifestUnreadable
@@ -38,7 +39,6 @@ from rivet_resources.extract import Window
 from rivet_resources.manifest import Manifest, window_manifest
 from rivet_resources.reader import read_parts
 from rivet_resources.settings import pace
-from rivet_resources.state.store import state_url
 
 SpecOf = Callable[[Export], dg.AssetSpec]
 
@@ -56,7 +56,7 @@ def _prerequisites(export: Cdc, table: str, config: RivetConfig, spec_of: SpecOf
 
     def judged(context: dg.AssetCheckExecutionContext) -> ChangeVerdict:
         _, source = config.source_of(export)
-        state = context.resources.rivet.state(state_url(config.state_url, folder=config.folder))
+        state = state_of(config, rivet=context.resources.rivet)
         with opened(export, source, deployment=state.name) as log:
             return prerequisites_verdict(log.preflight())
 

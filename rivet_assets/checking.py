@@ -24,6 +24,7 @@ from rivet_assets.check_logs import log_findings
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.preflight import Advice, Judgement, Verdict, judge, worst
 from rivet_assets.preflight_findings import findings
+from rivet_assets.scoping import bound
 from rivet_assets.side_by_side import NoAnswer, side_by_side
 from rivet_assets.type_report import TypeFact, refused_facts, type_facts
 from rivet_resources.errors import RivetError, StateError, UnsupportedColumn
@@ -138,7 +139,7 @@ def _state(config: RivetConfig) -> State | None:
     if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).is_file():
         return None
     try:
-        return open_state(url)
+        return bound(config, open_state(url))
     except StateError:
         return None
 

@@ -30,6 +30,7 @@ CODES: Mapping[str, str] = {
     "RIVET_CONFIG_NO_SOURCE": "neither `source:` nor `sources:`",
     "RIVET_CONFIG_TWO_SOURCE_FORMS": "both `source:` and `sources:`",
     "RIVET_CONFIG_SOURCE_NAME": "a name in `sources:` is not 1 to 64 letters, digits, _ and -",
+    "RIVET_CONFIG_PROJECT": "the name in `project:` is not 1 to 64 letters, digits, ., _ and -",
     "RIVET_CONFIG_SOURCE_UNKNOWN": "an export names a source that is not there",
     "RIVET_CONFIG_SOURCE_NOT_NAMED": "there are several sources and an export names none",
     # exports

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rivet_assets.doctor_rows import Row, failed, found
+from rivet_assets.scoping import state_of
 from rivet_assets.side_by_side import side_by_side
 from rivet_resources.destinations.probing import space
 from rivet_resources.errors import SparkUnavailable
 from rivet_resources.jvm import find_java, spark_home
 from rivet_resources.settings import Spark
 from rivet_resources.sources import sqlserver_driver
-from rivet_resources.state.store import State, open_state, state_url
+from rivet_resources.state.store import State
 
 if TYPE_CHECKING:
     from rivet_assets.config import RivetConfig
@@ -103,7 +104,7 @@ def _dagster_home() -> Row:
 
 def open_store(config: RivetConfig, *, seconds: float) -> tuple[State | None, list[Row]]:
     """Open the state store, and hand it on for the checkpoints in it."""
-    opening = partial(open_state, state_url(config.state_url, folder=config.folder))
+    opening = partial(state_of, config)
     answer = side_by_side({"state": opening}, seconds=seconds)["state"]
     if isinstance(answer, Exception):
         return None, [failed("state", "open", answer)]

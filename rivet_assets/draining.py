@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from rivet_assets import interruption
+from rivet_assets.admission import adopt, any_manifest, refuse_destination
 from rivet_assets.attempt import META_COLUMNS, Tell, new_run_id, safe_text
 from rivet_assets.drift import Drift, compare, judge
 from rivet_assets.journaling import Journal
@@ -28,6 +29,7 @@ from rivet_resources.drain import drain
 from rivet_resources.drain_plan import Drained, DrainPlan, Hands, told
 from rivet_resources.extract import Measures, Staged
 from rivet_resources.manifest import window_manifest
+from rivet_resources.provenance import Provenance
 from rivet_resources.settings import pace
 from rivet_resources.shaping import schema_of
 from rivet_resources.sources.protocol import Session
@@ -57,6 +59,7 @@ class DrainSite:
     tell: Tell
     step: Callable[[str], None] = lambda name: None
     is_asked_to_end: Callable[[], bool] = lambda: False
+    is_adopting: bool = False
     drifts: dict[str, Drift] = field(default_factory=dict)  # by table, as they are found
     warnings: list[str] = field(default_factory=list)  # what is worth a word and stops nothing
 
@@ -98,6 +101,7 @@ def run_drain(site: DrainSite) -> Drained:
             roots=roots,
             copy=_Copies(site, plan, roots),
             judge=_Judge(site),
+            admit=_Admit(site),
             scratch=Path(tempfile.gettempdir()),
             tell=site.tell,
             step=site.step,
@@ -124,6 +128,7 @@ def plan_of(site: DrainSite, run_id: str, started_at: datetime) -> DrainPlan:
         format=export.format_settings(),
         pace=pace(site.source.tuning, export.tuning),
         key=checkpoint_key(export, site.source_name),
+        source_name=site.source_name,
         run_id=run_id,
         started_at=started_at,
         folders={table: export.folder_of(table) for table in export.captured},
@@ -185,6 +190,28 @@ class _Copies:
                 tasks=tasks,
             )
         )
+
+
+@dataclass(frozen=True)
+class _Admit:
+    """Looks at each table's destination before its changes are read; the position's source is the checkpoint's."""
+
+    site: DrainSite
+
+    def __call__(self, table: str, found: Provenance) -> None:
+        """Refuse a folder that holds another source's rows, or take it over when asked to; then keep whose it is.
+
+        Raises:
+            ProvenanceRefused
+        """
+        site, root = self.site, self.site.roots[table]
+        name = site.export.folder_of(table)
+        known, standing = site.state.provenance(name), any_manifest(root)
+        if site.is_adopting:
+            adopt(name, found, known, standing, destination=root.uri, state=site.state, tell=site.tell)
+            return
+        refuse_destination(name, found, known, standing, root=root)
+        site.state.remember(name, found, destination=root.uri)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivet_resources.extract import Chunk, Consistency, Relation
+from rivet_resources.provenance import DatabaseIdentity
 from rivet_resources.settings import Pace
 from rivet_resources.sources.evidence import Explained, Finding, TableFacts
 from rivet_resources.sources.protocol import Bounds, Horizon, Page, Session, Source, TypeRules, Wait
@@ -66,6 +67,10 @@ class DrySession:
     def note(self) -> str:
         """Say why consistency is less than `snapshot`."""
         return self._session.note
+
+    def identity(self) -> DatabaseIdentity:
+        """Tell which database this is; the real answer."""
+        return self._session.identity()
 
     def describe(
         self, *, table: str | None, query: str | None, params: Mapping[str, str], rules: TypeRules

@@ -23,6 +23,7 @@ SEGMENT = r'(?:[^\W\d][\w$]*|"(?:[^"\x00]|"")+"|`(?:[^`\x00]|``)+`|\[(?:[^\]\x00
 
 # `connectors.md`, section 1.
 SOURCE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+PROJECT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 CRON_WORDS = ("@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually")
 CRON_FIELD = re.compile(r"[0-9a-zA-Z*/,\-#?]+")
@@ -40,6 +41,15 @@ def export_name(name: str) -> str:
         raise broken(
             "RIVET_CONFIG_EXPORT_NAME",
             f"{name!r} cannot name files; no '/', '\\', '..', control character, leading dot or outer space is allowed",
+        )
+    return name
+
+
+def project_name(name: str) -> str:
+    """Refuse what would be hard to tell apart in a store's keys."""
+    if not PROJECT_NAME.fullmatch(name):
+        raise broken(
+            "RIVET_CONFIG_PROJECT", f"{name!r} cannot name a project; use up to 64 letters, digits, '.', '_' and '-'"
         )
     return name
 

@@ -12,7 +12,8 @@ import dagster as dg
 from rivet_assets.change_checks import ChangeVerdict
 from rivet_assets.export import Export
 from rivet_assets.on_demand import Judged, OnDemand, on_demand
-from rivet_resources.state.store import State, state_url
+from rivet_assets.scoping import state_of
+from rivet_resources.state.store import State
 
 if TYPE_CHECKING:
     from rivet_assets.config import RivetConfig
@@ -69,5 +70,5 @@ def build_proofs(export: Export, *, config: "RivetConfig", spec_of: SpecOf) -> d
 
 
 def _state(config: "RivetConfig", context: Context) -> State:
-    state: State = context.resources.rivet.state(state_url(config.state_url, folder=config.folder))
+    state: State = state_of(config, rivet=context.resources.rivet)
     return state

@@ -20,9 +20,9 @@ from rivet_assets.export import Export
 from rivet_assets.partitions import partitions_of
 from rivet_assets.reconciled import Depth as HowClosely
 from rivet_assets.repairing import REFUSED, Repaired, RepairedWindow, repair_export
+from rivet_assets.scoping import state_of
 from rivet_resources.dagster_errors import translated
 from rivet_resources.errors import ConfigError
-from rivet_resources.state.store import state_url
 
 SpecOf = Callable[[Export], dg.AssetSpec]
 ABOUT = """Exports again the windows of one asset that are wrong, and nothing else: rows that are not the source's any
@@ -109,7 +109,7 @@ def _repaired(target: Target, asked: RepairConfig, context: dg.OpExecutionContex
     from rivet_assets.flagging import flagged_now  # compares with sources and files, which no run of an export does
 
     rivet, config, export = context.resources.rivet, target.config, target.export
-    state = rivet.state(state_url(config.state_url, folder=config.folder))
+    state = state_of(config, rivet=rivet)
     depth: HowClosely = "checksums" if asked.depth is Depth.checksums else "counts"
     flagged = flagged_now(
         config, export, depth=depth, windows=asked.windows or None, state=state, tell=context.log.info

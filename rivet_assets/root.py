@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     PrivateAttr,
@@ -23,7 +24,7 @@ from pydantic_core import InitErrorDetails
 
 from rivet_assets.choice import Choice, details, nearest, refusal, refusals
 from rivet_assets.export import AnySource, AnyStep, Export
-from rivet_assets.export_values import SOURCE_NAME
+from rivet_assets.export_values import SOURCE_NAME, project_name
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.modes.chunked import Chunked
 from rivet_assets.modes.full import Full
@@ -73,6 +74,11 @@ class RivetConfig(Settings):
     state: SecretStr | None = Field(
         None,
         description="SQLAlchemy URL of the state store; RIVET_STATE_URL wins; default: a SQLite file beside the config",
+    )
+    project: Annotated[str, AfterValidator(project_name)] | None = Field(
+        None,
+        description="whose state it is in a store that several projects share; default: the name of the config's "
+        "folder, or none beside a store in that folder",
     )
     notifications: Notifications | None = Field(None, description="who is told what happened")
 

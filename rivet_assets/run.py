@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rivet_assets import interruption
@@ -32,18 +33,25 @@ if TYPE_CHECKING:
     from rivet_assets.export import Export
     from rivet_resources.state.store import State
 
+NO_TAGS: Mapping[str, str] = MappingProxyType({})
 RANGE = "..."  # between the two ends of a range of partitions, both included
 Plan = Sequence[tuple["Export", list[str] | None]]  # windows to run; None for an export without partitions
 
 
 def run_exports(
-    config: RivetConfig, *, names: Sequence[str] = (), partitions: Sequence[str] = (), watch: Watch = lambda news: None
+    config: RivetConfig,
+    *,
+    names: Sequence[str] = (),
+    partitions: Sequence[str] = (),
+    watch: Watch = lambda news: None,
+    tags: Mapping[str, str] = NO_TAGS,
 ) -> list[Outcome]:
     """Run these exports (all, when none is named) to their end; one Outcome each, in the order of the config.
 
     Args:
         partitions: keys or ranges `A...B` of the time windows to run. Without any: the last `days_window` days, else
             the latest window that has ended. With some and no names, only partitioned exports run.
+        tags: further tags of the Dagster runs, such as `admission.ADOPT`.
 
     Raises:
         ConfigError: an export is not known, or has no such partition; nothing ran.
@@ -51,7 +59,7 @@ def run_exports(
     """
     exports = chosen(config, names, partitions)
     with warm_spark(config, exports):
-        return run_plan(config, [(export, due(export, partitions or None)) for export in exports], watch)
+        return run_plan(config, [(export, due(export, partitions or None)) for export in exports], watch, tags=tags)
 
 
 def run_windows(config: RivetConfig, windows: Mapping[str, Sequence[str]], *, watch: Watch) -> list[Outcome]:
@@ -65,7 +73,7 @@ def run_windows(config: RivetConfig, windows: Mapping[str, Sequence[str]], *, wa
         return run_plan(config, plan, watch)
 
 
-def run_plan(config: RivetConfig, plan: Plan, watch: Watch) -> list[Outcome]:
+def run_plan(config: RivetConfig, plan: Plan, watch: Watch, *, tags: Mapping[str, str] = NO_TAGS) -> list[Outcome]:
     """Run exactly these exports and windows, one after another; one Outcome each. `warm_spark` around it saves starts.
 
     Several threads may do so at once, for exports that differ.
@@ -73,7 +81,7 @@ def run_plan(config: RivetConfig, plan: Plan, watch: Watch) -> list[Outcome]:
     recorder = Recorder({node: export.name for export, _ in plan for node in _nodes(config, export)}, watch)
     began = datetime.now(UTC)
     with watched_by(recorder.progressed):
-        _execute(config, plan, recorder)
+        _execute(config, plan, recorder, tags)
     return _outcomes(config, plan, recorder, began)
 
 
@@ -157,7 +165,7 @@ def _needs_spark(export: Export) -> bool:
     return export.mode != "cdc"  # nor do the tables beside it, as long as there is nothing new
 
 
-def _execute(config: RivetConfig, plan: Plan, recorder: Recorder) -> None:
+def _execute(config: RivetConfig, plan: Plan, recorder: Recorder, extra: Mapping[str, str]) -> None:
     """Start the Dagster runs one after another; nothing a run does raises here."""
     import dagster as dg
 
@@ -180,7 +188,7 @@ def _execute(config: RivetConfig, plan: Plan, recorder: Recorder) -> None:
                 run_config={"loggers": {"rivet": {}}},
                 instance=instance,
                 asset_selection=selection,
-                tags={**tags, STARTED_BY: RIVET_RUN},
+                tags={**extra, **tags, STARTED_BY: RIVET_RUN},
                 raise_on_error=False,
             )
             if recorder.interrupted:
@@ -275,6 +283,6 @@ def open_state_of(config: RivetConfig) -> State:
     Raises:
         StateError: it cannot be opened.
     """
-    from rivet_resources.state.store import open_state, state_url
+    from rivet_assets.scoping import state_of
 
-    return open_state(state_url(config.state_url, folder=config.folder))
+    return state_of(config)

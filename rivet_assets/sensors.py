@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -32,11 +31,11 @@ from rivet_assets.change_specs import change_evaluations
 from rivet_assets.drain_memory import Memory, Remembered
 from rivet_assets.draining import LEASE, checkpoint_key, checkpoints_of
 from rivet_assets.pools import drain_pool, limit_to_one
+from rivet_assets.scoping import state_of
 from rivet_assets.side_by_side import NoAnswer, side_by_side
 from rivet_assets.specs import asset_spec
 from rivet_resources.errors import LogBusy, RivetError
 from rivet_resources.state.checkpoint_record import START_ANEW
-from rivet_resources.state.store import open_state, state_url
 
 if TYPE_CHECKING:
     from rivet_assets.config import RivetConfig
@@ -61,8 +60,7 @@ class Watched:
     source_name: str
     source: Any
     keys: tuple[dg.AssetKey, ...]
-    folder: Path  # of its config
-    state_url: str | None = field(repr=False)  # as configured; may hold a password
+    config: RivetConfig = field(repr=False)
 
     @property
     def tag(self) -> str:
@@ -103,7 +101,7 @@ def drain_sensors(config: RivetConfig, *, spec_of: Callable[[Export], dg.AssetSp
     for export in capture_exports(config):
         name, source = config.source_of(export)
         keys = tuple(describe(export.of_table(table)).key for table in export.captured)
-        watched = Watched(export, name, source, keys, config.folder, config.state_url)
+        watched = Watched(export, name, source, keys, config)
         by_source.setdefault(name, []).append(watched)
     return [DrainSensor(name, watched) for name, watched in by_source.items()]
 
@@ -171,8 +169,8 @@ def _look(each: Watched) -> Look:
     Raises:
         StateError, CheckpointUnusable, LogBusy, SourceError and its kin.
     """
-    with closing(open_state(state_url(each.state_url, folder=each.folder))) as state:
-        checkpoints = checkpoints_of(each.export, state=state, folder=each.folder)
+    with closing(state_of(each.config)) as state:
+        checkpoints = checkpoints_of(each.export, state=state, folder=each.config.folder)
         checkpoint = checkpoints.load(checkpoint_key(each.export, each.source_name))
         holder = next((held.run_id for held in state.leases(each.export.name) if held.window == LEASE), "")
         with opened(each.export, each.source, deployment=state.name) as log:

@@ -39,6 +39,7 @@ def drain(plan: DrainPlan, hands: Hands) -> Drained:
     Raises:
         LogSetup: a prerequisite is missing; the message names each with its fix.
         CheckpointUnusable, PositionLost: going on would lose changes; nothing was acknowledged.
+        ProvenanceRefused: another source's changes lie at the destination.
         RivetError: whatever reading, writing and publishing raise; the next run starts at the last checkpoint.
     """
     application = f"rivet:{plan.export}"
@@ -59,6 +60,8 @@ class _Drain:
     def run(self) -> Drained:
         survey = self.log.survey()
         self.book.take(survey.identity)
+        for table in self.plan.capture.tables:
+            self.hands.admit(table, self.committing.provenance(table))
         done = Drained(survey.target, None, {table: TableDrained() for table in self.plan.capture.tables})
         if self.book.has_begun:
             position = done.started_from = self.book.position

@@ -42,6 +42,7 @@ class Book:
             CheckpointUnusable: it cannot be read, is of another source, or of other tables.
         """
         self.identity = identity
+        self.checkpoints.adopt(self.plan.key, identity)
         self.stored, self.generation = self.checkpoints.take(self.plan.key)
         if self.stored is None:
             return

@@ -16,6 +16,7 @@ from rivet_resources.drain_book import Book
 from rivet_resources.drain_plan import DrainPlan, Hands, TableDrained
 from rivet_resources.extract import CursorMove, Extract, MetaColumns, Relation, Staged, Window
 from rivet_resources.manifest import Manifest, window_manifest
+from rivet_resources.provenance import Provenance
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,12 @@ class Committing:
             cursor=CursorMove(low=low, high=None, column="__pos"),
         )
 
+    def provenance(self, table: str) -> Provenance:
+        """Say whose changes they are: the identity of the log's source, as its checkpoint keeps it."""
+        source = self.plan.source
+        relation = ".".join(source.lineage_name(table))
+        return Provenance(source.type, self.plan.source_name, (self.book.identity,), "", relation)
+
     def staged(self, table: str, window: TableWindow, end: Position) -> Staged:
         """Give a table's window, complete but invisible."""
         extract = self.extract(table)
@@ -73,6 +80,7 @@ class Committing:
         Raises:
             WindowTaken: another run has the lease, or took the window.
         """
+        staged = replace(staged, extract=replace(staged.extract, provenance=self.provenance(table)))
         manifest = publish(staged, root=self.hands.roots[table], state=_Elsewhere(self.hands.state), step=self._before)
         mine.rows += staged.measures.rows
         mine.windows += 1

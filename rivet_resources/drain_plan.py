@@ -17,6 +17,7 @@ from rivet_resources.destinations.protocol import Destination, Root
 from rivet_resources.extract import Measures, Staged
 from rivet_resources.formats.protocol import Format
 from rivet_resources.manifest import Manifest
+from rivet_resources.provenance import Provenance
 from rivet_resources.settings import Pace
 from rivet_resources.sources.evidence import Finding
 from rivet_resources.state.checkpoint import Checkpoints
@@ -41,6 +42,7 @@ class DrainPlan:
     exported_at: bool = False
     initial: bool = False
     until_current: bool = True
+    source_name: str = ""
     as_lines: bool = False  # one object per change, both images nested: for people and pipes
     rollover: int = 100_000
     rollover_bytes: int = 64 << 20
@@ -59,6 +61,10 @@ class DrainPlan:
 def told(finding: Finding) -> str:
     """Write a finding as one sentence, or two with its fix."""
     return f"{finding.text}{f'. Fix: {finding.fix}' if finding.fix else ''}"
+
+
+# Told a table and whose changes it gets, before the first one is read; raises ProvenanceRefused.
+Admit = Callable[[str, Provenance], None]
 
 
 class Copy(Protocol):
@@ -97,6 +103,7 @@ class Hands:
     copy: Copy
     judge: Judge
     scratch: Path
+    admit: Admit = lambda table, found: None
     tell: Callable[[str], None] = lambda text: None
     step: Step = pass_over
     is_asked_to_end: Callable[[], bool] = lambda: False

@@ -221,6 +221,12 @@ class WindowConflict(RivetError):
     code = "RIVET_WINDOW_CONFLICT"
 
 
+class ProvenanceRefused(RivetError):
+    """What is remembered, or lies at the destination, is of another database, table or place than this run's."""
+
+    code = "RIVET_PROVENANCE_REFUSED"
+
+
 class ManifestUnreadable(RivetError):
     """A manifest is missing where one is needed, damaged, or written by a newer Rivet."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from rivet_resources.provenance import Provenance
 from rivet_resources.types import Column
 
 if TYPE_CHECKING:
@@ -183,6 +184,7 @@ class Extract:
     notes: tuple[str, ...] = ()  # what the plan wants people to know; shown as metadata
     part_prefix: str = ""  # changes: parts are named by where they start, `cdc-<position>`, not by the export
     applied: Applied | None = None  # tables made from changes; None: rows of a source
+    provenance: Provenance | None = None  # whose rows they are; None: nobody asked the database
 
     @property
     def resumable(self) -> bool:

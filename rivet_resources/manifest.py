@@ -37,6 +37,7 @@ from rivet_resources.manifest_entries import (
     ManifestSource,
     Superseded,
 )
+from rivet_resources.provenance import Provenance
 from rivet_resources.rowhash import RENDER
 
 VERSION = 1
@@ -195,7 +196,16 @@ def describe_source(staged: Staged) -> ManifestSource:
             cursor_high=extract.cursor.high,
             source_row_count=staged.measures.rows_read,
         )
-    return ManifestSource(engine=extract.source.type, schema=schema, table=table, extraction=extraction)
+    known = extract.provenance or Provenance(extract.source.type)
+    return ManifestSource(
+        engine=extract.source.type,
+        schema=schema,
+        table=table,
+        extraction=extraction,
+        name=known.source_name or None,
+        database=known.database or None,
+        servers=known.servers,
+    )
 
 
 def describe_chunks(staged: Staged) -> tuple[ManifestChunk, ...]:

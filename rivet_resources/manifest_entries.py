@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from rivet_resources.destinations.addressing import Place
+from rivet_resources.provenance import Provenance
 
 
 class Entry(BaseModel):
@@ -38,12 +39,21 @@ class Extraction(Entry):
 
 
 class ManifestSource(Entry):
-    """Where the rows come from; both names are None for a query."""
+    """Where the rows come from; schema and table are None for a query. The rest is ours (`provenance.py`)."""
 
     engine: str
     schema_name: str | None = Field(None, alias="schema")
     table: str | None = None
     extraction: Extraction
+    name: str | None = None  # of the source, as configured
+    database: str | None = None
+    servers: tuple[str, ...] = ()
+
+    @property
+    def provenance(self) -> Provenance:
+        """Say whose rows they are, as far as it was written down: files of before know engine and table only."""
+        relation = f"{self.schema_name or ''}.{self.table}" if self.table else ""
+        return Provenance(self.engine, self.name or "", self.servers, self.database or "", relation)
 
 
 class ManifestDestination(Entry):

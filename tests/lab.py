@@ -7,7 +7,7 @@ manifests sees. Not here: anything that knows how Rivet works inside.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from rivet_assets.config import RivetConfig, load_config
 from rivet_assets.run import Outcome, run_exports
 from rivet_resources.destinations.local import Local
 from rivet_resources.manifest import Manifest, current_manifests
+from rivet_resources.state.scopes import Scope
 from rivet_resources.state.store import State, default_url, open_state
 from tests.lab_engines import POSTGRES, Engine, Open
 
@@ -144,8 +145,31 @@ class Lab:
 
     @property
     def state(self) -> State:
-        """Open the state store the exports use."""
-        return open_state(default_url(self.folder))
+        """Open the state store the exports use; names are those of this lab's exports."""
+        return store_of(self.folder, self.engine.source["type"])
+
+
+@dataclass(frozen=True)
+class AnyExport(Mapping[str, str]):
+    """What `Scope.sources` is where every export has one source."""
+
+    source: str
+
+    def __getitem__(self, name: str) -> str:
+        if ":" in name:  # a permit to connect
+            raise KeyError(name)
+        return self.source
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("any",))
+
+    def __len__(self) -> int:
+        return 1
+
+
+def store_of(folder: Path, source: str = "postgres") -> State:
+    """Open the store beside a configuration, with the names of its exports, which have one source."""
+    return open_state(default_url(folder)).of(Scope(sources=AnyExport(source)))
 
 
 def lab_in(folder: Path, engine: Engine, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lab:

@@ -83,7 +83,8 @@ VIEWS: dict[str, str] = {
     "index_columns": "object_id INTEGER, index_id INTEGER, column_id INTEGER, key_ordinal INTEGER, "
     "is_included_column BOOLEAN",
     "dm_db_partition_stats": "object_id INTEGER, index_id INTEGER, row_count BIGINT, used_page_count BIGINT",
-    "databases": "name VARCHAR, database_id INTEGER, snapshot_isolation_state INTEGER, is_cdc_enabled INTEGER",
+    "databases": "name VARCHAR, database_id INTEGER, snapshot_isolation_state INTEGER, is_cdc_enabled INTEGER, "
+    "service_broker_guid VARCHAR",
     "database_recovery_status": "database_id INTEGER, database_guid VARCHAR",
     "dm_tran_active_transactions": "transaction_id BIGINT, transaction_type INTEGER, transaction_begin_time VARCHAR",
     "dm_tran_session_transactions": "transaction_id BIGINT, session_id INTEGER",

@@ -72,6 +72,7 @@ class Database:
         self.updateability = "READ_WRITE"
         self.lock = threading.RLock()
         self.guid = str(uuid4()).upper()
+        self.broker_guid = str(uuid4()).upper()
         self.capturing = Capturing(self)
         self.root.execute("SET threads = 1")
         for function, body, given, result in FUNCTIONS:
@@ -104,7 +105,7 @@ class Database:
                 if not table.view:
                     counts[table.number] = cursor.execute(f'SELECT count(*) FROM "{schema}"."{name}"').fetchone()[0]
         state = 1 if self.allows_snapshot else 0
-        database = (self.name, 5, state, int(self.capturing.is_enabled))
+        database = (self.name, 5, state, int(self.capturing.is_enabled), self.broker_guid)
         found = rows(self.tables.values(), self.sessions.values(), counts=counts, database=database)
         found["database_recovery_status"] = [(5, self.guid)]
         cursor.execute(f"CREATE OR REPLACE TEMP TABLE {view} ({VIEWS[view]})")

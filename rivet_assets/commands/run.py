@@ -47,6 +47,7 @@ def _elsewhere(context: click.Context, option: click.Parameter, wanted: bool) ->
 @click.option("--validate", is_flag=True, help="then read the published parts back and compare with the manifests")
 @click.option("--reconcile", is_flag=True, help="then count the source's rows against them too; implies --validate")
 @click.option("--resume", is_flag=True, help="always on: finished chunks of a failed run are kept")
+@click.option("--adopt", is_flag=True, help="go on though state or destination are of another database, or unproven")
 @click.option("--force", is_flag=True, hidden=True, expose_value=False, callback=_elsewhere)
 @click.option("--parallel-exports", is_flag=True, hidden=True, expose_value=False, callback=_elsewhere)
 @click.option("--parallel-export-processes", is_flag=True, hidden=True, expose_value=False, callback=_elsewhere)
@@ -56,10 +57,11 @@ def _elsewhere(context: click.Context, option: click.Parameter, wanted: bool) ->
 def run_command(
     context: click.Context, path: Path, names: Sequence[str], partitions: Sequence[str], ranges: Sequence[str],
     params: Sequence[str], as_json: bool, summary_output: Path | None, validate: bool, reconcile: bool, resume: bool,
-    quiet: bool, verbose: bool,
+    adopt: bool, quiet: bool, verbose: bool,
 ) -> int:  # fmt: skip
     """Run exports now; progress and summary go to stderr."""
     from rivet_assets import report
+    from rivet_assets.admission import ADOPT
     from rivet_assets.closing import close, tell_people
     from rivet_assets.live import Screen
     from rivet_assets.outcomes import safe_error
@@ -71,8 +73,9 @@ def run_command(
         if "..." not in text:
             raise click.UsageError(f"--partition-range {text!r} has no '...' between its two windows")
     config = load(path, params)
+    tags = {ADOPT: "true"} if adopt else {}
     with Screen(quiet=quiet, verbose=verbose).showing() as screen:
-        outcomes = run_exports(config, names=names, partitions=[*partitions, *ranges], watch=screen)
+        outcomes = run_exports(config, names=names, partitions=[*partitions, *ranges], watch=screen, tags=tags)
     proofs = Proofs(validate or reconcile, reconcile)
     outcomes = close(config, outcomes, proofs=proofs, tell=_warn if quiet else say)
     _summarise(outcomes, quiet=quiet, verbose=verbose)

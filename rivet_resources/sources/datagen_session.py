@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from rivet_resources.errors import ConfigError, SourceError, UnknownColumn, UnknownTable
 from rivet_resources.extract import Chunk, Consistency, Relation
+from rivet_resources.provenance import DatabaseIdentity
 from rivet_resources.settings import Pace
 from rivet_resources.sources import datagen_sql as sql
 from rivet_resources.sources import datagen_tables
@@ -61,6 +62,10 @@ class DatagenSession:
 
     def close(self) -> None:
         """End nothing; safe to call twice."""
+
+    def identity(self) -> DatabaseIdentity:
+        """Tell nothing: equal seeds make equal rows anywhere."""
+        return DatabaseIdentity((), "")
 
     def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
         """Judge nothing but the recipe: rows are made in this process."""

@@ -20,8 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 from rivet_resources.errors import SourceError, UnknownColumn
 from rivet_resources.extract import Chunk, Consistency, Relation
+from rivet_resources.provenance import DatabaseIdentity
 from rivet_resources.settings import Pace
-from rivet_resources.sources import mysql_catalog, mysql_examine, mysql_horizon, mysql_packets, mysql_tables
+from rivet_resources.sources import (
+    mysql_catalog,
+    mysql_examine,
+    mysql_horizon,
+    mysql_identity,
+    mysql_packets,
+    mysql_tables,
+)
 from rivet_resources.sources import mysql_sql as sql
 from rivet_resources.sources.evidence import Explained, Finding, TableFacts
 from rivet_resources.sources.key_ranges import half_open, identity
@@ -204,6 +212,12 @@ class MySqlSession:
             self._connection.close()
 
     # --- describing ------------------------------------------------------------------------------
+
+    def identity(self) -> DatabaseIdentity:
+        """Tell which installation and database this is; see mysql_identity.py."""
+        rows = self.ask(mysql_identity.VARIABLES, doing="asking which server this is")
+        told = {str(row[0]).lower(): row[1] or "" for row in rows if len(row) > 1}
+        return DatabaseIdentity(mysql_identity.servers_of(told), self.database or "")
 
     def describe(
         self, *, table: str | None, query: str | None, params: Mapping[str, str], rules: TypeRules

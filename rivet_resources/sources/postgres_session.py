@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rivet_resources.errors import SourceAuth, SourceError, SourceLost, SourceUnreachable, UnknownColumn
 from rivet_resources.extract import Chunk, Consistency, Relation
+from rivet_resources.provenance import DatabaseIdentity
 from rivet_resources.settings import Pace
 from rivet_resources.sources import postgres_catalog, postgres_examine, postgres_horizon, postgres_tables, postgres_tls
 from rivet_resources.sources import postgres_sql as sql
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from rivet_resources.sources.postgres import Line
 
 Rows = list[tuple[Any, ...]]
+
+# A refused call would end the transaction that holds the snapshot, so the right is asked for first.
+MAY_ASK = """SELECT current_database(), coalesce(has_function_privilege(
+    to_regprocedure('pg_catalog.pg_control_system()')::oid, 'EXECUTE'), false)"""
 
 Connect = Callable[["Line"], "psycopg.Connection[Any]"]
 Export = Callable[["PostgresSession"], str]
@@ -175,6 +180,20 @@ class PostgresSession:
         self._connection.close()
 
     # --- describing ------------------------------------------------------------------------------
+
+    def identity(self) -> DatabaseIdentity:
+        """Tell which cluster and database this is; a physical replica is its primary, a restored dump is another.
+
+        Where the user may not call pg_control_system(), or a server speaking the protocol has none, the address
+        stands in for the cluster: it is compared with addresses only.
+        """
+        (database, may_ask), *_ = self.ask(MAY_ASK, doing="asking which database this is")
+        if not may_ask:
+            return DatabaseIdentity((f"address:{self.line.where}",), str(database))
+        found = self.ask(
+            "SELECT system_identifier::text FROM pg_catalog.pg_control_system()", doing="asking which cluster this is"
+        )
+        return DatabaseIdentity((f"system_identifier:{found[0][0]}",), str(database))
 
     def describe(
         self, *, table: str | None, query: str | None, params: Mapping[str, str], rules: TypeRules

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from rivet_resources.extract import Chunk, Consistency, Relation
+from rivet_resources.provenance import DatabaseIdentity
 from rivet_resources.settings import Pace, Settings, Tuning
 from rivet_resources.sources.evidence import Effort, Explained, Finding, Gauge, TableFacts
 from rivet_resources.types import Column, SpecialValue
@@ -79,6 +80,15 @@ class Session(Protocol):
     @property
     def note(self) -> str:
         """Say why consistency is less than `snapshot`; '' otherwise."""
+
+    def identity(self) -> DatabaseIdentity:
+        """Tell which database this is, in words that outlive restarts and addresses; needs no right of its own.
+
+        Where the server tells less, or this user may not ask, the answer holds less: see provenance.py.
+
+        Raises:
+            SourceLost, SourceError
+        """
 
     def describe(
         self, *, table: str | None, query: str | None, params: Mapping[str, str], rules: TypeRules

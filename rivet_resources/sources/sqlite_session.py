@@ -26,6 +26,7 @@ from urllib.parse import quote as percent
 
 from rivet_resources.errors import UnknownColumn
 from rivet_resources.extract import Chunk, Consistency, Relation
+from rivet_resources.provenance import DatabaseIdentity
 from rivet_resources.settings import Pace
 from rivet_resources.sources import sqlite_catalog, sqlite_examine, sqlite_horizon, sqlite_tables
 from rivet_resources.sources import sqlite_sql as sql
@@ -135,6 +136,10 @@ class SqliteSession:
         self._connection.close()
 
     # --- describing ------------------------------------------------------------------------------
+
+    def identity(self) -> DatabaseIdentity:
+        """Tell the file's name, which stays when its folder is moved; the file itself has no identity."""
+        return DatabaseIdentity((), self.line.path.name)
 
     def describe(
         self, *, table: str | None, query: str | None, params: Mapping[str, str], rules: TypeRules

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rivet_resources.errors import SourceError, UnknownColumn
 from rivet_resources.extract import Chunk, Consistency, Relation
+from rivet_resources.provenance import DatabaseIdentity
 from rivet_resources.settings import Pace
 from rivet_resources.sources import (
     sqlserver_catalog,
@@ -41,6 +42,12 @@ ABOUT = """
 SELECT SUSER_SNAME() AS login_name, COALESCE(SCHEMA_NAME(), N'dbo') AS default_schema,
        d.snapshot_isolation_state,
        CONVERT(nvarchar(60), DATABASEPROPERTYEX(DB_NAME(), N'Updateability')) AS updateability
+FROM sys.databases AS d WHERE d.database_id = DB_ID()"""
+
+IDENTITY = """
+SELECT DB_NAME() AS name, LOWER(CONVERT(varchar(36), d.service_broker_guid)) AS broker_guid,
+       (SELECT LOWER(CONVERT(varchar(36), r.database_guid)) FROM sys.database_recovery_status AS r
+        WHERE r.database_id = DB_ID()) AS database_guid
 FROM sys.databases AS d WHERE d.database_id = DB_ID()"""
 
 NO_SHARED = "SQL Server cannot share a snapshot between connections; each chunk sees its own instant"
@@ -114,6 +121,16 @@ class SqlServerSession:
         sqlserver_driver.close(self._connection)
 
     # --- describing ------------------------------------------------------------------------------
+
+    def identity(self) -> DatabaseIdentity:
+        """Tell which database this is: GUIDs that go with it to every replica of an availability group.
+
+        A restored copy keeps the broker's GUID; the other one, which it does not keep, is shown to some users only.
+        """
+        found = self.ask(IDENTITY, doing="asking which database this is")
+        name, broker, own = found[0] if found else (None, None, None)
+        guids = {"broker_guid": broker, "database_guid": own}
+        return DatabaseIdentity(tuple(f"{kind}:{guid}" for kind, guid in guids.items() if guid), str(name or ""))
 
     def describe(
         self, *, table: str | None, query: str | None, params: Mapping[str, str], rules: TypeRules

@@ -51,6 +51,9 @@ class Checkpoints(Protocol):
             CheckpointUnusable
         """
 
+    def adopt(self, key: str, identity: str) -> None:
+        """Take over a record of this source identity that an earlier Rivet kept under another key, if there is one."""
+
     def delete(self, key: str) -> None:
         """Forget a record and fence whoever has the key; without a record, do nothing."""
 

@@ -101,6 +101,9 @@ class FileCheckpoints:
         with settled(place):
             return read(place, key)[1]
 
+    def adopt(self, key: str, identity: str) -> None:
+        """Do nothing: a file has had the same keys all along."""
+
     def delete(self, key: str) -> None:
         """Forget a record, readable or not; a run that has the key can save no more. Without one, do nothing."""
         place = self._place(key)

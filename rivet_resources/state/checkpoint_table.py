@@ -10,7 +10,7 @@ import json
 import time
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, Integer, Row, Table, Text, select, update
+from sqlalchemy import BigInteger, Column, ColumnElement, Connection, Integer, Row, Table, Text, not_, select, update
 
 from rivet_resources.errors import CheckpointUnusable
 from rivet_resources.state.checkpoint_record import (
@@ -29,6 +29,7 @@ from rivet_resources.state.checkpoint_record import (
     whole,
 )
 from rivet_resources.state.database import METADATA, Database, insert
+from rivet_resources.state.scopes import SEPARATOR, escaped
 
 checkpoint = Table(
     "checkpoint",
@@ -67,10 +68,14 @@ NO_RECORD: dict[str, Any] = dict.fromkeys(RECORD)
 
 
 class TableCheckpoints:
-    """Checkpoints beside the runs they belong to; several hosts may share them through PostgreSQL."""
+    """Checkpoints beside the runs they belong to; several hosts may share them through PostgreSQL.
 
-    def __init__(self, database: Database) -> None:
+    Rows of a project have its name before their key. No key has a slash, so no key looks like one of a project.
+    """
+
+    def __init__(self, database: Database, *, project: str = "") -> None:
         self._database = database
+        self._prefix = f"{escaped(project)}{SEPARATOR}" if project else ""
         self.name = f"the state store {database.name}"
 
     def __repr__(self) -> str:
@@ -84,9 +89,9 @@ class TableCheckpoints:
         """
         refuse_key(key)
         with self._database.write() as connection:
-            _seed(connection, key)
-            ours = _raise_generation(connection, key)
-            return self._read(_locked(connection, key)), ours
+            _seed(connection, self._row(key))
+            ours = _raise_generation(connection, self._row(key))
+            return self._read(_locked(connection, self._row(key))), ours
 
     def save(self, record: Checkpoint) -> None:
         """Store a position; durable when this returns.
@@ -97,13 +102,13 @@ class TableCheckpoints:
         """
         refuse_key(record.key)
         with self._database.write() as connection:
-            _seed(connection, record.key)
-            row = _locked(connection, record.key)
+            _seed(connection, self._row(record.key))
+            row = _locked(connection, self._row(record.key))
             refuse_generation(record, row.generation, where=self.name)
             refuse_step(record, self._read(row), where=self.name)
             values = _columns(pack(record, over=_record(row)))
-            fence = (checkpoint.c.checkpoint_key == record.key) & (checkpoint.c.generation == record.generation)
-            if connection.execute(update(checkpoint).where(fence).values(**values)).rowcount != 1:
+            ours = (checkpoint.c.checkpoint_key == self._row(record.key), checkpoint.c.generation == record.generation)
+            if connection.execute(update(checkpoint).where(*ours).values(**values)).rowcount != 1:
                 reason = "another run took it over while this one saved"
                 raise unusable(self.name, record.key, reason, advice="This run stops; run again.")
 
@@ -115,31 +120,46 @@ class TableCheckpoints:
         """
         refuse_key(key)
         with self._database.read() as connection:
-            row = connection.execute(select(checkpoint).where(checkpoint.c.checkpoint_key == key)).one_or_none()
+            of_key = checkpoint.c.checkpoint_key == self._row(key)
+            row = connection.execute(select(checkpoint).where(of_key)).one_or_none()
             return None if row is None else self._read(row)
 
     def delete(self, key: str) -> None:
         """Forget a record, readable or not; a run that has the key can save no more. Without one, do nothing."""
         refuse_key(key)
         with self._database.write() as connection:
-            _raise_generation(connection, key, **NO_RECORD)
+            _raise_generation(connection, self._row(key), **NO_RECORD)
+
+    def adopt(self, key: str, identity: str) -> None:
+        """Take over the record that an earlier Rivet kept without a project, if it is of this source identity."""
+        of_bare = checkpoint.c.checkpoint_key == key
+        with self._database.write() as connection:
+            ours = select(checkpoint.c.generation).where(checkpoint.c.checkpoint_key == self._row(key))
+            if not self._prefix or connection.execute(ours).first() is not None:
+                return
+            moved = update(checkpoint).where(of_bare, checkpoint.c.source_identity == identity)
+            if connection.execute(moved.values(checkpoint_key=self._row(key))).rowcount:
+                entries = update(checkpoint_audit).where(checkpoint_audit.c.checkpoint_key == key)
+                connection.execute(entries.values(checkpoint_key=self._row(key)))
 
     def reset(self, key: str, reason: str) -> None:
         """Forget a record as `delete` does, and note why."""
         refuse_key(key)
         with self._database.write() as connection:
-            _seed(connection, key)
-            row = _locked(connection, key)
-            generation = _raise_generation(connection, key, **NO_RECORD)
+            _seed(connection, self._row(key))
+            row = _locked(connection, self._row(key))
+            generation = _raise_generation(connection, self._row(key), **NO_RECORD)
             entry = {"timestamp": int(time.time()), "reason": reason, "position": row.position}
-            connection.execute(checkpoint_audit.insert().values(checkpoint_key=key, generation=generation, **entry))
+            values = {"checkpoint_key": self._row(key), "generation": generation, **entry}
+            connection.execute(checkpoint_audit.insert().values(**values))
 
     def list(self) -> Listed:
         """Give every record by key, sorted; None: it cannot be read, and `load` says why."""
-        query = select(checkpoint).where(checkpoint.c.position.is_not(None)).order_by(checkpoint.c.checkpoint_key)
+        listed = (checkpoint.c.position.is_not(None), self._is_ours())
+        query = select(checkpoint).where(*listed).order_by(checkpoint.c.checkpoint_key)
         with self._database.read() as connection:
             rows = connection.execute(query).all()
-        return sorted(((row.checkpoint_key, self._read_or_none(row)) for row in rows), key=lambda pair: pair[0])
+        return sorted(((_key_in(row), self._read_or_none(row)) for row in rows), key=lambda pair: pair[0])
 
     def all(self) -> dict[str, Checkpoint]:
         """Give every record by key.
@@ -153,22 +173,37 @@ class TableCheckpoints:
         """Give the audit of a key, oldest first."""
         refuse_key(key)
         table = checkpoint_audit.c
-        query = select(checkpoint_audit).where(table.checkpoint_key == key).order_by(table.generation)
+        query = select(checkpoint_audit).where(table.checkpoint_key == self._row(key)).order_by(table.generation)
         with self._database.read() as connection:
             return tuple(
-                Reset(row.checkpoint_key, row.reason, row.timestamp, row.generation, row.position)
+                Reset(_key_in(row), row.reason, row.timestamp, row.generation, row.position)
                 for row in connection.execute(query)
             )
 
     def _read(self, row: Row[Any]) -> Checkpoint | None:
         record = _record(row, where=self.name)
-        return None if record is None else unpack(record, where=self.name, key=row.checkpoint_key)
+        return None if record is None else unpack(record, where=self.name, key=_key_in(row))
+
+    def _row(self, key: str) -> str:
+        """Name the row of a key."""
+        return f"{self._prefix}{key}"
+
+    def _is_ours(self) -> ColumnElement[bool]:
+        column = checkpoint.c.checkpoint_key
+        if self._prefix:
+            return column.startswith(self._prefix, autoescape=True)
+        return not_(column.contains(SEPARATOR))
 
     def _read_or_none(self, row: Row[Any]) -> Checkpoint | None:
         try:
             return self._read(row)
         except CheckpointUnusable:
             return None
+
+
+def _key_in(row: Row[Any]) -> str:
+    """Read the key out of a row's, without its project."""
+    return str(row.checkpoint_key).rpartition(SEPARATOR)[2]
 
 
 def _seed(connection: Connection, key: str) -> None:
@@ -196,13 +231,13 @@ def _record(row: Row[Any], *, where: str = "") -> dict[str, Any] | None:
         return None
     texts = {}
     for name in ("metadata", "unknown"):
-        texts[name] = decode((getattr(row, name) or "").encode(), where=where, key=row.checkpoint_key)
+        texts[name] = decode((getattr(row, name) or "").encode(), where=where, key=_key_in(row))
     plain = {name: getattr(row, name) for name in FIELDS if name not in ("key", "generation", "metadata")}
     return {
         **texts["unknown"],
         "version": row.version,
         **plain,
-        "key": row.checkpoint_key,
+        "key": _key_in(row),
         "generation": row.saved_generation,
         "metadata": texts["metadata"],
         "checksum": row.checksum,

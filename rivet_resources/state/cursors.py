@@ -12,6 +12,7 @@ from sqlalchemy import Column, Connection, Table, Text, delete, select, update
 
 from rivet_resources.errors import StateError
 from rivet_resources.state.database import METADATA, Instant, insert, now, upsert
+from rivet_resources.state.scopes import name_in
 
 export_state = Table(
     "export_state",
@@ -54,8 +55,8 @@ def advance(connection: Connection, export: str, value: str, *, expected: str | 
     held = read(connection, export)
     if held is None or held.value != value:
         raise StateError(
-            f"The cursor of export {export} was moved by another run since this one was planned; it stays as that run "
-            f"left it. Nothing is lost: run again to go on from there, and see `rivet state show`."
+            f"The cursor of export {name_in(export)} was moved by another run since this one was planned; it stays as "
+            f"that run left it. Nothing is lost: run again to go on from there, and see `rivet state show`."
         )
 
 

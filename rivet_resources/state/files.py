@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from sqlalchemy import BigInteger, Column, Connection, Table, Text, delete, func, select
+from sqlalchemy import BigInteger, Column, ColumnElement, Connection, Table, Text, delete, func, select
 
 from rivet_resources.state.database import METADATA, Instant, now
 
@@ -83,14 +83,12 @@ def record(connection: Connection, parts: Iterable[Published], *, origin: Origin
         connection.execute(file_manifest.insert(), rows)
 
 
-def latest(connection: Connection, export: str | None, last: int) -> list[FileRecord]:
-    """Give the newest `last` files, newest first, of one export or of all."""
+def latest(connection: Connection, chosen: ColumnElement[bool], last: int) -> list[FileRecord]:
+    """Give the newest `last` files of the rows that are chosen, newest first."""
     query = (
         select(file_manifest).order_by(file_manifest.c.created_at.desc(), file_manifest.c.file_name.desc()).limit(last)
     )
-    if export is not None:
-        query = query.where(file_manifest.c.export_name == export)
-    return [_record(row._mapping) for row in connection.execute(query)]
+    return [_record(row._mapping) for row in connection.execute(query.where(chosen))]
 
 
 def count(connection: Connection, export: str) -> int:

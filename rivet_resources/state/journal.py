@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Column, Connection, Integer, Table, Text, func, insert, select
+from sqlalchemy import Column, ColumnElement, Connection, Integer, Table, Text, func, insert, select
 
 from rivet_resources.state.database import METADATA, Instant, now
 
@@ -67,12 +67,10 @@ def write_all(
 
 
 def entries(
-    connection: Connection, export: str | None = None, run_id: str | None = None, last: int = 200
+    connection: Connection, chosen: ColumnElement[bool], run_id: str | None = None, last: int = 200
 ) -> list[JournalEntry]:
-    """Give the newest events, of all runs or those asked for, oldest first."""
-    query = select(run_journal).order_by(run_journal.c.at.desc(), run_journal.c.number.desc()).limit(last)
-    if export is not None:
-        query = query.where(run_journal.c.export_name == export)
+    """Give the newest events of the rows that are chosen, and of one run if asked for, oldest first."""
+    query = select(run_journal).where(chosen).order_by(run_journal.c.at.desc(), run_journal.c.number.desc()).limit(last)
     if run_id is not None:
         query = query.where(run_journal.c.run_id == run_id)
     rows = list(connection.execute(query))[::-1]

@@ -17,6 +17,7 @@ from sqlalchemy import Column, Connection, Double, Integer, Table, Text, delete,
 from rivet_resources.errors import StateError, WindowBusy, WindowTaken
 from rivet_resources.state.database import METADATA, Database, Instant, insert, now
 from rivet_resources.state.process import Process, is_alive, is_here, this_process
+from rivet_resources.state.scopes import name_in
 
 TTL = timedelta(seconds=60)
 BEAT_SECONDS = 10
@@ -79,8 +80,8 @@ class Lease:
             taker = holder(connection, self.export, self.window)
         by = taker.name if taker else "another run, which has ended"
         raise WindowTaken(
-            f"Window {self.window} of export {self.export} was taken from run {self.run_id} by {by}, after no sign of "
-            f"life for {TTL.seconds} s. This run publishes nothing; run again if the other one did not finish."
+            f"Window {self.window} of export {name_in(self.export)} was taken from run {self.run_id} by {by}, after no "
+            f"sign of life for {TTL.seconds} s. This run publishes nothing; run again if the other one did not finish."
         )
 
 
@@ -128,7 +129,7 @@ def acquire(connection: Connection, export: str, window: str, run_id: str) -> No
     held = holder(connection, export, window)
     if held is not None and held.holds(at):
         raise WindowBusy(
-            f"Window {window} of export {export} is held by {held.name} since "
+            f"Window {window} of export {name_in(export)} is held by {held.name} since "
             f"{held.acquired_at:%Y-%m-%d %H:%M:%S} UTC. Wait for it, or end that process: the window is then free "
             f"at once on the same host, and after {TTL.seconds} s elsewhere."
         )

@@ -150,6 +150,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (export_name, window_key, kind)
         )""",
     ),
+    # Which database and destination an export's state is of. From here on `export_name` holds a key (`scopes.py`) in
+    # every table; rows of before keep their bare names until the export that they are of takes them (`adoption.py`),
+    # since only the manifests at its destination can tell which of two files of one store that is.
+    (
+        """CREATE TABLE export_provenance (
+            export_name TEXT PRIMARY KEY,
+            provenance TEXT,
+            destination TEXT NOT NULL,
+            accepted TEXT NOT NULL,
+            updated_at TEXT NOT NULL
+        )""",
+    ),
 )
 
 LOCK_KEY = 0x5249564554  # "RIVET": keeps two processes from creating the tables of one server at once

@@ -9,7 +9,19 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Literal, TypedDict
 
-from sqlalchemy import BigInteger, Boolean, Column, Connection, Double, Integer, Table, Text, select, update
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    Connection,
+    Double,
+    Integer,
+    Table,
+    Text,
+    select,
+    update,
+)
 
 from rivet_resources.errors import StateError
 from rivet_resources.state import leases
@@ -186,14 +198,12 @@ def find(connection: Connection, run_id: str) -> RunRecord | None:
     return None if row is None else _record(row._mapping)
 
 
-def latest(connection: Connection, export: str | None, last: int) -> list[RunRecord]:
-    """Give the newest `last` runs, newest first, of one export or of all."""
+def latest(connection: Connection, chosen: ColumnElement[bool], last: int) -> list[RunRecord]:
+    """Give the newest `last` runs of the rows that are chosen, newest first."""
     query = (
         select(export_metrics).order_by(export_metrics.c.started_at.desc(), export_metrics.c.run_id.desc()).limit(last)
     )
-    if export is not None:
-        query = query.where(export_metrics.c.export_name == export)
-    return [_record(row._mapping) for row in connection.execute(query)]
+    return [_record(row._mapping) for row in connection.execute(query.where(chosen))]
 
 
 def live(connection: Connection, export: str) -> set[str]:

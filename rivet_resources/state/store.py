@@ -9,33 +9,48 @@ The manifests are the truth. What is lost here costs time (a window is read agai
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, Unpack
+from typing import Any, TypeVar, Unpack
 
-import pyarrow as pa
 from sqlalchemy import select, union
 
 from rivet_resources.errors import StateError
 from rivet_resources.extract import ChunkResult
-from rivet_resources.state import chunks, cursors, files, journal, leases, runs, schemas, verifications
+from rivet_resources.provenance import Provenance
+from rivet_resources.state import (
+    chunks,
+    cursors,
+    files,
+    journal,
+    leases,
+    provenances,
+    runs,
+    schemas,
+    verifications,
+)
+from rivet_resources.state.adoption import Adoptions
 from rivet_resources.state.checkpoint_table import TableCheckpoints
 from rivet_resources.state.chunks import ChunkProgress
+from rivet_resources.state.committed import Committed, columns_of, origin_of, run_of
 from rivet_resources.state.cursors import Cursor
 from rivet_resources.state.database import Database, now
 from rivet_resources.state.files import FileRecord, Published
 from rivet_resources.state.journal import JournalEntry
 from rivet_resources.state.leases import Holder, Lease
 from rivet_resources.state.migrations import migrate
+from rivet_resources.state.provenances import Remembered
 from rivet_resources.state.runs import Outcome, RunRecord, Status
 from rivet_resources.state.schemas import Columns, SchemaRecord
+from rivet_resources.state.scopes import Scope, name_in
 from rivet_resources.state.verifications import Kind, Verification
 
 FILE_NAME = ".rivet_state.db"
+NO_SCOPE = Scope()  # names are kept as they are
 
 
 def default_url(folder: Path) -> str:
@@ -69,49 +84,22 @@ def open_state(url: str) -> State:
     return State(database)
 
 
-class Moved(Protocol):
-    """How far an incremental commit went, as a manifest says it."""
-
-    @property
-    def low(self) -> str | None: ...
-    @property
-    def high(self) -> str | None: ...
-
-
-class Committed(Protocol):
-    """What a commit tells the store: `manifest.Manifest` has these, and so may any other object."""
-
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def export_name(self) -> str: ...
-    @property
-    def window(self) -> str: ...  # the key
-    @property
-    def started_at(self) -> datetime: ...
-    @property
-    def finished_at(self) -> datetime: ...
-    @property
-    def format(self) -> str: ...
-    @property
-    def compression(self) -> str: ...
-    @property
-    def row_count(self) -> int: ...
-    @property
-    def consistency(self) -> str: ...
-    @property
-    def cursor(self) -> Moved | None: ...
-    @property
-    def parts(self) -> Sequence[Published]: ...
-    @property
-    def schema_ipc(self) -> str: ...  # base64
+Kept = TypeVar("Kept", RunRecord, JournalEntry, FileRecord, Holder, ChunkProgress, Verification, SchemaRecord)
 
 
 class State:
-    """What Rivet remembers between runs. Threads may share one; a child process may use its own copy or open `url`."""
+    """What Rivet remembers between runs. Threads may share one; a child process may use its own copy or open `url`.
 
-    def __init__(self, database: Database) -> None:
+    Its methods take and give the bare names of exports; whose they are says the scope (`of`).
+    """
+
+    def __init__(self, database: Database, scope: Scope = NO_SCOPE) -> None:
         self._database = database
+        self._scope = scope
+
+    def of(self, scope: Scope) -> State:
+        """Give the same store, in which a name means the export of this project and source."""
+        return State(self._database, scope)
 
     def __repr__(self) -> str:
         return f"State({self._database.name})"
@@ -120,6 +108,11 @@ class State:
     def url(self) -> str:
         """Give the URL that opens the same store elsewhere; it may hold a password: never log it."""
         return self._database.url.render_as_string(hide_password=False)
+
+    @property
+    def file(self) -> Path | None:
+        """Give the file of a store that is one; None for a server."""
+        return Path(str(self._database.url.database)) if self._database.is_sqlite else None
 
     @property
     def name(self) -> str:
@@ -140,7 +133,7 @@ class State:
     def cursor(self, export: str) -> Cursor | None:
         """Read an export's cursor; None: it never had one. A `value` of None: it was reset."""
         with self._database.read() as connection:
-            return cursors.read(connection, export)
+            return cursors.read(connection, self._key(export))
 
     def advance_cursor(self, export: str, value: str, *, expected: str | None) -> None:
         """Set the cursor if it still is `expected`, or already is `value`; durable when this returns.
@@ -149,12 +142,12 @@ class State:
             StateError: another run moved it since.
         """
         with self._database.write() as connection:
-            cursors.advance(connection, export, value, expected=expected)
+            cursors.advance(connection, self._key(export), value, expected=expected)
 
     def reset_cursor(self, export: str) -> None:
         """Make the next run start from the beginning."""
         with self._database.write() as connection:
-            cursors.reset(connection, export)
+            cursors.reset(connection, self._key(export))
 
     # --- leases ----------------------------------------------------------------------------------
 
@@ -164,18 +157,18 @@ class State:
         Raises:
             WindowBusy: a living run holds it.
         """
-        return leases.hold(self._database, export, window, run_id)
+        return leases.hold(self._database, self._key(export), window, run_id)
 
     def leases(self, export: str | None = None) -> list[Holder]:
         """List who holds windows right now."""
         with self._database.read() as connection:
-            return leases.holders(connection, export)
+            return _named(leases.holders(connection, None if export is None else self._key(export)))
 
     # --- checkpoints -----------------------------------------------------------------------------
 
     def checkpoints(self) -> TableCheckpoints:
         """Give the positions of change logs kept here; `reset` and `rebuild` of an export leave them alone."""
-        return TableCheckpoints(self._database)
+        return TableCheckpoints(self._database, project=self._scope.project)
 
     # --- runs ------------------------------------------------------------------------------------
 
@@ -185,7 +178,7 @@ class State:
         A run of another host counts as alive while it holds a lease.
         """
         with self._database.write() as connection:
-            runs.begin(connection, run)
+            runs.begin(connection, replace(run, export=self._key(run.export)))
 
     def finish_run(self, run_id: str, status: Status, **outcome: Unpack[Outcome]) -> None:
         """Note how a run ended; called again it adds to, or corrects, what is known.
@@ -199,51 +192,54 @@ class State:
     def runs(self, export: str | None = None, last: int = 20) -> list[RunRecord]:
         """Give the newest runs, newest first."""
         with self._database.read() as connection:
-            return runs.latest(connection, export, last)
+            chosen = self._scope.chosen(runs.export_metrics.c.export_name, export)
+            return _named(runs.latest(connection, chosen, last))
 
     def run(self, run_id: str) -> RunRecord | None:
         """Give one run; None when there is none of that id."""
         with self._database.read() as connection:
-            return runs.find(connection, run_id)
+            found = runs.find(connection, run_id)
+            return found if found is None else replace(found, export=name_in(found.export))
 
     def live_runs(self, export: str) -> set[str]:
         """Name the runs that may still be working: what they staged must not be swept."""
         with self._database.read() as connection:
-            return runs.live(connection, export)
+            return runs.live(connection, self._key(export))
 
     def known_runs(self, export: str) -> set[str]:
         """Name every run of an export that this store has recorded; runs of other stores are strangers."""
         with self._database.read() as connection:
-            return runs.known(connection, export)
+            return runs.known(connection, self._key(export))
 
     # --- journal and verdicts --------------------------------------------------------------------
 
     def write_journal(self, run_id: str, export: str, event: str, detail: Mapping[str, Any]) -> None:
         """Add one event to a run's journal; `detail` are plain texts and numbers, no row value and no secret."""
         with self._database.write() as connection:
-            journal.write(connection, run_id, export, event, detail)
+            journal.write(connection, run_id, self._key(export), event, detail)
 
     def write_journal_of(
         self, run_id: str, export: str, events: Sequence[tuple[datetime, str, Mapping[str, Any]]]
     ) -> None:
         """Add several events to a run's journal in one transaction, each as (when, event, detail)."""
         with self._database.write() as connection:
-            journal.write_all(connection, run_id, export, events)
+            journal.write_all(connection, run_id, self._key(export), events)
 
     def journal(self, export: str | None = None, run_id: str | None = None, last: int = 200) -> list[JournalEntry]:
         """Give the newest events, oldest first."""
         with self._database.read() as connection:
-            return journal.entries(connection, export, run_id, last)
+            chosen = self._scope.chosen(journal.run_journal.c.export_name, export)
+            return _named(journal.entries(connection, chosen, run_id, last))
 
     def save_verification(self, found: Verification) -> None:
         """Keep a verdict on a window, over an earlier one of its kind."""
         with self._database.write() as connection:
-            verifications.save(connection, found)
+            verifications.save(connection, replace(found, export=self._key(found.export)))
 
     def verifications(self, export: str, kind: Kind | None = None) -> list[Verification]:
         """Give the newest verdict of each kind on each window; one of another run's commit says nothing any more."""
         with self._database.read() as connection:
-            return verifications.of_export(connection, export, kind)
+            return _named(verifications.of_export(connection, self._key(export), kind))
 
     # --- chunks ----------------------------------------------------------------------------------
 
@@ -253,27 +249,27 @@ class State:
         """Note a finished chunk; chunks of this window under another plan are forgotten."""
         row = {"identity": identity, "fingerprint": fingerprint, "run_id": run_id}
         with self._database.write() as connection:
-            chunks.save(connection, export, window, row, result)
+            chunks.save(connection, self._key(export), window, row, result)
 
     def finished_chunks(self, export: str, window: str, fingerprint: str) -> dict[str, tuple[str, ChunkResult]]:
         """Give the finished chunks of exactly this plan: {identity: (run id that staged it, result)}."""
         with self._database.read() as connection:
-            return chunks.finished(connection, export, window, fingerprint)
+            return chunks.finished(connection, self._key(export), window, fingerprint)
 
     def forget_chunks(self, export: str, window: str) -> None:
         """Drop the progress of a window; `record_commit` does so by itself."""
         with self._database.write() as connection:
-            chunks.forget(connection, export, window)
+            chunks.forget(connection, self._key(export), window)
 
     def chunk_progress(self, export: str) -> list[ChunkProgress]:
         """Tell how many chunks of each unfinished window lie ready for the next run, by window."""
         with self._database.read() as connection:
-            return chunks.progress(connection, export)
+            return _named(chunks.progress(connection, self._key(export)))
 
     def resumable_runs(self, export: str) -> set[str]:
         """Name the runs whose staged parts a later run may still use: they must not be swept."""
         with self._database.read() as connection:
-            return chunks.runs(connection, export)
+            return chunks.runs(connection, self._key(export))
 
     # --- files and schemas -----------------------------------------------------------------------
 
@@ -281,29 +277,30 @@ class State:
         self, export: str, run_id: str, window: str, parts: Iterable[Published], format: str, compression: str
     ) -> None:
         """Log published parts; the same run's earlier log of this window is replaced."""
-        origin = files.Origin(export, window, run_id, format, compression)
+        origin = files.Origin(self._key(export), window, run_id, format, compression)
         with self._database.write() as connection:
             files.record(connection, parts, origin=origin)
 
     def files(self, export: str | None = None, last: int = 50) -> list[FileRecord]:
         """Give the newest published files, newest first; which of them are current only the manifests say."""
         with self._database.read() as connection:
-            return files.latest(connection, export, last)
+            chosen = self._scope.chosen(files.file_manifest.c.export_name, export)
+            return _named(files.latest(connection, chosen, last))
 
     def schema(self, export: str) -> Columns | None:
         """Give the columns of the last commit as (name, Arrow type text); None before the first."""
         with self._database.read() as connection:
-            return schemas.latest(connection, export)
+            return schemas.latest(connection, self._key(export))
 
     def schema_history(self, export: str) -> list[SchemaRecord]:
         """Give every version of an export's columns, oldest first."""
         with self._database.read() as connection:
-            return schemas.history(connection, export)
+            return _named(schemas.history(connection, self._key(export)))
 
     def save_schema(self, export: str, columns: Iterable[tuple[str, str]]) -> bool:
         """Store the columns as the new baseline; True if there was one and, regardless of order, it differs."""
         with self._database.write() as connection:
-            return schemas.save(connection, export, columns)
+            return schemas.save(connection, self._key(export), columns)
 
     # --- whole exports ---------------------------------------------------------------------------
 
@@ -313,18 +310,21 @@ class State:
         Called by `commit.publish` last; again with the same manifest it changes nothing. The run need not have begun
         here. Figures that a manifest has not (CPU, peaks, checks) come with `finish_run`, before or after.
         """
+        key = self._key(manifest.export_name)
         with self._database.write() as connection:
-            changed = schemas.save(connection, manifest.export_name, _columns(manifest))
-            files.record(connection, manifest.parts, origin=_origin(manifest))
-            chunks.forget(connection, manifest.export_name, manifest.window)
-            runs.commit(connection, _run(manifest, schema_changed=changed))
+            changed = schemas.save(connection, key, columns_of(manifest))
+            files.record(connection, manifest.parts, origin=origin_of(manifest, key=key))
+            chunks.forget(connection, key, manifest.window)
+            runs.commit(connection, run_of(manifest, key=key, schema_changed=changed))
 
     def reset(self, export: str) -> None:
-        """Forget cursor value, chunk progress and schema baseline of an export; its run and file history stays."""
+        """Forget cursor value, chunk progress, schema baseline and provenance of an export; its history stays."""
+        key = self._key(export)
         with self._database.write() as connection:
-            cursors.reset(connection, export)
-            chunks.forget(connection, export)
-            schemas.forget(connection, export)
+            cursors.reset(connection, key)
+            chunks.forget(connection, key)
+            schemas.forget(connection, key)
+            provenances.give_up(connection, key)
 
     def rebuild(self, export: str, manifests: Iterable[Committed], *, cursor: str | None = None) -> None:
         """Write cursor, files and schema as the manifests have them, whatever stood here.
@@ -333,61 +333,45 @@ class State:
             manifests: the current ones of this export, in any order.
             cursor: end of their `after=` chain (`manifest.resolve_cursor`); None: no cursor.
         """
+        key = self._key(export)
         with self._database.write() as connection:
-            cursors.restore(connection, export, cursor)
-            files.forget(connection, export)
-            schemas.forget(connection, export)
+            cursors.restore(connection, key, cursor)
+            files.forget(connection, key)
+            schemas.forget(connection, key)
             for manifest in sorted(manifests, key=lambda manifest: manifest.finished_at):
-                files.record(connection, manifest.parts, origin=_origin(manifest))
-                schemas.save(connection, export, _columns(manifest))
+                files.record(connection, manifest.parts, origin=origin_of(manifest, key=key))
+                schemas.save(connection, key, columns_of(manifest))
 
     def exports(self) -> list[str]:
-        """Name the exports that the store knows anything of, sorted."""
+        """Name the exports that the store knows anything of, in its scope, sorted."""
         tables = [cursors.export_state, runs.export_metrics, files.file_manifest, schemas.export_schema]
-        names = union(*(select(table.c.export_name) for table in [*tables, chunks.chunk_task]))
+        columns = [table.c.export_name for table in [*tables, chunks.chunk_task]]
+        keys = union(*(select(column).where(self._scope.chosen(column, None)) for column in columns))
         with self._database.read() as connection:
-            return sorted(connection.execute(names).scalars())
+            return sorted({name_in(key) for key in connection.execute(keys).scalars()})
+
+    # --- whose state it is -----------------------------------------------------------------------
+
+    def provenance(self, export: str) -> Remembered:
+        """Read of which database and destination the state of an export is."""
+        with self._database.read() as connection:
+            return provenances.read(connection, self._key(export))
+
+    def remember(
+        self, export: str, found: Provenance, *, destination: str, accepted: Sequence[Provenance] = ()
+    ) -> None:
+        """Keep of which database and destination an export's state is from now on, and what a user took over."""
+        with self._database.write() as connection:
+            provenances.remember(connection, self._key(export), found, destination, accepted)
+
+    def adoptions(self) -> Adoptions:
+        """Give the rows that an earlier Rivet kept under the bare names of the scope's exports."""
+        return Adoptions(self._database, self._scope)
+
+    def _key(self, export: str) -> str:
+        return self._scope.key(export)
 
 
-def _origin(manifest: Committed) -> files.Origin:
-    return files.Origin(
-        export=manifest.export_name,
-        window=manifest.window,
-        run_id=manifest.run_id,
-        format=manifest.format,
-        compression=manifest.compression,
-        created_at=manifest.finished_at,
-    )
-
-
-def _columns(manifest: Committed) -> Columns:
-    try:
-        schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(manifest.schema_ipc, validate=True)))
-    except (ValueError, pa.ArrowException) as error:
-        raise StateError(
-            f"The manifest of window {manifest.window} of export {manifest.export_name} has a schema_ipc that is no "
-            f"schema. Restore it from a copy."
-        ) from error
-    return [(field.name, str(field.type)) for field in schema]
-
-
-def _run(manifest: Committed, *, schema_changed: bool) -> RunRecord:
-    moved = manifest.cursor
-    return RunRecord(
-        run_id=manifest.run_id,
-        export=manifest.export_name,
-        window=manifest.window,
-        status="success",
-        started_at=manifest.started_at,
-        finished_at=manifest.finished_at,
-        duration_ms=round((manifest.finished_at - manifest.started_at).total_seconds() * 1000),
-        total_rows=manifest.row_count,
-        files_produced=len(manifest.parts),
-        bytes_written=sum(part.size_bytes for part in manifest.parts),
-        format=manifest.format,
-        compression=manifest.compression,
-        consistency=manifest.consistency,
-        cursor_low=moved.low if moved else None,
-        cursor_high=moved.high if moved else None,
-        schema_changed=schema_changed,
-    )
+def _named(rows: Iterable[Kept]) -> list[Kept]:
+    """Give rows with the bare names of their exports."""
+    return [replace(row, export=name_in(row.export)) for row in rows]

@@ -24,10 +24,10 @@ from rivet_assets.config import load_config
 from rivet_assets.run import run_exports
 from rivet_resources.checksums import column_sum, keyed_sum
 from rivet_resources.checksums_cells import as_binary, plain
-from rivet_resources.state.store import default_url, open_state
 from tests.bench import shop
 from tests.bench.measuring import table
 from tests.bench.rowhash import narrow
+from tests.lab import store_of
 
 CELLS = 65_536
 ROUNDS = 9
@@ -131,7 +131,7 @@ def _export(work: Path, *, with_sums: bool) -> float:
             (outcome,) = run_exports(load_config(config))
     if outcome.status != "success":
         raise RuntimeError(outcome.message)
-    state = open_state(default_url(work))
+    state = store_of(work)
     (run,) = state.runs("narrow", last=1)
     state.close()
     return run.cpu_seconds

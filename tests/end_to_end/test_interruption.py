@@ -20,7 +20,7 @@ import psutil
 import pytest
 import yaml
 
-from rivet_resources.state.store import default_url, open_state
+from tests.lab import store_of
 
 ENDS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 # What the issue promises, and then as much again for a busy machine: without the cure these never end, or take minutes.
@@ -111,7 +111,8 @@ def run(folder: Path) -> Iterator[Callable[..., Command]]:
 
 def statuses(folder: Path) -> list[str]:
     """Read how the runs of the export ended; those of a dead process count as the next run would count them."""
-    return [run.status for run in open_state(default_url(folder)).runs("orders")]
+    source = yaml.safe_load((folder / "rivet.yaml").read_text())["source"]["type"]
+    return [run.status for run in store_of(folder, source).runs("orders")]
 
 
 @pytest.mark.parametrize("number", ENDS)

@@ -12,8 +12,8 @@ from rivet_assets.config import load_text
 from rivet_assets.doctor import examine
 from rivet_assets.doctor_report import exit_code, render
 from rivet_assets.draining import DrainSite, run_drain
+from rivet_assets.scoping import state_of
 from rivet_assets.sensors import DRAIN, drain_sensors, tick
-from rivet_resources.state.store import open_state, state_url
 
 BLOCK = """
 sources:
@@ -49,7 +49,7 @@ class Shop:
     def drain(self):
         """Drain once, as the asset does."""
         name, source = self.config.source_of(self.export)
-        with closing(open_state(state_url(None, folder=self.config.folder))) as state:
+        with closing(state_of(self.config)) as state:
             site = DrainSite(self.export, name, source, no_spark, state, self.config.folder, lambda text: None)
             return run_drain(site)
 

@@ -18,6 +18,7 @@ from rivet_assets import validate_report
 from rivet_assets.commands.validate import validate_command
 from rivet_assets.config import load_config
 from rivet_assets.run import run_exports
+from rivet_assets.scoping import state_of
 from rivet_assets.validating import validate_export, validated_folders
 from rivet_resources.apply.history import stage_history
 from rivet_resources.apply.mirror import stage_mirror
@@ -60,7 +61,7 @@ def test_export_of_every_engine_validates(
     assert lab.export(block).success
 
     config = lab.config(block)
-    with closing(open_state(default_url(tmp_path))) as state:
+    with closing(lab.state) as state:
         (found,) = validate_export(config.export("orders"), state=state)
         (kept,) = state.verifications("orders", "validate")
 
@@ -77,7 +78,7 @@ def test_boundary_of_an_incremental_export_is_compared(desk: Desk) -> None:
     assert desk.lab.export(block).success
 
     agreed = desk.rivet()
-    with closing(open_state(default_url(desk.lab.folder))) as state:
+    with closing(desk.lab.state) as state:
         cursor = state.cursor("orders")
         assert cursor is not None
         state.advance_cursor("orders", "99", expected=cursor.value)
@@ -112,7 +113,7 @@ def test_polled_changes_validate(
     lab.sql(gone.get(detection, "DELETE FROM notes WHERE id = 3"))
     second = lab.export(block)
 
-    with closing(open_state(default_url(tmp_path))) as state:
+    with closing(lab.state) as state:
         (folder,) = validate_export(lab.config(block).export("notes"), state=state)
 
     assert ("", "") == (first.message, second.message)
@@ -163,7 +164,7 @@ def test_drained_tables_validate(tmp_path: Path, postgres_url: str, monkeypatch:
         second = run_exports(config)
 
     assert ["success"] * 2 == [outcome.status for outcome in (*first, *second)]
-    with closing(open_state(default_url(tmp_path))) as state:
+    with closing(state_of(config)) as state:
         export = config.exports[0]
         orders, lines = validate_export(export, state=state)
         manifests = current_manifests(export.destination.root("shop/orders"))
@@ -307,7 +308,7 @@ def test_only_the_windows_asked_for_are_judged(desk: Desk) -> None:
 def test_state_that_knows_a_run_requires_its_manifest(desk: Desk) -> None:
     """A folder that was emptied behind Rivet's back is no legacy folder; one that never was written to is."""
     config = desk.lab.config(BLOCK)
-    with closing(open_state(default_url(desk.lab.folder))) as state:
+    with closing(desk.lab.state) as state:
         (before,) = validate_export(config.export("orders"), state=state)
     assert desk.lab.export(BLOCK).success
     for path in sorted((desk.lab.folder / "lake").rglob("*"), reverse=True):
@@ -343,7 +344,7 @@ def test_verdict_is_remembered_per_commit(desk: Desk) -> None:
     part.write_bytes(flipped(good))
 
     def verdict() -> tuple[str, str]:
-        with closing(open_state(default_url(desk.lab.folder))) as state:
+        with closing(desk.lab.state) as state:
             (kept,) = state.verifications("orders", "validate")
         return kept.verdict, kept.detail["depth"]
 

@@ -58,6 +58,9 @@ exports:
 """
 
 
+NO_TAGS: Mapping[str, str] = {}
+
+
 @dataclass
 class Shop:
     """A database, a configuration, and the instance that its runs are stored in."""
@@ -85,15 +88,17 @@ class Shop:
         """Load the configuration, and what a user adds to it."""
         return dg.Definitions.merge(definitions_of(load_config(self.config)), *more)
 
-    def run(self, *keys: str, days: tuple[str, str] | None = None, more: Any = ()) -> dg.ExecuteInProcessResult:
+    def run(
+        self, *keys: str, days: tuple[str, str] | None = None, more: Any = (), tags: Mapping[str, str] = NO_TAGS
+    ) -> dg.ExecuteInProcessResult:
         """Materialize assets in one run; with `days`, tagged with a range as the UI's backfills are."""
         first, last = days or ("", "")
-        tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+        days_tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
         job = self.definitions(*more).resolve_implicit_global_asset_job_def()
         return job.execute_in_process(
             instance=self.instance,
             asset_selection=[dg.AssetKey(key.split("/")) for key in keys],
-            tags=tags if days else {},
+            tags={**tags, **(days_tags if days else {})},
             raise_on_error=False,
             run_config=QUIET,
         )

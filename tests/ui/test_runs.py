@@ -3,7 +3,11 @@
 from pathlib import Path
 
 import dagster as dg
+import psycopg
 import pytest
+
+from rivet_assets.admission import ADOPT
+from tests.ui.conftest import SHOP
 
 BAD_SOURCE = """
 source: {{type: postgres, url_env: SHOP_URL, tuning: {{throttle_ms: 0, max_retries: 0, retry_backoff_ms: 10}}}}
@@ -182,9 +186,9 @@ def test_error_of_the_source_is_told_once_with_its_code(shop, key, days):
 
 def test_busy_window_fails_at_once_and_names_its_holder(shop):
     """A second run of a window that is being worked on does not wait and does not touch it."""
-    from rivet_resources.state.store import default_url, open_state
+    from tests.lab import store_of
 
-    with open_state(default_url(shop.folder)).lease("orders", "all", "orders_first_run"):
+    with store_of(shop.folder).lease("orders", "all", "orders_first_run"):
         run = shop.run("postgres/orders")
 
     assert [("failure", "RIVET_WINDOW_BUSY")] == told(run)
@@ -193,7 +197,7 @@ def test_busy_window_fails_at_once_and_names_its_holder(shop):
 
 def test_skipped_run_writes_nothing_and_succeeds(shop):
     """Zero rows with `skip_empty`: no manifest, no materialization, and the run is recorded as skipped."""
-    from rivet_resources.state.store import default_url, open_state
+    from tests.lab import store_of
 
     text = shop.config.read_text().replace("quality: {row_count_min: 24}", "skip_empty: true")
     shop.config.write_text(text)
@@ -204,7 +208,7 @@ def test_skipped_run_writes_nothing_and_succeeds(shop):
     assert run.success
     assert [] == [each for each in told(run) if each[0] == "materialization"]
     assert {} == shop.manifests("days")
-    assert ["skipped"] * 2 == [record.status for record in open_state(default_url(shop.folder)).runs("days")]
+    assert ["skipped"] * 2 == [record.status for record in store_of(shop.folder).runs("days")]
 
 
 def test_changed_column_is_a_warning_or_a_refusal_before_reading(shop):
@@ -229,7 +233,7 @@ def test_changed_column_is_a_warning_or_a_refusal_before_reading(shop):
 
 def test_every_run_is_recorded_with_its_end(shop):
     """Success, refusal and error each leave a row with what was measured."""
-    from rivet_resources.state.store import default_url, open_state
+    from tests.lab import store_of
 
     shop.run("postgres/orders")
     shop.sql("UPDATE orders SET name = NULL")
@@ -237,8 +241,34 @@ def test_every_run_is_recorded_with_its_end(shop):
     shop.sql("DROP TABLE orders")
     shop.run("postgres/orders")
 
-    records = open_state(default_url(shop.folder)).runs("orders")[::-1]
+    records = store_of(shop.folder).runs("orders")[::-1]
     assert [("success", True, 240), ("failed", False, 240), ("failed", None, 0)] == [
         (record.status, record.quality_passed, record.total_rows) for record in records
     ]
     assert [None, "RIVET_QUALITY_REFUSED", "RIVET_SOURCE_UNKNOWN_TABLE"] == [record.error_code for record in records]
+
+
+def test_other_database_behind_a_source_fails_the_step_until_the_run_is_tagged(shop, real_postgres_url, monkeypatch):
+    """Both kinds of assets; nothing is removed, and the failure names the tag."""
+    from tests.servers import create_database, drop_database
+
+    assert shop.run("postgres/orders").success
+    assert shop.run("postgres/days", days=("2026-01-01", "2026-01-02")).success
+    before = (shop.manifests("orders"), shop.manifests("days"))
+    url = create_database(real_postgres_url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in SHOP:
+            connection.execute(statement)
+    monkeypatch.setenv("SHOP_URL", url)
+    try:
+        whole = shop.run("postgres/orders")
+        days = shop.run("postgres/days", days=("2026-01-01", "2026-01-02"))
+        after = (shop.manifests("orders"), shop.manifests("days"))
+        adopted = shop.run("postgres/orders", tags={ADOPT: "true"})
+    finally:
+        drop_database(real_postgres_url, url)
+
+    assert [("failure", "RIVET_PROVENANCE_REFUSED")] * 2 == [*told(whole), *told(days)]
+    assert "rivet/adopt: true" in failure(whole).description
+    assert before == after
+    assert adopted.success

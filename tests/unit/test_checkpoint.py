@@ -25,6 +25,7 @@ from rivet_resources.state.checkpoint import (
     state_checkpoints,
 )
 from rivet_resources.state.database import Database
+from rivet_resources.state.scopes import Scope
 from rivet_resources.state.store import default_url, open_state
 from tests import processes
 
@@ -506,3 +507,43 @@ def test_rows_show_position_age_and_what_cannot_be_used(many: Checkpoints):
         "run_id": "r1",
         "corrupt": None,
     }
+
+
+# --- projects ------------------------------------------------------------------------------------
+
+
+def of_project(url: str, project: str) -> Checkpoints:
+    """Open the checkpoints of a project in a state store."""
+    return state_checkpoints(open_state(url).of(Scope(project)))
+
+
+def test_projects_of_one_state_store_have_each_their_own_checkpoints(tmp_path: Path):
+    """The same key is another row for each; lists, resets and generations are apart."""
+    url = f"sqlite:///{tmp_path}/state.db"
+    one, two, none = (of_project(url, project) for project in ("one", "two/x", ""))
+    for store, position in ((one, "0/1"), (two, "0/2"), (none, "0/3")):
+        store.take(KEY)
+        store.save(at(position))
+    two.reset(KEY, "on purpose")
+
+    assert ["0/1", None, "0/3"] == [(found := store.load(KEY)) and found.position for store in (one, two, none)]
+    assert [[KEY], [], [KEY]] == [[key for key, _ in store.list()] for store in (one, two, none)]
+    assert [0, 1, 0] == [len(store.resets(KEY)) for store in (one, two, none)]
+
+
+def test_checkpoint_of_before_is_taken_over_by_the_project_of_its_source(tmp_path: Path):
+    """Another source of the same key leaves it; who has one of its own already keeps that."""
+    url = f"sqlite:///{tmp_path}/state.db"
+    before = open_state(url).checkpoints()
+    before.take(KEY)
+    before.save(at("0/1"))
+    stranger, owner = of_project(url, "stranger"), of_project(url, "owner")
+
+    stranger.adopt(KEY, "system_identifier:8")
+    assert (None, 1) == stranger.take(KEY)
+    stranger.adopt(KEY, "system_identifier:7")
+    owner.adopt(KEY, "system_identifier:7")
+    owner.adopt(KEY, "system_identifier:7")
+
+    assert (at("0/1"), 2) == owner.take(KEY)
+    assert [None, None] == [stranger.load(KEY), before.load(KEY)]

@@ -18,12 +18,12 @@ from rivet_assets.doctor import examine
 from rivet_assets.doctor_report import document, exit_code, render
 from rivet_assets.doctor_rows import CATEGORIES, Row, failed
 from rivet_assets.draining import LEASE
+from rivet_assets.scoping import state_of
 from rivet_assets.side_by_side import side_by_side
 from rivet_resources import errors
 from rivet_resources.errors import ConfigError, LogBusy, RivetError, SourceAuth, SourcePermission
 from rivet_resources.sources.evidence import Finding
 from rivet_resources.state.checkpoint import Checkpoint, state_checkpoints
-from rivet_resources.state.store import open_state, state_url
 from tests.fake_logs import IDENTITY, FakeLog, FakeSource, Gate, place, settle
 
 FILES = """
@@ -65,7 +65,7 @@ class Ward:
 
     def drained(self, number: int, *, identity: str = IDENTITY, state: str = "draining", timestamp: int = 0) -> None:
         """Save a checkpoint as a drain does."""
-        with closing(open_state(state_url(None, folder=self.config.folder))) as store:
+        with closing(state_of(self.config)) as store:
             checkpoints, at = state_checkpoints(store), place(number)
             _, generation = checkpoints.take("postgres.changes")
             checkpoints.save(
@@ -415,7 +415,7 @@ def test_damaged_checkpoint_is_told_and_the_log_still_asked(ward):
     """Two troubles are told at once."""
     ward.drained(90)
     with (
-        closing(open_state(state_url(None, folder=ward.config.folder))) as state,
+        closing(state_of(ward.config)) as state,
         state._database.write() as connection,
     ):
         connection.exec_driver_sql("UPDATE checkpoint SET position = '0/FF'")
@@ -430,7 +430,7 @@ def test_damaged_checkpoint_is_told_and_the_log_still_asked(ward):
 def test_drain_that_runs_is_no_failure(ward):
     """The holder is named; a log that is busy is a warning."""
     ward.log.fault = LogBusy("Slot s is read by 17.")
-    with closing(open_state(state_url(None, folder=ward.config.folder))) as state, state.lease("changes", LEASE, "r2"):
+    with closing(state_of(ward.config)) as state, state.lease("changes", LEASE, "r2"):
         rows = ward.rows()
 
     assert rows["drain"].text.startswith("run r2")

@@ -17,6 +17,7 @@ from rivet_assets.drain_memory import Memory
 from rivet_assets.draining import LEASE
 from rivet_assets.on_demand import OnDemand, on_demand
 from rivet_assets.pools import drain_pool, limit_to_one
+from rivet_assets.scoping import state_of
 from rivet_assets.sensors import (
     DRAIN,
     FAILURES_COUNTED,
@@ -29,7 +30,6 @@ from rivet_assets.sensors import (
 )
 from rivet_resources.errors import LogBusy, SourceUnreachable
 from rivet_resources.state.checkpoint import Checkpoint, state_checkpoints
-from rivet_resources.state.store import open_state, state_url
 from tests.fake_logs import IDENTITY, FakeLog, FakeSource, Gate, place, settle
 
 CONFIG = """
@@ -67,7 +67,7 @@ class Bench:
 
     def drained(self, number: int, *, export: str = "changes", state: str = "draining") -> None:
         """Save a checkpoint as a drain does."""
-        with closing(open_state(state_url(None, folder=self.config.folder))) as store:
+        with closing(state_of(self.config)) as store:
             checkpoints, key = state_checkpoints(store), f"shop.{export}"
             _, generation = checkpoints.take(key)
             at = place(number)
@@ -200,7 +200,7 @@ def test_run_that_a_person_started_is_in_flight_too(bench):
 
 def test_drain_of_another_instance_is_seen_by_its_lease(bench):
     """`rivet run` without DAGSTER_HOME leaves no run in this instance."""
-    with closing(open_state(state_url(None, folder=bench.config.folder))) as state, state.lease("changes", LEASE, "r1"):
+    with closing(state_of(bench.config)) as state, state.lease("changes", LEASE, "r1"):
         assert "changes: a drain is in flight: r1" == skipped(bench.tick())
 
     assert 1 == len(bench.tick(NOW + 30).run_requests)
@@ -288,7 +288,7 @@ def test_damaged_checkpoint_is_told_and_never_drained(bench):
     """Nothing starts from now because a record cannot be read."""
     bench.drained(50)
     with (
-        closing(open_state(state_url(None, folder=bench.config.folder))) as state,
+        closing(state_of(bench.config)) as state,
         state._database.write() as connection,
     ):
         connection.exec_driver_sql("UPDATE checkpoint SET position = '0/FF'")
