@@ -1490,4 +1490,56 @@ DESTINATIONS = (
     ),
 )
 
-FAULTS = (*COMMITTING, *RUNNING, *ROWS, *CELLS, *CHANGES, *PROOFS, *SOURCES, *DESTINATIONS)
+WHOSE = "tests/end_to_end/test_whose_state.py::"
+STATE = (
+    Fault(
+        "state_by_bare_name",
+        "rivet_resources/state/scopes.py",
+        "        return export if source is None else key_of(self.project, source, export)\n",
+        "        return export\n",
+        "two files that share a store read each other's cursor: the second exports nothing and says success",
+        (WHOSE + "test_two_files_with_named_sources_have_each_their_own_cursor",),
+    ),
+    Fault(
+        "foreign_destination_is_taken",
+        "rivet_assets/admission.py",
+        "    if what and not is_any(other, known.accepted):\n",
+        "    if False:\n",
+        "an export removes the published files of another one that has its path",
+        (WHOSE + "test_second_export_with_the_same_destination_is_refused_before_it_removes_anything[full]",),
+    ),
+    Fault(
+        "restored_cluster_is_taken_for_the_old_one",
+        "rivet_resources/provenance.py",
+        "    if any(not _of_kind(one, kind) & _of_kind(other, kind) for kind in kinds):\n",
+        "    if False:\n",
+        "a cursor of another cluster skips rows after a restore",
+        (WHOSE + "test_restored_cluster_under_the_same_address_is_refused",),
+    ),
+    Fault(
+        "moved_destination_goes_on",
+        "rivet_assets/admission.py",
+        "    if held.value not in evidence_at(site.root).reached:\n",
+        "    if False:\n",
+        "a new destination never gets the rows up to the cursor",
+        (WHOSE + "test_incremental_export_to_a_new_destination_is_refused_until_reset_or_adopted",),
+    ),
+    Fault(
+        "stolen_cursor_of_before_goes_on",
+        "rivet_resources/state/adoption.py",
+        "    return set(connection.execute(query).scalars()) if evidence.starts else set()\n",
+        "    return set()\n",
+        "rows that an earlier Rivet skipped by another export's cursor stay lost",
+        (WHOSE + "test_export_that_lost_its_rows_to_another_cursor_is_refused_by_name[billing.yaml]",),
+    ),
+    Fault(
+        "chunks_of_before_are_forgotten",
+        "rivet_resources/state/adoption.py",
+        "    _move(connection, chunk_task, name, key, chunk_task.c.run_id.in_(evidence.staged))\n",
+        "",
+        "after an upgrade a dead run's finished chunks are read again",
+        (WHOSE + "test_store_of_before_goes_on_where_it_was",),
+    ),
+)
+
+FAULTS = (*COMMITTING, *RUNNING, *ROWS, *CELLS, *CHANGES, *PROOFS, *SOURCES, *DESTINATIONS, *STATE)

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
 Rows = list[tuple[Any, ...]]
 
-# A refused call would end the transaction that holds the snapshot, so the right is asked for first.
-MAY_ASK = """SELECT current_database(), coalesce(has_function_privilege(
+# The right is asked for first: a call that is refused at every run would fill the server's log.
+MAY_ASK = """SELECT coalesce(has_function_privilege(
     to_regprocedure('pg_catalog.pg_control_system()')::oid, 'EXECUTE'), false)"""
+CLUSTER = "SELECT system_identifier::text FROM pg_catalog.pg_control_system()"
 
 Connect = Callable[["Line"], "psycopg.Connection[Any]"]
 Export = Callable[["PostgresSession"], str]
@@ -187,13 +188,17 @@ class PostgresSession:
         Where the user may not call pg_control_system(), or a server speaking the protocol has none, the address
         stands in for the cluster: it is compared with addresses only.
         """
-        (database, may_ask), *_ = self.ask(MAY_ASK, doing="asking which database this is")
-        if not may_ask:
-            return DatabaseIdentity((f"address:{self.line.where}",), str(database))
-        found = self.ask(
-            "SELECT system_identifier::text FROM pg_catalog.pg_control_system()", doing="asking which cluster this is"
-        )
-        return DatabaseIdentity((f"system_identifier:{found[0][0]}",), str(database))
+        doing = "asking which database this is"
+        database = str(self.ask("SELECT current_database()", doing=doing)[0][0])
+        self._connection.execute("SAVEPOINT rivet")
+        try:
+            if self.ask(MAY_ASK, doing=doing)[0][0]:
+                return DatabaseIdentity((f"system_identifier:{self.ask(CLUSTER, doing=doing)[0][0]}",), database)
+        except SourceLost:
+            raise
+        except SourceError:  # a refusal would end the transaction that holds the snapshot
+            self._connection.execute("ROLLBACK TO rivet")
+        return DatabaseIdentity((f"address:{self.line.where}",), database)
 
     def describe(
         self, *, table: str | None, query: str | None, params: Mapping[str, str], rules: TypeRules

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from rivet_resources.errors import SourceError, UnknownColumn
+from rivet_resources.errors import SourceError, SourceLost, UnknownColumn
 from rivet_resources.extract import Chunk, Consistency, Relation
 from rivet_resources.provenance import DatabaseIdentity
 from rivet_resources.settings import Pace
@@ -45,10 +45,11 @@ SELECT SUSER_SNAME() AS login_name, COALESCE(SCHEMA_NAME(), N'dbo') AS default_s
 FROM sys.databases AS d WHERE d.database_id = DB_ID()"""
 
 IDENTITY = """
-SELECT DB_NAME() AS name, LOWER(CONVERT(varchar(36), d.service_broker_guid)) AS broker_guid,
-       (SELECT LOWER(CONVERT(varchar(36), r.database_guid)) FROM sys.database_recovery_status AS r
-        WHERE r.database_id = DB_ID()) AS database_guid
+SELECT DB_NAME() AS name, LOWER(CONVERT(varchar(36), d.service_broker_guid)) AS broker_guid
 FROM sys.databases AS d WHERE d.database_id = DB_ID()"""
+OWN_GUID = """
+SELECT LOWER(CONVERT(varchar(36), r.database_guid)) AS database_guid
+FROM sys.database_recovery_status AS r WHERE r.database_id = DB_ID()"""
 
 NO_SHARED = "SQL Server cannot share a snapshot between connections; each chunk sees its own instant"
 NO_SNAPSHOT = (
@@ -127,9 +128,16 @@ class SqlServerSession:
 
         A restored copy keeps the broker's GUID; the other one, which it does not keep, is shown to some users only.
         """
-        found = self.ask(IDENTITY, doing="asking which database this is")
-        name, broker, own = found[0] if found else (None, None, None)
-        guids = {"broker_guid": broker, "database_guid": own}
+        doing = "asking which database this is"
+        found = self.ask(IDENTITY, doing=doing)
+        name, broker = found[0] if found else ("", None)
+        try:
+            own = self.ask(OWN_GUID, doing=doing)
+        except SourceLost:
+            raise
+        except SourceError:  # Azure SQL Database has no such view
+            own = []
+        guids = {"broker_guid": broker, "database_guid": own[0][0] if own else None}
         return DatabaseIdentity(tuple(f"{kind}:{guid}" for kind, guid in guids.items() if guid), str(name or ""))
 
     def describe(

@@ -15,11 +15,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, or_, select, union, update
 
+from rivet_resources.state import provenances
 from rivet_resources.state.chunks import chunk_task
 from rivet_resources.state.cursors import export_state
 from rivet_resources.state.database import Database
 from rivet_resources.state.files import file_manifest
 from rivet_resources.state.journal import run_journal
+from rivet_resources.state.provenances import Remembered
 from rivet_resources.state.runs import export_metrics
 from rivet_resources.state.schemas import export_schema
 from rivet_resources.state.scopes import SEPARATOR, Scope
@@ -47,9 +49,10 @@ class Adoptions:
         self._scope = scope
 
     def waiting(self) -> set[str]:
-        """Name the exports under whose bare names there are rows."""
+        """Name the exports under whose bare names there are rows, and that have committed nothing under their keys."""
         with self._database.read() as connection:
-            return bare_names(connection, self._scope.sources)
+            found = bare_names(connection, self._scope.sources)
+            return {name for name in found if provenances.read(connection, self._scope.key(name)) == Remembered()}
 
     def cursor(self, export: str) -> str | None:
         """Read the cursor that lies under an export's bare name."""

@@ -31,6 +31,10 @@ REFUSED = "RIVET_PROVENANCE_REFUSED"
 FULL = {"name": "orders", "table": "orders"}
 INCREMENTAL = FULL | {"mode": "incremental", "cursor_column": "id"}
 CHUNKED = FULL | {"mode": "chunked", "chunk_column": "id", "chunk_size": 7}
+STAMPED = {"columns": {"at": {"type": "timestamp"}}}
+DAY = FULL | STAMPED | {"mode": "time_window", "time_column": "at", "start": "2026-01-01", "end": "2026-01-02"}
+POLL = FULL | STAMPED | {"mode": "poll", "updated_at_column": "at"}
+MODES = {"full": FULL, "incremental": INCREMENTAL, "chunked": CHUNKED, "time_window": DAY, "poll": POLL}
 
 
 @dataclass(frozen=True)
@@ -74,9 +78,10 @@ class Desk:
         """Make a SQLite file with so many orders, noted with its name; its source block."""
         with closing(sqlite3.connect(self.folder / f"{name}.db")) as connection:
             connection.executescript(
-                f"CREATE TABLE IF NOT EXISTS {table} (id INTEGER PRIMARY KEY, note TEXT);"
+                f"CREATE TABLE IF NOT EXISTS {table} "
+                "(id INTEGER PRIMARY KEY, note TEXT, at TEXT NOT NULL DEFAULT '2026-01-01 12:00:00');"
                 f"WITH RECURSIVE n(i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM n WHERE i < {first + rows - 1}) "
-                f"INSERT INTO {table} SELECT i, '{name} ' || i FROM n;"
+                f"INSERT INTO {table} (id, note) SELECT i, '{name} ' || i FROM n;"
             )
         return {"type": "sqlite", "path": f"{name}.db", "tuning": {"profile": "fast"}}
 
@@ -163,7 +168,7 @@ def test_reset_progress_and_schema_of_one_leave_the_other_alone(desk: Desk):
     assert [] == json.loads(desk.rivet("state", "chunks", "--json", "-c", "billing.yaml").out)
 
 
-@pytest.mark.parametrize("block", [FULL, INCREMENTAL, CHUNKED], ids=["full", "incremental", "chunked"])
+@pytest.mark.parametrize("block", MODES.values(), ids=MODES.keys())
 def test_second_of_two_unnamed_sources_is_refused_by_name(desk: Desk, block: Mapping[str, Any]):
     """Both are called `sqlite`, so both mean the same state; the one that is of another database is told so."""
     for name, rows in (("shop", 30), ("billing", 12)):
@@ -185,8 +190,8 @@ def test_second_of_two_unnamed_sources_is_refused_by_name(desk: Desk, block: Map
 
 @pytest.mark.parametrize(
     ("block", "how"),
-    [(FULL, "named"), (FULL, "unnamed"), (INCREMENTAL, "named"), (CHUNKED, "named")],
-    ids=["full", "full unnamed", "incremental", "chunked"],
+    [*((block, "named") for block in MODES.values()), (FULL, "unnamed")],
+    ids=[*MODES, "full unnamed"],
 )
 def test_second_export_with_the_same_destination_is_refused_before_it_removes_anything(
     desk: Desk, block: Mapping[str, Any], how: str
