@@ -22,6 +22,7 @@ from rivet_resources.errors import (
     ConfigError,
     DestinationAuth,
     DriftRefused,
+    ProvenanceRefused,
     RivetError,
     SourceAuth,
     SourcePermission,
@@ -38,8 +39,8 @@ from rivet_resources.extract import Window
 AHEAD = 4  # windows being staged at once; each holds a connection and a snapshot at the source
 # Errors that every other window would meet too: the rest is not tried.
 HOPELESS = (
-    BucketMissing, ConfigError, DestinationAuth, DriftRefused, SourceAuth, SourcePermission, SourceUnreachable,
-    SparkUnavailable, StateError, UnknownColumn, UnknownTable, UnsupportedColumn, WindowConflict,
+    BucketMissing, ConfigError, DestinationAuth, DriftRefused, ProvenanceRefused, SourceAuth, SourcePermission,
+    SourceUnreachable, SparkUnavailable, StateError, UnknownColumn, UnknownTable, UnsupportedColumn, WindowConflict,
 )  # fmt: skip
 MOST_NAMED = 10  # windows in one message
 

@@ -208,6 +208,7 @@ class _Admit:
         name = site.export.folder_of(table)
         known, standing = site.state.provenance(name), any_manifest(root)
         if site.is_adopting:
+            site.state.adoptions().take_all(name)
             adopt(name, found, known, standing, destination=root.uri, state=site.state, tell=site.tell)
             return
         refuse_destination(name, found, known, standing, root=root)

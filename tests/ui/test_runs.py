@@ -270,5 +270,6 @@ def test_other_database_behind_a_source_fails_the_step_until_the_run_is_tagged(s
 
     assert [("failure", "RIVET_PROVENANCE_REFUSED")] * 2 == [*told(whole), *told(days)]
     assert "rivet/adopt: true" in failure(whole).description
+    assert "1 windows after it were not tried" in failure(days).description
     assert before == after
     assert adopted.success
