@@ -20,6 +20,7 @@ from typing import Any, Protocol, Unpack
 import pyarrow as pa
 from sqlalchemy import select, union
 
+from rivet_resources.boundary import Boundary
 from rivet_resources.errors import StateError
 from rivet_resources.extract import ChunkResult
 from rivet_resources.state import chunks, cursors, files, journal, leases, runs, schemas, verifications
@@ -142,14 +143,20 @@ class State:
         with self._database.read() as connection:
             return cursors.read(connection, export)
 
-    def advance_cursor(self, export: str, value: str, *, expected: str | None) -> None:
+    def advance_cursor(
+        self, export: str, value: str, *, expected: str | None, visit: int = 0, boundary: Boundary | None = None
+    ) -> None:
         """Set the cursor if it still is `expected`, or already is `value`; durable when this returns.
+
+        Args:
+            visit: of the boundary that is expected there.
+            boundary: what to remember of the rows that have `value`; None: nothing.
 
         Raises:
             StateError: another run moved it since.
         """
         with self._database.write() as connection:
-            cursors.advance(connection, export, value, expected=expected)
+            cursors.advance(connection, export, Cursor(value, boundary or Boundary()), expected=(expected, visit))
 
     def reset_cursor(self, export: str) -> None:
         """Make the next run start from the beginning."""
@@ -326,15 +333,23 @@ class State:
             chunks.forget(connection, export)
             schemas.forget(connection, export)
 
-    def rebuild(self, export: str, manifests: Iterable[Committed], *, cursor: str | None = None) -> None:
+    def rebuild(
+        self,
+        export: str,
+        manifests: Iterable[Committed],
+        *,
+        cursor: str | None = None,
+        boundary: Boundary | None = None,
+    ) -> None:
         """Write cursor, files and schema as the manifests have them, whatever stood here.
 
         Args:
             manifests: the current ones of this export, in any order.
-            cursor: end of their `after=` chain (`manifest.resolve_cursor`); None: no cursor.
+            cursor: end of their `after=` chain (`chain.resolve_cursor`); None: no cursor.
+            boundary: what they remember of the rows there (`chain.resolve_boundary`).
         """
         with self._database.write() as connection:
-            cursors.restore(connection, export, cursor)
+            cursors.restore(connection, export, cursor, boundary or Boundary())
             files.forget(connection, export)
             schemas.forget(connection, export)
             for manifest in sorted(manifests, key=lambda manifest: manifest.finished_at):
