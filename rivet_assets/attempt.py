@@ -20,16 +20,20 @@ from rivet_assets.admission import Admission, refuse_unproven
 from rivet_assets.checks import Verdict, audit, blocks, rules_of, schema_drift, special_values
 from rivet_assets.drift import Drift, compare, judge
 from rivet_assets.journaling import Journal
+from rivet_assets.modes.incremental_boundary import note_after
 from rivet_assets.modes.protocol import Mode, Planning, require_name
 from rivet_assets.progress import Progress
+from rivet_resources.boundary import Boundary
+from rivet_resources.chain import resolve_boundary, resolve_cursor
 from rivet_resources.changes.protocol import ENVELOPE
-from rivet_resources.commit import discard
+from rivet_resources.commit import discard, remembered
 from rivet_resources.errors import DriftRefused, GateRefused, RivetError
 from rivet_resources.extract import Extract, Relation, Staged, Window
-from rivet_resources.manifest import current_manifests, resolve_cursor, window_manifest
+from rivet_resources.manifest import current_manifests, window_manifest
 from rivet_resources.measures import count_duplicates
 from rivet_resources.settings import pace
 from rivet_resources.shaping import planned
+from rivet_resources.state.cursors import Cursor
 from rivet_resources.state.runs import RunRecord
 
 if TYPE_CHECKING:
@@ -132,27 +136,29 @@ def new_run_id(export: str, started_at: datetime) -> str:
     return f"{export}_{stamp}_{secrets.token_hex(3)}"
 
 
-def committed_cursor(site: Site) -> str | None:
-    """Read how far the export has committed; None before the first run and after a reset.
+def committed_cursor(site: Site) -> Cursor:
+    """Read how far the export has committed; no value before the first run and after a reset.
 
     A store that knows nothing of an export whose destination has manifests is filled from these: they are the truth.
     """
     if site.export.mode not in ("incremental", "poll"):
-        return None
+        return Cursor(None)
     held = site.state.cursor(site.export.name)
     if held is not None:
-        return held.value
+        return held
     if not site.root.keeps_manifests:
         refuse_unproven(site)
-        return None
+        return Cursor(None)
     manifests = current_manifests(site.root)
     cursor = resolve_cursor(manifests)
     if not site.admission.is_adopting:
         refuse_unproven(site, manifests.values())
-    if cursor is not None:
-        site.state.rebuild(site.export.name, manifests.values(), cursor=cursor)
-        site.tell(f"State of {site.export.name} was rebuilt from {len(manifests)} manifests; its cursor is {cursor!r}.")
-    return cursor
+    if cursor is None:
+        return Cursor(None)
+    boundary = resolve_boundary(manifests) if site.export.mode == "incremental" else Boundary()
+    site.state.rebuild(site.export.name, manifests.values(), cursor=cursor, boundary=boundary)
+    site.tell(f"State of {site.export.name} was rebuilt from {len(manifests)} manifests; its cursor is {cursor!r}.")
+    return Cursor(cursor, boundary)
 
 
 def remember(site: Site, extract: Extract) -> None:
@@ -183,13 +189,15 @@ def _staged(
         )
         provenance = site.admission.of(site, session, relation)
         drift = _admitted(site, relation)
+        committed = committed_cursor(site)
         extract = cast(Mode, export).extract(
             Planning(
                 source=site.source,
                 session=session,
                 relation=relation,
                 window=window,
-                cursor=committed_cursor(site),
+                cursor=committed.value,
+                boundary=committed.boundary,
                 run_id=run_id,
                 started_at=started_at,
                 tasks=site.exporter.spark.parallelism,
@@ -209,21 +217,27 @@ def _staged(
             extract, on_progress=_progress(site, extract, journal), on_event=journal.add, permits=permits
         )
     staged = replace(staged, seconds={**staged.seconds, "plan": plan_seconds})
-    if staged.kept_chunks:
-        staged = _told_of_kept(site, staged, journal)
+    for note in filter(None, (kept_of_a_death(staged), too_large(staged))):
+        staged = replace(staged, extract=replace(staged.extract, notes=(*staged.extract.notes, note)))
+        journal.warned(note)
+        site.tell(f"{export.name} {extract.window.key}: {note}.")
     return Attempt(staged, lease, _verdicts(site, staged, drift), drift, before[0].row_count if before else None)
 
 
-def _told_of_kept(site: Site, staged: Staged, journal: Journal) -> Staged:
-    """Tell which chunks a dead run had read already, and note it with the window: they are of an earlier instant."""
-    extract = staged.extract
-    note = (
-        f"{staged.kept_chunks} of {len(extract.chunks)} chunks ({staged.kept.rows:,} rows) were kept of a run that "
-        f"died, so they are of an earlier instant"
+def kept_of_a_death(staged: Staged) -> str:
+    """Tell which chunks a dead run had read already: they are of an earlier instant; '' for none."""
+    if not staged.kept_chunks:
+        return ""
+    return (
+        f"{staged.kept_chunks} of {len(staged.extract.chunks)} chunks ({staged.kept.rows:,} rows) were kept of a run "
+        f"that died, so they are of an earlier instant"
     )
-    site.tell(f"{site.export.name} {extract.window.key}: {note}.")
-    journal.warned(note)
-    return replace(staged, extract=replace(extract, notes=(*extract.notes, note)))
+
+
+def too_large(staged: Staged) -> str:
+    """Warn that the new cursor value has more rows than are remembered; '' when it has not."""
+    boundary, cursor = remembered(staged), staged.extract.cursor
+    return note_after(boundary, column=cursor.column) if boundary and cursor else ""
 
 
 def _waiting(site: Site, journal: Journal) -> Callable[[str, Mapping[str, Any]], None]:

@@ -32,6 +32,7 @@ from rivet_assets.modes.full import Full
 from rivet_assets.modes.protocol import Planning
 from rivet_assets.on_demand import OnDemand, on_demand
 from rivet_assets.scoping import state_of
+from rivet_resources.boundary import Boundary
 from rivet_resources.commit import publish
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import ManifestUnreadable
@@ -139,7 +140,10 @@ def _copy(site: Site, export: Cdc, table: str) -> Iterator[tuple[Manifest, Root]
 class _NoLedger:
     """A ledger that forgets: the copy is nobody's export."""
 
-    def advance_cursor(self, export: str, value: str, *, expected: str | None) -> None: ...
+    def advance_cursor(
+        self, export: str, value: str, *, expected: str | None, visit: int = 0, boundary: Boundary | None = None
+    ) -> None: ...
+
     def record_commit(self, manifest: Manifest) -> None: ...
     def live_runs(self, export: str) -> set[str]:
         return set()

@@ -16,14 +16,15 @@ from rivet_assets.change_logs import Look, drained_to, look, opened
 from rivet_assets.draining import checkpoint_key, checkpoints_of
 from rivet_assets.drift import Drift, compare
 from rivet_assets.modes.cdc import START, Cdc
-from rivet_assets.modes.incremental import window_after
 from rivet_assets.modes.poll import DeleteDetection, Poll
 from rivet_assets.modes.protocol import Mode, Planning
 from rivet_assets.partitions import windows_of
 from rivet_assets.plan import History
+from rivet_resources.boundary import Boundary
+from rivet_resources.chain import resolve_boundary, resolve_cursor
 from rivet_resources.errors import RivetError
 from rivet_resources.extract import Extract, Relation, Window
-from rivet_resources.manifest import Manifest, current_manifests, resolve_cursor
+from rivet_resources.manifest import Manifest, current_manifests
 from rivet_resources.settings import pace
 from rivet_resources.shaping import planned
 from rivet_resources.sources.evidence import Explained
@@ -117,6 +118,18 @@ def boundary_of(place: Place) -> str | None:
     return resolve_cursor(current_manifests(place.root()))  # the truth, where the store was lost
 
 
+def remembered_of(place: Place) -> Boundary:
+    """Read what is remembered of the rows that have the committed cursor's value, and write nothing.
+
+    Raises:
+        ManifestUnreadable, StateError
+    """
+    cursor = place.state.cursor(place.export.name)
+    if cursor is not None or not place.root().keeps_manifests:
+        return cursor.boundary if cursor else Boundary()
+    return resolve_boundary(current_manifests(place.root()))
+
+
 def windows_to_run(place: Place, keys: Sequence[str] | None, boundary: str | None) -> list[tuple[str, Window]]:
     """Name the windows that a run from `boundary` covers, as (table of a drain or '', window)."""
     export = place.export
@@ -125,8 +138,10 @@ def windows_to_run(place: Place, keys: Sequence[str] | None, boundary: str | Non
         return [(table, Window(key)) for table in export.captured]
     if keys is not None:
         return [("", window) for window in windows_of(export, keys)]
-    if export.mode in ("incremental", "poll"):
-        return [("", window_after(boundary))]
+    if export.mode == "incremental":
+        return [("", Window.after(boundary, remembered_of(place).visit))]
+    if export.mode == "poll":
+        return [("", Window.after(boundary))]
     return [("", Window("all"))]
 
 
@@ -234,6 +249,7 @@ def _seen(
             relation=relation,
             window=window if window.kind == "time" else None,
             cursor=cursor,
+            boundary=remembered_of(place) if export.mode == "incremental" else None,
             run_id="plan",
             started_at=place.at,
             tasks=export.parallel,

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from rivet_resources.extract import Window
+
 TELL_SECONDS = 10.0  # between lines in a log
 
 
@@ -28,7 +30,7 @@ class Progress:
 
     def __str__(self) -> str:
         """Tell it in one line: `orders: 12 of 40 chunks, 1,200,000 rows, 410,000 rows/s, 3 s`."""
-        name = self.export if self.window in ("all", "") or self.window.startswith("after=") else self.name
+        name = self.export if self.window in ("all", "") or Window(self.window).kind == "after" else self.name
         rate = f", {round(self.rows / self.seconds, -3 if self.rows > 10_000 else 0):,.0f} rows/s" if self.rows else ""
         return f"{name}: {self.done} of {self.of} chunks, {self.rows:,} rows{rate}, {self.seconds:.0f} s"
 

@@ -40,7 +40,7 @@ class WindowVerdict:
     committed_at: datetime | None = None
     source_count: int | None = None
     exported_rows: int | None = None
-    newer_rows: int = 0  # of a chunked window: keys above its plan, which the next run brings
+    newer_rows: int = 0  # keys above a chunked window's plan, or of the last cursor value: the next run brings them
     outside_rows: int = 0  # of a chunked window: rows that no chunk covers
     chunks_compared: int = 0
     chunks: tuple[ChunkVerdict, ...] = ()  # those that differ
@@ -147,7 +147,7 @@ REMEDY = "`rivet repair --execute` exports it again"
 def worded(window: WindowVerdict, mode: str) -> str:
     """Say which way a window differs, why that may be, and what helps; or that it matches."""
     here, there = window.source_count or 0, window.exported_rows or 0
-    newer = f"; {_rows(window.newer_rows)} with newer keys come with the next run" if window.newer_rows else ""
+    newer = f"; {_rows(window.newer_rows)} came later and come with the next run" if window.newer_rows else ""
     if window.verdict == "match":
         return f"the source has {_rows(here)}, as exported{newer}"
     parts = []

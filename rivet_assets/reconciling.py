@@ -85,7 +85,8 @@ def _reconcile_rows(
     if not root.keeps_manifests:
         lost = WindowVerdict("all", "", "unknown", f"{root.uri} is a stream, which keeps no manifests to compare with")
         return Reconciled(export.name, export.mode, depth, (lost,))
-    manifests = chosen(current_manifests(root), windows, export=export.name)
+    current = current_manifests(root)
+    manifests = chosen(current, windows, export=export.name)
     if not manifests:
         return Reconciled(export.name, export.mode, depth, place=root.uri)
     exporter = Exporter(SparkRuntime(Spark(engine="inline")), state)
@@ -99,7 +100,7 @@ def _reconcile_rows(
             table=export.table, query=export.query, params=export.params, rules=export.type_rules()
         )
         for manifest in manifests:
-            site = Comparison(export, source, session, relation, root, exporter, permits, manifest)
+            site = Comparison(export, source, session, relation, root, exporter, permits, manifest, current)
             verdicts.append(site.verdict(depth))
             tell(f"{export.name} {manifest.window}: {verdicts[-1].verdict}, {verdicts[-1].text}")
     return Reconciled(export.name, export.mode, depth, tuple(verdicts))

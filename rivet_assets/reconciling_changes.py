@@ -16,10 +16,11 @@ from rivet_assets.modes.poll import Poll
 from rivet_assets.modes.poll_checks import refuse_hidden_keys
 from rivet_assets.modes.protocol import Planning
 from rivet_assets.reconciled import Answer, Depth, Reconciled, WindowVerdict, stamp
+from rivet_resources.chain import resolve_cursor
 from rivet_resources.errors import ConfigError
 from rivet_resources.exporter import Exporter
 from rivet_resources.extract import Window
-from rivet_resources.manifest import Manifest, current_manifests, resolve_cursor, window_manifest
+from rivet_resources.manifest import Manifest, current_manifests, window_manifest
 from rivet_resources.polling_watermark import check_fits, parse
 from rivet_resources.row_sides import RowDifferences
 from rivet_resources.settings import pace

@@ -26,7 +26,7 @@ from rivet_assets.modes.protocol import Planning
 from rivet_assets.reconciled import Answer, ChunkVerdict, Depth, WindowVerdict, worded
 from rivet_resources.checksums import UNSUMMED
 from rivet_resources.connections import Permits
-from rivet_resources.errors import BoundsUnusable, PartCorrupt
+from rivet_resources.errors import BoundsUnusable, EndsUnknown, PartCorrupt
 from rivet_resources.exporter import Exporter
 from rivet_resources.extract import Extract, KeyRange, Measures, Relation, Window
 from rivet_resources.manifest import Manifest, window_manifest
@@ -69,6 +69,7 @@ class Comparison:
     exporter: Exporter
     permits: Permits
     manifest: Manifest
+    windows: Mapping[str, Manifest]  # current ones of the export
 
     def verdict(self, depth: Depth) -> WindowVerdict:
         """Judge it; what cannot be told is unknown, never a match."""
@@ -85,22 +86,25 @@ class Comparison:
             found = self._chunked(depth) if manifest.chunks else self._whole(depth)
         except BoundsUnusable as error:
             return self._told("mismatch", str(error))
+        except EndsUnknown as error:
+            return self._told("unknown", str(error))
         return self._unless_replaced(found)
 
     # --- windows of one piece --------------------------------------------------------------------
 
     def _whole(self, depth: Depth) -> WindowVerdict:
         manifest, again = self.manifest, cast(Again, self.export)
-        where = again.predicate(self._planning, manifest)
+        there, newer = again.rows_now(self._planning, manifest)
         summed = depth != "counts" and is_summed(manifest.column_checksums, manifest.row_count)
         if summed:
             staged = read_again(again.again(self._planning, manifest), self.exporter, permits=self.permits)
             found = _found(staged.measures)
         else:
-            found = _Found(self.session.count(self.relation, where=where))
+            found = _Found(there)
         exported = manifest.source.extraction.source_row_count
         columns = differing(manifest.column_checksums, found.sums)
         base = replace(self._told("match", ""), source_count=found.rows, exported_rows=exported, columns=columns)
+        base = replace(base, newer_rows=newer)
         if found.rows != exported or columns:
             base = replace(base, verdict="mismatch")
         if depth == "rows" and (base.verdict == "mismatch" or not summed):
@@ -247,6 +251,7 @@ class Comparison:
             run_id=new_run_id(self.export.name, now),
             started_at=now,
             tasks=self.export.parallel,
+            windows=self.windows,
         )
 
 

@@ -318,6 +318,7 @@ class Rereading:
         if self.chunks and (partial := self._partial(planning)) is not None:
             self.is_partial = True
             return partial
+        planning = replace(planning, windows=current_manifests(self.root))
         return cast(Again, self.export).again(planning, self.manifest)
 
     def _refuse_replaced(self) -> None:

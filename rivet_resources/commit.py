@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from rivet_resources.boundary import Boundary, boundary_after
 from rivet_resources.destinations.addressing import nonce_of, part_nonce, started_at
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import WindowTaken
@@ -36,7 +37,9 @@ Step = Callable[[str], None]  # told the name of the step that begins
 class Ledger(Protocol):
     """What committing asks of the state store; `State` is one."""
 
-    def advance_cursor(self, export: str, value: str, *, expected: str | None) -> None: ...
+    def advance_cursor(
+        self, export: str, value: str, *, expected: str | None, visit: int = 0, boundary: Boundary | None = None
+    ) -> None: ...
     def record_commit(self, manifest: Manifest) -> None: ...
     def live_runs(self, export: str) -> set[str]: ...
     def resumable_runs(self, export: str) -> set[str]: ...
@@ -86,7 +89,13 @@ def publish(staged: Staged, *, root: Root, state: Ledger, step: Step = pass_over
     step("cursor")
     # Windows of time have no cursor: a backfill must not move one.
     if manifest.cursor is not None and manifest.cursor.high is not None:
-        state.advance_cursor(manifest.export_name, manifest.cursor.high, expected=manifest.cursor.low)
+        state.advance_cursor(
+            manifest.export_name,
+            manifest.cursor.high,
+            expected=manifest.cursor.low,
+            visit=manifest.cursor.visit,
+            boundary=remembered(staged),
+        )
     step("acknowledge")  # batch modes read tables, which forget nothing
     step("metrics")
     state.record_commit(manifest)
@@ -223,6 +232,12 @@ def owned(export: str, *, root: Root, state: Ledger) -> Iterator[str]:
     yield from state.live_runs(export) | state.resumable_runs(export)
     known = state.known_runs(export)
     yield from (run_id for run_id in root.staged_runs() if run_id not in known and is_fresh(run_id))
+
+
+def remembered(staged: Staged) -> Boundary | None:
+    """Give what to remember of the rows that have the cursor's new value; None where none of them can come later."""
+    moved = staged.extract.cursor
+    return None if moved is None or moved.ends is None else boundary_after(moved.ends, staged.measures)
 
 
 def below(folder: str, name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, replace
 
+from rivet_resources.boundary import Boundary
 from rivet_resources.change_parts import TableWindow
 from rivet_resources.changes.protocol import Position
 from rivet_resources.commit import Ledger, publish
@@ -103,7 +104,9 @@ class _Elsewhere:
 
     ledger: Ledger
 
-    def advance_cursor(self, export: str, value: str, *, expected: str | None) -> None:
+    def advance_cursor(
+        self, export: str, value: str, *, expected: str | None, visit: int = 0, boundary: Boundary | None = None
+    ) -> None:
         """Leave it: the checkpoint is saved when every table is committed."""
 
     def record_commit(self, manifest: Manifest) -> None:

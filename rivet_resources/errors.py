@@ -131,6 +131,13 @@ class BoundsUnusable(SourceError):
     exit_code = 3
 
 
+class EndsUnknown(SourceError):
+    """Several windows have rows of one cursor value, and nothing says which: none of them can be read by itself."""
+
+    code = "RIVET_WINDOW_ENDS"
+    exit_code = 3
+
+
 # --- change logs ---------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from rivet_resources.boundary import Edge, End, Ends
 from rivet_resources.provenance import Provenance
 from rivet_resources.types import Column
 
@@ -30,11 +31,12 @@ Reader = Literal["blocks", "cursor", "keyset"]
 Consistency = Literal["snapshot", "single", "per_query", "resumed", "log"]
 
 LONGEST_NAME = 180
+AFTER = re.compile(r"after(\+[1-9]\d*)?=")
 
 
 @dataclass(frozen=True)
 class Window:
-    """The identity of what one commit covers: `all`, a partition key, or `after=<cursor>`.
+    """The identity of what one commit covers: `all`, a partition key, or `after=<cursor>` (`after+2=<cursor>`).
 
     `start` and `end` are aware UTC, end exclusive, and only windows of time have them.
     `folder` is where its parts lie below the export: '' or `dt=2026-01-31`.
@@ -50,7 +52,19 @@ class Window:
         """Say which family it is of; windows of two families do not share an export's folder."""
         if self.key == "all":
             return "all"
-        return "after" if self.key.startswith("after=") else "time"
+        return "after" if AFTER.match(self.key) else "time"
+
+    @classmethod
+    def after(cls, cursor: str | None, visit: int = 0) -> Window:
+        """Name a window by where it starts; a cursor that reads `start` is quoted: the word means the beginning.
+
+        Args:
+            visit: how many windows before this one started at the very same cursor value: `after+2=10` is the third.
+        """
+        if cursor is None:
+            return cls("after=start")
+        head = f"after+{visit}" if visit else "after"
+        return cls(f'{head}="start"' if cursor == "start" else f"{head}={cursor}")
 
     @property
     def file_name(self) -> str:
@@ -124,6 +138,7 @@ class Chunk:
     abreast: int = 1  # so many chunks of the window may be read at once, this one among them
     one_instant: bool = False  # read in one transaction of its own, which sees one instant; a broken line starts over
     range: KeyRange | None = None  # what `where` says as data, where it says just that: such a chunk can be read again
+    edge: End | None = None  # all its rows stand at this end of an incremental window, as the server compares
 
 
 @dataclass(frozen=True)
@@ -134,6 +149,7 @@ class CursorMove:
     high: str | None  # None: nothing was found, the cursor stays
     column: str
     note: str = ""  # why `high` is lower than the newest row, when it is
+    ends: Ends | None = None  # of mode incremental: how rows that share a value with an end are told apart
 
 
 @dataclass(frozen=True)
@@ -235,6 +251,21 @@ class Measures:
     temp_bytes: int | None = None
     longest_transaction_ms: float = 0.0
     connections: int = 0
+    # Of an incremental window: the rows at its two ends that are its own, as in `Edge`.
+    low_rows: int = 0
+    low_ids: str | None = ""
+    high_rows: int = 0
+    high_ids: str | None = ""
+
+    @property
+    def low_edge(self) -> Edge:
+        """Give the window's rows that have the cursor value it starts at."""
+        return Edge(self.low_rows, self.low_ids)
+
+    @property
+    def high_edge(self) -> Edge:
+        """Give the window's rows that have the cursor value it ends at."""
+        return Edge(self.high_rows, self.high_ids)
 
     def __add__(self, other: Measures) -> Measures:
         """Join two disjoint sets of rows: counts add, peaks take the larger."""
@@ -243,6 +274,7 @@ class Measures:
             mine = special.setdefault(column, {})
             for kind, count in kinds.items():
                 mine[kind] = mine.get(kind, 0) + count
+        low, high = self.low_edge + other.low_edge, self.high_edge + other.high_edge
         return Measures(
             rows=self.rows + other.rows,
             rows_read=self.rows_read + other.rows_read,
@@ -262,6 +294,10 @@ class Measures:
             longest_transaction_ms=max(self.longest_transaction_ms, other.longest_transaction_ms),
             connections=self.connections + other.connections,
             checksums=_joined_sums(self, other),
+            low_rows=low.rows,
+            low_ids=low.ids,
+            high_rows=high.rows,
+            high_ids=high.ids,
         )
 
 

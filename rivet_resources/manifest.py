@@ -1,15 +1,14 @@
 """The manifest of a window: the JSON that makes its parts visible, and the only thing readers go by.
 
-Belongs here: its fields, reading, and what follows from a set of manifests: which are current, where the cursor
-stands. Not here: its pieces (`manifest_entries.py`), the order in which it is written (`commit.py`), which older
-manifests a new one replaces (`supersede.py`).
+Belongs here: its fields, reading, and which of a set of manifests are current. Not here: its pieces
+(`manifest_entries.py`), the order in which it is written (`commit.py`), which older manifests a new one replaces
+(`supersede.py`), where the cursor stands (`chain.py`).
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ import pyarrow as pa
 import xxhash
 from pydantic import ValidationError, model_validator
 
+from rivet_resources.boundary import Edge, Ends, boundary_after
 from rivet_resources.checksums import ALGORITHM
 from rivet_resources.destinations.addressing import MANIFESTS, WindowFolder
 from rivet_resources.destinations.protocol import Root
@@ -31,6 +31,7 @@ from rivet_resources.manifest_entries import (
     ManifestChunk,
     ManifestCursor,
     ManifestDestination,
+    ManifestEdge,
     ManifestMeasures,
     ManifestPart,
     ManifestRange,
@@ -132,7 +133,7 @@ class Manifest(Entry):
 def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple[Superseded, ...] = ()) -> Manifest:
     """Describe a staged window as it will be once published."""
     extract = staged.extract
-    window, cursor = extract.window, extract.cursor
+    window = extract.window
     schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
     uri = extract.destination.root(extract.export).uri
     return Manifest(
@@ -146,7 +147,7 @@ def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple
         window_start=window.start,
         window_end=window.end,
         window_folder=window.folder,
-        cursor=ManifestCursor(column=cursor.column, low=cursor.low, high=cursor.high) if cursor else None,
+        cursor=describe_cursor(staged),
         consistency=staged.consistency,
         source=describe_source(staged),
         destination=ManifestDestination(kind=extract.destination.type, uri=uri),
@@ -165,6 +166,29 @@ def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple
         row_hash=describe_row_hash(extract.meta.row_hash),
         applied=extract.applied,
     )
+
+
+def describe_cursor(staged: Staged) -> ManifestCursor | None:
+    """Say from where to where a window reaches, and which rows at its ends are its own; None without a cursor."""
+    moved = staged.extract.cursor
+    if moved is None or moved.ends is None:
+        return None if moved is None else ManifestCursor(column=moved.column, low=moved.low, high=moved.high)
+    ends, measures = moved.ends, staged.measures
+    return ManifestCursor(
+        column=moved.column,
+        low=moved.low,
+        high=moved.high,
+        visit=ends.before.visit,
+        high_visit=boundary_after(ends, measures).visit,
+        scheme=ends.scheme,
+        low_edge=describe_edge(measures.low_edge, ends),
+        high_edge=describe_edge(measures.high_edge, ends),
+    )
+
+
+def describe_edge(edge: Edge, ends: Ends) -> ManifestEdge | None:
+    """Name the rows at one end, but not by hashes of what the parts do not show; None where there is none."""
+    return ManifestEdge(rows=edge.rows, ids=edge.ids if ends.is_public else None) if edge.rows else None
 
 
 def describe_checksums(measures: Measures) -> tuple[ColumnChecksum, ...] | None:
@@ -349,30 +373,6 @@ def current_manifests(root: Root) -> dict[str, Manifest]:
 def hidden_by(manifests: tuple[Manifest, ...]) -> frozenset[Superseded]:
     """Collect what these manifests supersede."""
     return frozenset(entry for manifest in manifests for entry in manifest.supersedes)
-
-
-def resolve_cursor(manifests: Mapping[str, Manifest]) -> str | None:
-    """Find how far an export has committed: the end of the chain low → high; None when nothing was found yet.
-
-    Values are never compared: their order is the database's business. A chain whose beginning was removed
-    from the destination starts at the one low that is nobody's high.
-
-    Raises:
-        ManifestUnreadable: the windows form more than one chain, or a circle.
-    """
-    cursors = [each.cursor for each in manifests.values() if each.cursor is not None]
-    links = {cursor.low: cursor.high for cursor in cursors}
-    reached = {cursor.high for cursor in cursors if cursor.high not in (None, cursor.low)}
-    starts = [low for low in links if low not in reached]
-    if cursors and len(starts) != 1:
-        raise ManifestUnreadable(
-            f"The after= windows of export {next(iter(manifests.values())).export_name} form {len(starts)} chains, not "
-            f"one, so its cursor cannot be told. Restore the missing manifests, or empty the folder and start again."
-        )
-    place = starts[0] if starts else None
-    for _ in links:  # no chain is longer
-        place = links.get(place) or place
-    return place
 
 
 def schema_of(manifest: Manifest) -> pa.Schema:

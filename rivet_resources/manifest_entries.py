@@ -5,9 +5,9 @@ Belongs here: their fields (`contract.md`, 12.1, and ours). Not here: the manife
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from rivet_resources.destinations.addressing import Place
 from rivet_resources.provenance import Provenance
@@ -19,12 +19,38 @@ class Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
 
+class ManifestEdge(Entry):
+    """A window's own rows at one of its ends; see `boundary.py`."""
+
+    rows: int
+    ids: str | None  # None: too many, or of cells that the parts do not show
+
+
 class ManifestCursor(Entry):
-    """How far an incremental window reaches: (low, high], canonical texts."""
+    """How far an incremental window reaches, canonical texts: what came after `low`, up to and with `high`.
+
+    Rows of the value `low` are in it where they came later than the windows that ended, or began, there; `visit` and
+    `high_visit` count these.
+    """
 
     column: str
     low: str | None
     high: str | None
+    visit: int = 0
+    high_visit: int = 0
+    scheme: str = ""  # how rows at its ends were told apart; '' where none can come later, or they were not
+    low_edge: ManifestEdge | None = None
+    high_edge: ManifestEdge | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Write the keys after `high` only where they say something: positions of a log have no use for them."""
+        fields = type(self).model_fields
+        return {
+            name: value
+            for name, value in handler(self).items()
+            if fields[name].is_required() or value != fields[name].default
+        }
 
 
 class Extraction(Entry):

@@ -87,6 +87,9 @@ def mended(staged: Staged, previous: Manifest) -> Manifest:
     What the old manifest hides stays hidden.
     """
     fresh = build_manifest(staged, staged.parts, supersedes=previous.supersedes)
+    if fresh.cursor is not None and previous.cursor is not None:
+        place = {"visit": previous.cursor.visit, "high_visit": previous.cursor.high_visit}
+        fresh = fresh.model_copy(update={"cursor": fresh.cursor.model_copy(update=place)})
     if not previous.chunks or not fresh.chunks or len(fresh.chunks) == len(previous.chunks):
         return fresh
     again = {chunk.chunk: chunk for chunk in fresh.chunks}

@@ -9,7 +9,7 @@ skips NULLs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -38,19 +38,33 @@ def row_hashes(table: pa.Table, columns: Sequence[str]) -> pa.Array:
         UnknownColumn, UnsupportedColumn: as `check_columns`.
     """
     check_columns(table.schema, columns)
-    covered = table.select(list(columns))
     hashes = np.empty(table.num_rows, np.int64)
-    done, buffer = 0, None
+    done = 0
+    for found in _framed(table.select(list(columns))):
+        count = len(found.starts)
+        hashes[done : done + count] = _hashed(found)
+        done += count
+    return pa.array(hashes)
+
+
+def row_bytes(table: pa.Table) -> Iterator[bytes | memoryview]:
+    """Give the bytes of each row that its hash would cover, of all columns; each is good until the next is taken."""
+    for found in _framed(table):
+        for lo in range(0, len(found.starts), HASH_ROWS):
+            yield from _cut(found, lo, lo + HASH_ROWS)
+
+
+def _framed(covered: pa.Table) -> Iterator[Rows]:
+    """Frame the rows of a table, some thousands at a time, in a buffer that the next ones take."""
+    buffer = None
     step = _chunk_rows(covered)
     for batch in covered.combine_chunks().to_batches():
         cuts = list(map(column_cells, batch.columns))
         for lo in range(0, batch.num_rows, step):
             hi = min(lo + step, batch.num_rows)
             found = rows([cut(lo, hi) for cut in cuts], hi - lo, into=buffer)
-            hashes[done : done + hi - lo] = _hashed(found)
+            yield found
             buffer = found.values
-            done += hi - lo
-    return pa.array(hashes)
 
 
 def check_columns(schema: pa.Schema, columns: Sequence[str]) -> None:

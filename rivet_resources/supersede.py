@@ -19,6 +19,7 @@ import bisect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from rivet_resources.chain import ends_at, starts_at
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import WindowConflict, WindowTaken
 from rivet_resources.extract import Extract, Staged, Window
@@ -86,15 +87,13 @@ def descendants(manifest: Manifest | None, others: frozenset[str], *, root: Root
     """Follow a chain of `after=` windows onward from a manifest, without it."""
     passed = set[str]()
     while manifest is not None and manifest.cursor is not None and manifest.cursor.high is not None:
-        high, manifest = manifest.cursor.high, None
-        # A cursor that reads `start` is quoted in the key (`modes/incremental.py`).
-        for path in (manifest_path(Window(f"after={high}")), manifest_path(Window(f'after="{high}"'))):
-            found = read_manifest(root, path) if path in others and path not in passed else None
-            if found and found[0].cursor and found[0].cursor.low == high:
-                manifest = found[0]
-                passed.add(path)
-                yield manifest
-                break
+        place, manifest = ends_at(manifest.cursor), None
+        path = manifest_path(Window.after(*place))
+        found = read_manifest(root, path) if path in others and path not in passed else None
+        if found and found[0].cursor and starts_at(found[0].cursor) == place:
+            manifest = found[0]
+            passed.add(path)
+            yield manifest
 
 
 def with_hidden(previous: Manifest | None, ruled: tuple[Manifest, ...], *, root: Root) -> tuple[Manifest, ...]:

@@ -26,6 +26,7 @@ from rivet_resources.parts import PartFiles, enough_room
 from rivet_resources.retry import delays
 from rivet_resources.scratch import private_folder
 from rivet_resources.shaping import Shaping
+from rivet_resources.sieve import Sieve
 from rivet_resources.sources.evidence import Effort
 from rivet_resources.sources.protocol import Page
 from rivet_resources.throttle import MemoryGate, Throttle
@@ -73,12 +74,15 @@ class _Reading:
     shaping: Shaping = field(init=False)
     schema: pa.Schema = field(init=False)
     root: Root = field(init=False)
+    sieve: Sieve | None = field(init=False, default=None)
     effort: Effort | None = None
 
     def __post_init__(self) -> None:
         self.shaping = Shaping(self.extract, self.chunk.index)
         self.schema = self.shaping.schema
         self.root = self.extract.destination.root(self.extract.export)
+        if self.extract.cursor is not None and (ends := self.extract.cursor.ends) is not None and ends.scheme:
+            self.sieve = Sieve(ends, self.extract.relation.columns, self.chunk.edge)
 
     def run(self, *, rereads: int) -> ChunkResult:
         """Read, count, write, verify, stage; or leave nothing."""
@@ -98,7 +102,8 @@ class _Reading:
                 self._discard(parts.staged)
                 raise
             measures = tally.result(unique=unique, retries=rereads, throttled_seconds=throttle.waited_seconds)
-            return ChunkResult(chunk=self.chunk.index, parts=staged, measures=self._with_effort(measures, throttle))
+            measures = self._with_ends(self._with_effort(measures, throttle))
+            return ChunkResult(chunk=self.chunk.index, parts=staged, measures=measures)
 
     def _pages(self, throttle: Throttle) -> Iterator[Page]:
         """Read the chunk page by page, shaped as parts will be, waiting for memory in between."""
@@ -114,7 +119,8 @@ class _Reading:
         with closing(self._kept_effort(pages)) as open_pages:
             for page in open_pages:
                 throttle.saw(page.table.num_rows, page.statement_ms)
-                yield replace(page, table=self.shaping.shape(page.table), rows_read=page.table.num_rows)
+                rows = page.table if self.sieve is None else self.sieve.sift(page.table)
+                yield replace(page, table=self.shaping.shape(rows), rows_read=rows.num_rows)
                 gate.wait()
 
     def _kept_effort(self, pages: Generator[Page, None, Effort | None]) -> Generator[Page]:
@@ -132,6 +138,13 @@ class _Reading:
             longest_transaction_ms=effort.longest_transaction_ms,
             connections=effort.connections,
         )
+
+    def _with_ends(self, measures: Measures) -> Measures:
+        """Add the rows at the ends of an incremental window."""
+        if self.sieve is None:
+            return measures
+        low, high = self.sieve.low_edge, self.sieve.high_edge
+        return replace(measures, low_rows=low.rows, low_ids=low.ids, high_rows=high.rows, high_ids=high.ids)
 
     def _stage_sidecars(self, tally: Tally) -> dict[str, list[str]]:
         """Put the hash files of the unique columns where the driver finds them: {column: [path, …]}."""

@@ -20,12 +20,13 @@ from dataclasses import dataclass, replace
 
 import xxhash
 
+from rivet_resources.chain import resolve_cursor
 from rivet_resources.checksums import WHOLE
 from rivet_resources.commit import Ledger, below, is_fresh, owned
 from rivet_resources.destinations.addressing import MANIFESTS, nonce_of, part_nonce
 from rivet_resources.destinations.protocol import Root
 from rivet_resources.errors import ManifestUnreadable, RivetError
-from rivet_resources.manifest import READ_THREADS, Manifest, hidden_by, resolve_cursor
+from rivet_resources.manifest import READ_THREADS, Manifest, hidden_by
 from rivet_resources.validation_flaws import Depth, Flaw, Validated, WindowValidated
 from rivet_resources.validation_manifest import Read, read, success_flaws, sums_of
 from rivet_resources.validation_parts import PartSeen, examine, follows

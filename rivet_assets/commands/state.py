@@ -114,7 +114,8 @@ def state_rebuild(path: Path, params: Sequence[str], name: str | None) -> int:
     """Fill the store again from the manifests at the destinations."""
     from rivet_assets.forgetting import folders_of
     from rivet_assets.run import open_state_of
-    from rivet_resources.manifest import current_manifests, resolve_cursor
+    from rivet_resources.chain import resolve_boundary, resolve_cursor
+    from rivet_resources.manifest import current_manifests
 
     config = load(path, params)
     state = open_state_of(config)
@@ -127,7 +128,8 @@ def state_rebuild(path: Path, params: Sequence[str], name: str | None) -> int:
             manifests = current_manifests(root)
             # A position in a log is kept in its checkpoint; manifests cannot prove that nothing came after them.
             cursor = None if export.mode == "cdc" else resolve_cursor(manifests)
-            state.rebuild(folder, manifests.values(), cursor=cursor)
+            boundary = resolve_boundary(manifests) if export.mode == "incremental" else None
+            state.rebuild(folder, manifests.values(), cursor=cursor, boundary=boundary)
             files = sum(len(manifest.parts) for manifest in manifests.values())
             say(f"{folder}: {len(manifests)} manifests, {files} files, cursor {cursor or '–'}")
     return 0

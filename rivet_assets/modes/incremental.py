@@ -1,12 +1,13 @@
 """Export what is new since the last run, by a cursor column (`mode: incremental`).
 
-Belongs here: the YAML keys, and the window (committed cursor, frozen horizon]. Not here: how a source
-finds the horizon below which no open transaction can still commit (`Session.horizon`).
+Belongs here: the YAML keys, and the window from the committed cursor to the frozen horizon. Not here: rows that share
+a value with one of its ends (`incremental_boundary.py`), how a source finds the horizon below which no open
+transaction can still commit (`Session.horizon`).
 
 The upper bound is frozen before a row is read and lies below every transaction that was open then, so the
-window is closed: nothing can appear in it later. That is why no boundary rows are remembered and none is
-read twice (2026-11: the original's memory of published boundary rows was rejected, it is not needed for a
-closed window).
+window is closed for values that grow: late commits are above it. Values that come again, as batch numbers and days
+do, are the bound's own: rows that have it are remembered, and the next window reads `cursor >= last` without them
+(`incremental_boundary.py`). Rows that come later with a value *below* the last one are not seen.
 """
 
 from __future__ import annotations
@@ -19,16 +20,25 @@ from pydantic_core import PydanticCustomError
 
 from rivet_assets.export import Export
 from rivet_assets.export_values import Duration
+from rivet_assets.modes.incremental_again import ends_again, newer_rows, shared_of
+from rivet_assets.modes.incremental_boundary import (
+    CursorColumns,
+    chunks_of,
+    ends_of,
+    in_turn,
+    note_before,
+    pieces,
+)
 from rivet_assets.modes.protocol import Planning, compose, require_bound
+from rivet_resources.boundary import Boundary
 from rivet_resources.errors import BoundsUnusable, SourceError
 from rivet_resources.extract import CursorMove, Extract, Window
 from rivet_resources.manifest import Manifest
 from rivet_resources.manifest_entries import ManifestCursor
-from rivet_resources.types import Column
 
 
 class Incremental(Export):
-    """Rows whose cursor is above the committed one, up to a frozen bound."""
+    """Rows whose cursor is above the committed one, or came to that later, up to a frozen bound."""
 
     mode: Literal["incremental"]
     cursor_column: str = Field(description="grows with every insert, or with every change, of a row")
@@ -54,14 +64,15 @@ class Incremental(Export):
         return self
 
     def extract(self, planning: Planning) -> Extract:
-        """Describe the rows above the committed cursor and not above the horizon, in the order of cursor and key.
+        """Describe what is new from the committed cursor to the horizon, in the order of cursor and key.
 
         Raises:
             UnknownColumn: a cursor column is not there.
-            SourceError: the cursor is NULL in some rows and `cursor_nulls: fail`.
+            SourceError: the cursor is NULL in some rows and `cursor_nulls: fail`; or rows came to a value that has too
+                many to be remembered.
         """
-        column = require_bound(planning, self.cursor_column, key="cursor_column")
-        expression = self._expression(planning)
+        cursor = self._cursor(planning)
+        column, expression = cursor.columns[0], cursor.expression
         after = planning.cursor
         nulls = self._count_nulls(planning, expression)
         horizon = planning.session.horizon(
@@ -71,77 +82,108 @@ class Incremental(Export):
             after=after,
             lag_seconds=self.cursor_lag,
         )
-        where = self._predicate(planning, column, expression, high=horizon.high)
-        chunks = planning.session.chunks(
-            planning.relation, where=where, order_by=self._order(planning, expression), pieces=1
-        )
-        move = CursorMove(low=after, high=horizon.high or after, column=self.cursor_column, note=horizon.note)
+        high = horizon.high or after
+        ends = ends_of(planning, cursor, high=high, is_public=not self.steps)
+        read = pieces(planning, cursor, ends, high=high)
+        move = CursorMove(low=after, high=high, column=self.cursor_column, note=horizon.note, ends=ends)
         reported = (f"{nulls} rows have no {self.cursor_column}; only the first run exports them",) if nulls else ()
-        return compose(
+        extract = compose(
             self,
             planning,
-            window=window_after(after),
-            chunks=chunks,
+            window=Window.after(after, ends.before.visit),
+            chunks=chunks_of(planning, read, self._order(planning, expression)),
             cursor=move,
-            decisive=tuple(filter(None, (self.cursor_column, self.cursor_fallback_column))),
-            notes=(horizon.note, *reported),
+            decisive=cursor.names,
+            notes=(horizon.note, *reported, note_before(planning, cursor, ends)),
         )
+        return extract if len(read) == 1 else in_turn(extract)
 
     def predicate(self, planning: Planning, manifest: Manifest) -> str:
-        """Say which rows a committed window holds: (low, high], and in the first one those without a cursor.
+        """Say which rows a committed window answers for: (low, high], and in the first one those without a cursor.
+
+        Rows that it shares a value with other windows for are told by `rows_now`.
 
         Raises:
             BoundsUnusable: the manifest's cursor is of another column, or no value of it.
         """
-        column, cursor = self._committed(planning, manifest)
-        planning = replace(planning, cursor=cursor.low)
+        cursor, committed = self._committed(planning, manifest)
+        planning = replace(planning, cursor=committed.low)
         try:
-            return self._predicate(planning, column, self._expression(planning), high=cursor.high)
+            ((_, where),) = pieces(planning, cursor, None, high=committed.high)
         except SourceError as error:
             raise BoundsUnusable(str(error)) from error
+        return where
+
+    def rows_now(self, planning: Planning, manifest: Manifest) -> tuple[int, int]:
+        """Count what the source has of a committed window by now; and the rows that the next run will take.
+
+        A row of a value that several windows have is counted once, for the one that ended there.
+
+        Raises:
+            BoundsUnusable: as `predicate`.
+            ManifestUnreadable: the windows form no chain.
+        """
+        where = self.predicate(planning, manifest)
+        cursor, committed = self._committed(planning, manifest)
+        shared = shared_of(manifest, committed, planning.windows)
+        newer = newer_rows(planning, cursor, committed.high, shared)
+        found = planning.session.count(planning.relation, where=where)
+        return found + shared.low.rows - shared.later.rows - newer, newer
 
     def again(self, planning: Planning, manifest: Manifest) -> Extract:
         """Describe the rows of a committed window once more, between the same two cursors.
 
         Raises:
             BoundsUnusable: as `predicate`.
+            EndsUnknown: other windows have rows of the same values, and nothing says which.
+            ManifestUnreadable: the windows form no chain.
         """
-        _, cursor = self._committed(planning, manifest)
-        where, expression = self.predicate(planning, manifest), self._expression(planning)
-        chunks = planning.session.chunks(
-            planning.relation, where=where, order_by=self._order(planning, expression), pieces=1
-        )
-        return compose(
+        self.predicate(planning, manifest)
+        cursor, committed = self._committed(planning, manifest)
+        planning = replace(planning, cursor=committed.low, boundary=Boundary(committed.visit))
+        shared = shared_of(manifest, committed, planning.windows)
+        ends = ends_again(planning, cursor, committed, shared, is_public=not self.steps)
+        read = pieces(planning, cursor, ends, high=committed.high)
+        extract = compose(
             self,
             planning,
             window=Window(manifest.window),
-            chunks=chunks,
-            cursor=CursorMove(low=cursor.low, high=cursor.high, column=self.cursor_column),
-            decisive=tuple(filter(None, (self.cursor_column, self.cursor_fallback_column))),
+            chunks=chunks_of(planning, read, self._order(planning, cursor.expression)),
+            cursor=CursorMove(low=committed.low, high=committed.high, column=self.cursor_column, ends=ends),
+            decisive=cursor.names,
         )
+        return extract if len(read) == 1 else in_turn(extract)
 
-    def _committed(self, planning: Planning, manifest: Manifest) -> tuple[Column, ManifestCursor]:
+    def _committed(self, planning: Planning, manifest: Manifest) -> tuple[CursorColumns, ManifestCursor]:
         """Give the cursor of a committed window.
 
         Raises:
             BoundsUnusable
         """
-        column = require_bound(planning, self.cursor_column, key="cursor_column")
-        cursor = manifest.cursor
-        if cursor is None or cursor.column != self.cursor_column or window_after(cursor.low).key != manifest.window:
+        cursor, committed = self._cursor(planning), manifest.cursor
+        if (
+            committed is None
+            or committed.column != self.cursor_column
+            or Window.after(committed.low, committed.visit).key != manifest.window
+        ):
             raise BoundsUnusable(
                 f"Window {manifest.window} of export {self.name} was not read by cursor {self.cursor_column} from "
                 f"where its name says. Run `rivet state reset`: the next run then replaces all windows."
             )
-        return column, cursor
+        return cursor, committed
 
-    def _expression(self, planning: Planning) -> str:
-        """Render what orders the rows: the quoted column, or a COALESCE in parentheses."""
+    def _cursor(self, planning: Planning) -> CursorColumns:
+        """Find what orders the rows: the quoted column, or a COALESCE in parentheses.
+
+        Raises:
+            UnknownColumn, SourceError: as `require_bound`.
+        """
         quote = planning.source.quote
+        column = require_bound(planning, self.cursor_column, key="cursor_column")
         if self.cursor_fallback_column is None:
-            return quote(self.cursor_column)
-        require_bound(planning, self.cursor_fallback_column, key="cursor_fallback_column")
-        return f"(COALESCE({quote(self.cursor_column)}, {quote(self.cursor_fallback_column)}))"
+            return CursorColumns((column,), quote(column.name))
+        fallback = require_bound(planning, self.cursor_fallback_column, key="cursor_fallback_column")
+        return CursorColumns((column, fallback), f"(COALESCE({quote(column.name)}, {quote(fallback.name)}))")
 
     def _count_nulls(self, planning: Planning, expression: str) -> int:
         """Count rows without a cursor; they are reported in every run.
@@ -160,24 +202,7 @@ class Incremental(Export):
             )
         return nulls
 
-    def _predicate(self, planning: Planning, column: Column, expression: str, *, high: str | None) -> str:
-        """Render (committed cursor, horizon]; the first run is open below and takes rows without a cursor."""
-        literal, after = planning.source.literal, planning.cursor
-        if high is None or high == after:  # nothing closed is new
-            return f"{expression} IS NULL" if after is None else "1 = 0"
-        upper = f"{expression} <= {literal(high, column)}"
-        if after is None:
-            return f"({upper} OR {expression} IS NULL)"
-        return f"{expression} > {literal(after, column)} AND {upper}"
-
     def _order(self, planning: Planning, expression: str) -> tuple[str, ...]:
         """Order by cursor, then key, so that equal cursors come in one order each time."""
         keys = (planning.source.quote(name) for name in planning.relation.key if name != self.cursor_column)
         return (expression, *keys)
-
-
-def window_after(cursor: str | None) -> Window:
-    """Name the window by where it starts; a cursor that reads `start` is quoted: the word means the beginning."""
-    if cursor is None:
-        return Window("after=start")
-    return Window('after="start"' if cursor == "start" else f"after={cursor}")

@@ -19,7 +19,6 @@ from pydantic import Field, model_validator
 
 from rivet_assets.export import Export
 from rivet_assets.export_values import ColumnsOnce, Ratio, broken
-from rivet_assets.modes.incremental import window_after
 from rivet_assets.modes.poll_checks import (
     key_columns,
     refuse_clock,
@@ -30,7 +29,7 @@ from rivet_assets.modes.poll_checks import (
 )
 from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.errors import SourcePermission
-from rivet_resources.extract import Chunk, CursorMove, Extract
+from rivet_resources.extract import Chunk, CursorMove, Extract, Window
 from rivet_resources.manifest import current_manifests
 from rivet_resources.polling import PollShape, diffed, position_of
 from rivet_resources.polling_diff import Diff, Found
@@ -210,7 +209,7 @@ class Poll(Export):
             return None
         refuse_hidden_keys(planning, each.order, steps=self.steps, export=self.name)
         root = self.destination.root(self.name)
-        replaced = window_after(planning.cursor).key
+        replaced = Window.after(planning.cursor).key
         manifests = [manifest for window, manifest in current_manifests(root).items() if window != replaced]
         return self.diff_of(planning, each.order, each.low).run(planning.session, root=root, manifests=manifests)
 
@@ -257,7 +256,7 @@ class Poll(Export):
         extract = compose(
             self,
             planning,
-            window=window_after(planning.cursor),
+            window=Window.after(planning.cursor),
             chunks=tuple(replace(chunk, index=index, identity="") for index, chunk in enumerate(chunks)),
             cursor=move,
             decisive=tuple(dict.fromkeys(filter(None, (shape.updated_at, shape.deleted_at, shape.fallback,

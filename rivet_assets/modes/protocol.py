@@ -5,13 +5,15 @@ Belongs here: what a mode may ask while it plans, and the part of an Extract tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from rivet_resources.boundary import Boundary
 from rivet_resources.errors import ConfigError, SourceError, UnknownColumn
 from rivet_resources.extract import Chunk, CursorMove, Extract, MetaColumns, Relation, Window
 from rivet_resources.rowhash import check_columns
@@ -24,6 +26,7 @@ from rivet_resources.types import Column
 
 if TYPE_CHECKING:
     from rivet_assets.export import Export
+    from rivet_resources.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Planning:
     started_at: datetime  # aware UTC
     tasks: int  # how many chunks can run at once; a hint for cutting
     runs: int = 1  # of the export so far, this one among them
+    boundary: Boundary | None = None  # rows that have the cursor's value; None: nobody asked, as when a plan is dry
+    windows: Mapping[str, Manifest] = field(default_factory=dict)  # current ones, where one of them is read again
 
 
 class Mode(Protocol):

@@ -5,11 +5,14 @@ Belongs here: the table `export_state`. Not here: comparing cursor values; only 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Column, Connection, Table, Text, delete, select, update
+from sqlalchemy import Column, Connection, Integer, Table, Text, delete, select, update
 
+from rivet_resources.boundary import Boundary, Edge
 from rivet_resources.errors import StateError
 from rivet_resources.state.database import METADATA, Instant, insert, now, upsert
 from rivet_resources.state.scopes import name_in
@@ -20,6 +23,9 @@ export_state = Table(
     Column("export_name", Text, primary_key=True),
     Column("last_cursor_value", Text),
     Column("updated_at", Instant, nullable=False),
+    # Windows that started at this very value and found only its rows: they are part of what is compared and set.
+    Column("cursor_visit", Integer, nullable=False, server_default="0"),
+    Column("boundary", Text),  # JSON; NULL: nothing is known of the rows that have this value
 )
 
 
@@ -28,18 +34,19 @@ class Cursor:
     """A committed cursor as canonical text; `value` None: it was reset, the next run starts from the beginning."""
 
     value: str | None
-    updated_at: datetime
+    boundary: Boundary = field(default_factory=Boundary)
+    updated_at: datetime | None = None
 
 
 def read(connection: Connection, export: str) -> Cursor | None:
     """Read an export's cursor; None: it never had one."""
     query = select(export_state).where(export_state.c.export_name == export)
     row = connection.execute(query).one_or_none()
-    return None if row is None else Cursor(row.last_cursor_value, row.updated_at)
+    return None if row is None else Cursor(row.last_cursor_value, _boundary(row), row.updated_at)
 
 
-def advance(connection: Connection, export: str, value: str, *, expected: str | None) -> None:
-    """Set the cursor to `value` if it still is `expected`; nothing to do when it already is `value`.
+def advance(connection: Connection, export: str, to: Cursor, *, expected: tuple[str | None, int]) -> None:
+    """Set the cursor if its value and visit still are as expected; nothing to do when they already are `to`.
 
     Raises:
         StateError: it is something else: another run moved it since this one was planned.
@@ -47,13 +54,14 @@ def advance(connection: Connection, export: str, value: str, *, expected: str | 
     at = now(connection)
     first = insert(connection, export_state).values(export_name=export, last_cursor_value=None, updated_at=at)
     connection.execute(first.on_conflict_do_nothing())
+    value, visit = expected
     stored = export_state.c.last_cursor_value
-    unmoved = stored.is_(None) if expected is None else stored == expected
-    change = update(export_state).where(export_state.c.export_name == export, unmoved)
-    if connection.execute(change.values(last_cursor_value=value, updated_at=at)).rowcount == 1:
+    unmoved = (stored.is_(None) if value is None else stored == value, export_state.c.cursor_visit == visit)
+    change = update(export_state).where(export_state.c.export_name == export, *unmoved)
+    if connection.execute(change.values(**_values(to), updated_at=at)).rowcount == 1:
         return
     held = read(connection, export)
-    if held is None or held.value != value:
+    if held is None or (held.value, held.boundary.visit) != (to.value, to.boundary.visit):
         raise StateError(
             f"The cursor of export {name_in(export)} was moved by another run since this one was planned; it stays as "
             f"that run left it. Nothing is lost: run again to go on from there, and see `rivet state show`."
@@ -62,16 +70,30 @@ def advance(connection: Connection, export: str, value: str, *, expected: str | 
 
 def reset(connection: Connection, export: str) -> None:
     """Forget the value but keep the row: `reset` differs from `never ran`."""
-    _put(connection, export, None)
+    _put(connection, export, Cursor(None))
 
 
-def restore(connection: Connection, export: str, value: str | None) -> None:
+def restore(connection: Connection, export: str, value: str | None, boundary: Boundary) -> None:
     """Write what the manifests say, without comparing; None: they have no cursor, so there is no row."""
     connection.execute(delete(export_state).where(export_state.c.export_name == export))
     if value is not None:
-        _put(connection, export, value)
+        _put(connection, export, Cursor(value, boundary))
 
 
-def _put(connection: Connection, export: str, value: str | None) -> None:
-    row = {"export_name": export, "last_cursor_value": value, "updated_at": now(connection)}
-    upsert(connection, export_state, row)
+def _put(connection: Connection, export: str, to: Cursor) -> None:
+    upsert(connection, export_state, {"export_name": export, **_values(to), "updated_at": now(connection)})
+
+
+def _values(to: Cursor) -> dict[str, Any]:
+    known = to.value is not None and to.boundary.scheme
+    remembered = json.dumps({"scheme": to.boundary.scheme, **asdict(to.boundary.edge)}) if known else None
+    return {"last_cursor_value": to.value, "cursor_visit": to.boundary.visit, "boundary": remembered}
+
+
+def _boundary(row: Any) -> Boundary:
+    """Read what is remembered; what another version of Rivet wrote is nothing."""
+    try:
+        plain = json.loads(row.boundary or "{}")
+        return Boundary(row.cursor_visit, str(plain["scheme"]), Edge(int(plain["rows"]), plain["ids"]))
+    except (KeyError, TypeError, ValueError):
+        return Boundary(row.cursor_visit)

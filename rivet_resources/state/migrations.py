@@ -162,6 +162,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             updated_at TEXT NOT NULL
         )""",
     ),
+    (
+        "ALTER TABLE export_state ADD COLUMN cursor_visit INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE export_state ADD COLUMN boundary TEXT",
+    ),
 )
 
 LOCK_KEY = 0x5249564554  # "RIVET": keeps two processes from creating the tables of one server at once

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, Unpack
 
 from sqlalchemy import select, union
 
+from rivet_resources.boundary import Boundary
 from rivet_resources.errors import StateError
 from rivet_resources.extract import ChunkResult
 from rivet_resources.provenance import Provenance
@@ -135,14 +136,22 @@ class State:
         with self._database.read() as connection:
             return cursors.read(connection, self._key(export))
 
-    def advance_cursor(self, export: str, value: str, *, expected: str | None) -> None:
+    def advance_cursor(
+        self, export: str, value: str, *, expected: str | None, visit: int = 0, boundary: Boundary | None = None
+    ) -> None:
         """Set the cursor if it still is `expected`, or already is `value`; durable when this returns.
+
+        Args:
+            visit: of the boundary that is expected there.
+            boundary: what to remember of the rows that have `value`; None: nothing.
 
         Raises:
             StateError: another run moved it since.
         """
         with self._database.write() as connection:
-            cursors.advance(connection, self._key(export), value, expected=expected)
+            cursors.advance(
+                connection, self._key(export), Cursor(value, boundary or Boundary()), expected=(expected, visit)
+            )
 
     def reset_cursor(self, export: str) -> None:
         """Make the next run start from the beginning."""
@@ -326,16 +335,24 @@ class State:
             schemas.forget(connection, key)
             provenances.give_up(connection, key)
 
-    def rebuild(self, export: str, manifests: Iterable[Committed], *, cursor: str | None = None) -> None:
+    def rebuild(
+        self,
+        export: str,
+        manifests: Iterable[Committed],
+        *,
+        cursor: str | None = None,
+        boundary: Boundary | None = None,
+    ) -> None:
         """Write cursor, files and schema as the manifests have them, whatever stood here.
 
         Args:
             manifests: the current ones of this export, in any order.
-            cursor: end of their `after=` chain (`manifest.resolve_cursor`); None: no cursor.
+            cursor: end of their `after=` chain (`chain.resolve_cursor`); None: no cursor.
+            boundary: what they remember of the rows there (`chain.resolve_boundary`).
         """
         key = self._key(export)
         with self._database.write() as connection:
-            cursors.restore(connection, key, cursor)
+            cursors.restore(connection, key, cursor, boundary or Boundary())
             files.forget(connection, key)
             schemas.forget(connection, key)
             for manifest in sorted(manifests, key=lambda manifest: manifest.finished_at):

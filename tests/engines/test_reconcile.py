@@ -214,7 +214,7 @@ def test_key_above_the_plan_is_newer_and_one_below_it_is_not(lab: Lab) -> None:
     below = reconciled(lab, CHUNKED).windows[0]
 
     assert (newer.verdict, newer.newer_rows) == ("match", 2)
-    assert "2 rows with newer keys come with the next run" in newer.text
+    assert "2 rows came later and come with the next run" in newer.text
     assert (below.verdict, below.outside_rows, below.broken_chunks) == ("mismatch", 1, ())
     assert "1 row outside of every key range" in below.text
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from rivet_resources.boundary import Boundary
+from rivet_resources.chain import resolve_cursor
 from rivet_resources.commit import discard, publish, sweep
 from rivet_resources.destinations.local import Local, LocalRoot
 from rivet_resources.errors import ManifestUnreadable, StateError, WindowConflict, WindowTaken
@@ -23,7 +25,6 @@ from rivet_resources.manifest import (
     build_manifest,
     current_manifests,
     parse,
-    resolve_cursor,
     schema_fingerprint,
     schema_of,
     success_marker,
@@ -47,7 +48,9 @@ class Notebook:
     cursor: str | None = None
     commits: list[str] = field(default_factory=list)
 
-    def advance_cursor(self, export: str, value: str, *, expected: str | None) -> None:
+    def advance_cursor(
+        self, export: str, value: str, *, expected: str | None, visit: int = 0, boundary: Boundary | None = None
+    ) -> None:
         """Compare and set."""
         if self.cursor not in (expected, value):
             raise StateError(f"The cursor of {export} was moved.")
