@@ -459,6 +459,15 @@ def test_export_that_lost_its_rows_to_another_cursor_is_refused_by_name(before: 
     assert noted("shop", 20) == before.notes("lake_shop")
 
 
+def test_manifest_of_before_is_accepted_with_a_word_and_then_remembered(before: Desk):
+    """It does not say of which database it is; the run that meets it says so once, and the next manifest does."""
+    told = [before.rivet("run", "-v", "-c", "billing.yaml", "-e", "big").err for _ in range(2)]
+
+    assert [True, False] == ["it counts as of sqlite (table main.big, database billing.db" in each for each in told]
+    (manifest,) = current_manifests(Local(path="lake_billing").root("big")).values()
+    assert ("billing", "billing.db") == (manifest.source.name, manifest.source.database)
+
+
 def test_cursor_of_before_with_an_emptied_destination_is_asked_for(before: Desk):
     """Files that were moved on prove nothing: `--adopt` keeps the cursor."""
     before.database("shop", 3, table="lines", first=21)
