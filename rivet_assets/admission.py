@@ -68,6 +68,11 @@ class Admission:
         if known.provenance is not None and (what := difference(known.provenance, found)):
             raise ProvenanceRefused(of_state(name, state.name, what, known.provenance, found))
         refuse_destination(name, found, known, standing, root=site.root)
+        if known.provenance is None and standing is not None and standing.source.name is None:
+            site.tell(
+                f"{name}: an earlier Rivet wrote what is at {site.root.uri}, and not of which database it is; "
+                f"from now on it counts as of {found}."
+            )
         if site.export.mode in WITH_CURSOR:
             refuse_moved(site, known)
 

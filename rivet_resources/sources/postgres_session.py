@@ -190,14 +190,14 @@ class PostgresSession:
         """
         doing = "asking which database this is"
         database = str(self.ask("SELECT current_database()", doing=doing)[0][0])
-        self._connection.execute("SAVEPOINT rivet")
+        self.ask("SAVEPOINT rivet", doing=doing)
         try:
             if self.ask(MAY_ASK, doing=doing)[0][0]:
                 return DatabaseIdentity((f"system_identifier:{self.ask(CLUSTER, doing=doing)[0][0]}",), database)
         except SourceLost:
             raise
         except SourceError:  # a refusal would end the transaction that holds the snapshot
-            self._connection.execute("ROLLBACK TO rivet")
+            self.ask("ROLLBACK TO rivet", doing=doing)
         return DatabaseIdentity((f"address:{self.line.where}",), database)
 
     def describe(

@@ -25,6 +25,8 @@ from rivet_resources.destinations.local import Local
 from rivet_resources.manifest import current_manifests
 from rivet_resources.state.store import open_state
 from tests.lab_engines import MARIADB, POSTGRES, Engine
+from tests.servers import create_database, drop_database
+from tests.servers_mysql import create_mysql_database, drop_mysql_database
 
 BEFORE = Path(__file__).parent / "before_scopes"  # made by Rivet of 2026-11-22, state store version 3
 REFUSED = "RIVET_PROVENANCE_REFUSED"
@@ -348,25 +350,38 @@ def test_two_projects_in_one_postgres_store_keep_apart(desk: Desk, fresh_databas
 
 
 @pytest.mark.parametrize("engine", [POSTGRES, MARIADB], ids=["postgres", "mariadb"])
-def test_unnamed_sources_of_one_engine_are_told_apart_by_what_the_server_says(
+def test_unnamed_sources_of_one_engine_are_told_apart_by_their_databases(
     desk: Desk, engine: Engine, request: pytest.FixtureRequest
 ):
-    """Two databases of one server, one after the other behind the same file."""
-    url = request.getfixturevalue(engine.fixture)
-    desk.monkeypatch.setenv("LAB_URL", url)
-    with engine.connect(url) as execute:
-        execute("CREATE TABLE orders (id bigint NOT NULL PRIMARY KEY, note varchar(40))")
-        execute("INSERT INTO orders VALUES (1, 'one'), (2, 'two')")
-    desk.write("rivet.yaml", dict(engine.source), INCREMENTAL)
-    assert 2 == desk.run("rivet.yaml").rows
-    standing = current_manifests(Local(path="lake").root("orders"))["after=start"]
+    """Two databases of one server, two files, one store and one path: the second is refused and nothing is lost."""
+    server = request.getfixturevalue("postgres_url" if engine is POSTGRES else "mariadb_url")
+    create, drop = (create_database, drop_database) if engine is POSTGRES else (create_mysql_database, drop_mysql)
+    urls = {"SHOP": request.getfixturevalue(engine.fixture), "BILLING": create(server)}
+    try:
+        for name, url in urls.items():
+            desk.monkeypatch.setenv(f"{name}_URL", url)
+            with engine.connect(url) as execute:
+                execute("CREATE TABLE orders (id bigint NOT NULL PRIMARY KEY, note varchar(40))")
+                execute(f"INSERT INTO orders VALUES (1, '{name} 1'), (2, '{name} 2')")
+            desk.write(f"{name}.yaml", {**engine.source, "url_env": f"{name}_URL"}, INCREMENTAL)
+        assert 2 == desk.run("SHOP.yaml").rows
+        source = current_manifests(Local(path="lake").root("orders"))["after=start"].source
 
-    assert standing.source.servers
-    assert standing.source.database
-    desk.write("rivet.yaml", desk.database("shop", 5), INCREMENTAL, lake="other")
-    assert 5 == desk.run("rivet.yaml").rows  # another engine is another source name: sqlite
-    desk.write("rivet.yaml", desk.database("shop", 1, first=6), INCREMENTAL)
-    assert REFUSED == desk.run("rivet.yaml").error
+        refused = [desk.run("BILLING.yaml"), desk.run("BILLING.yaml")]
+
+        assert source.servers
+        assert source.database in urls["SHOP"]
+        assert [(1, REFUSED)] * 2 == [(each.code, each.error) for each in refused]
+        assert not any(secret in each.err for each in refused for secret in ("password", "://"))
+        assert 0 == desk.run("SHOP.yaml").rows
+        assert noted("SHOP", 2) == desk.notes("lake")
+    finally:
+        drop(server, urls["BILLING"])
+
+
+def drop_mysql(server: str, url: str) -> None:
+    """Drop a database of MariaDB; the server's URL is in its own."""
+    drop_mysql_database(url)
 
 
 def test_restored_cluster_under_the_same_address_is_refused(desk: Desk, fresh_database: str, fresh_real_database: str):
@@ -442,6 +457,15 @@ def test_export_that_lost_its_rows_to_another_cursor_is_refused_by_name(before: 
     assert noted("billing", 10) == before.notes("lake_billing")
     assert (0, "20") == (before.run("shop.yaml").code, before.shown("shop.yaml")["orders"][0])
     assert noted("shop", 20) == before.notes("lake_shop")
+
+
+def test_manifest_of_before_is_accepted_with_a_word_and_then_remembered(before: Desk):
+    """It does not say of which database it is; the run that meets it says so once, and the next manifest does."""
+    told = [before.rivet("run", "-v", "-c", "billing.yaml", "-e", "big").err for _ in range(2)]
+
+    assert [True, False] == ["it counts as of sqlite (table main.big, database billing.db" in each for each in told]
+    (manifest,) = current_manifests(Local(path="lake_billing").root("big")).values()
+    assert ("billing", "billing.db") == (manifest.source.name, manifest.source.database)
 
 
 def test_cursor_of_before_with_an_emptied_destination_is_asked_for(before: Desk):
