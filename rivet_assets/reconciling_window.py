@@ -94,13 +94,14 @@ class Comparison:
 
     def _whole(self, depth: Depth) -> WindowVerdict:
         manifest, again = self.manifest, cast(Again, self.export)
-        there, newer = again.rows_now(self._planning, manifest)
+        where = again.predicate(self._planning, manifest)
+        shared, newer = again.shares(self._planning, manifest)
         summed = depth != "counts" and is_summed(manifest.column_checksums, manifest.row_count)
         if summed:
             staged = read_again(again.again(self._planning, manifest), self.exporter, permits=self.permits)
             found = _found(staged.measures)
         else:
-            found = _Found(there)
+            found = _Found(self.session.count(self.relation, where=where) + shared)
         exported = manifest.source.extraction.source_row_count
         columns = differing(manifest.column_checksums, found.sums)
         base = replace(self._told("match", ""), source_count=found.rows, exported_rows=exported, columns=columns)

@@ -46,11 +46,13 @@ class Sieve:
     _sifts: dict[End, _Sifting] = field(init=False)
     _identity: list[int] = field(init=False)
     _cursor: list[int] = field(init=False)
+    _values: dict[End, pa.Scalar] = field(init=False)  # cells of the rows at each end; none where chunks say
 
     def __post_init__(self) -> None:
         places = {column.name: place for place, column in enumerate(self.columns)}
         self._identity = [places[name] for name in self.ends.identity]
         self._cursor = [places[name] for name in self.ends.cursor]
+        self._values = self._cells_at_ends()
         sifts: dict[End, Sift | None] = {"low": self.ends.low_sift, "high": self.ends.high_sift}
         self._sifts = {end: _Sifting(Counter(split(sift.ids)), sift.only) for end, sift in sifts.items() if sift}
 
@@ -77,20 +79,30 @@ class Sieve:
         """Give the rows so far that have the cursor value the window ends at."""
         return self._found["high"]
 
+    def _cells_at_ends(self) -> dict[End, pa.Scalar]:
+        ends = self.ends
+        if not self._cursor:
+            return {}
+        texts: dict[End, str | None] = {
+            "low": ends.low if ends.reads_low else None,
+            "high": ends.high if ends.high != ends.low else None,
+        }
+        arrow = self.columns[self._cursor[0]].arrow
+        read = {end: cell_of(text, arrow) for end, text in texts.items() if text is not None}
+        return {end: cell for end, cell in read.items() if cell is not None}
+
     def _at_ends(self, table: pa.Table) -> Iterator[tuple[End, Rows]]:
         """Find the rows at each end."""
         if self.edge is not None:
             yield self.edge, np.arange(table.num_rows)
             return
-        if not self._cursor or not table.num_rows:
+        if not self._values or not table.num_rows:
             return
-        cells = pc.coalesce(*(table.column(place) for place in self._cursor))
-        ends = self.ends
-        low, high = ends.low if ends.reads_low else None, ends.high if ends.high != ends.low else None
-        if len(at := places_of(low, cells)):
-            yield "low", at
-        if len(at := places_of(high, cells)):
-            yield "high", at
+        columns = [table.column(place) for place in self._cursor]
+        cells = columns[0] if len(columns) == 1 else pc.coalesce(*columns)
+        for end, value in self._values.items():
+            if len(at := pc.indices_nonzero(pc.equal(cells, value))):
+                yield end, at.to_numpy().astype(np.int64)
 
     def _own(self, table: pa.Table, end: End, at: Rows) -> Rows:
         """Pick the rows that are the window's own, and remember them."""
@@ -119,15 +131,6 @@ class _Sifting:
         if is_listed:
             self.left[row] -= 1
         return is_listed is self.only
-
-
-def places_of(text: str | None, cells: pa.ChunkedArray) -> Rows:
-    """Find the cells that have the value of a canonical text."""
-    value = None if text is None else cell_of(text, cells.type)
-    if value is None:
-        return np.empty(0, np.int64)
-    found: Rows = np.flatnonzero(pc.equal(cells, value).fill_null(False).to_numpy())
-    return found
 
 
 def split(ids: str) -> list[str]:

@@ -34,8 +34,8 @@ class Again(Protocol):
     def predicate(self, planning: Planning, manifest: Manifest) -> str:
         """Say in SQL which rows of the relation a committed window holds; '' for all."""
 
-    def rows_now(self, planning: Planning, manifest: Manifest) -> tuple[int, int]:
-        """Count the rows of the relation that a committed window answers for; and those the next run will take."""
+    def shares(self, planning: Planning, manifest: Manifest) -> tuple[int, int]:
+        """Count what a committed window has beyond the rows of its predicate, or lacks; and what the next run takes."""
 
     def again(self, planning: Planning, manifest: Manifest) -> Extract:
         """Describe the rows of a committed window once more, under the same window key; no row moved."""

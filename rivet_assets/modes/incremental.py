@@ -101,7 +101,7 @@ class Incremental(Export):
     def predicate(self, planning: Planning, manifest: Manifest) -> str:
         """Say which rows a committed window answers for: (low, high], and in the first one those without a cursor.
 
-        Rows that it shares a value with other windows for are told by `rows_now`.
+        Rows of a value that other windows have too are told by `shares`.
 
         Raises:
             BoundsUnusable: the manifest's cursor is of another column, or no value of it.
@@ -114,21 +114,19 @@ class Incremental(Export):
             raise BoundsUnusable(str(error)) from error
         return where
 
-    def rows_now(self, planning: Planning, manifest: Manifest) -> tuple[int, int]:
-        """Count what the source has of a committed window by now; and the rows that the next run will take.
+    def shares(self, planning: Planning, manifest: Manifest) -> tuple[int, int]:
+        """Count what a committed window has beyond its predicate's rows, or lacks; and the rows of the next run.
 
-        A row of a value that several windows have is counted once, for the one that ended there.
+        A row of a value that several windows have is counted once, for the window that has it.
 
         Raises:
             BoundsUnusable: as `predicate`.
             ManifestUnreadable: the windows form no chain.
         """
-        where = self.predicate(planning, manifest)
         cursor, committed = self._committed(planning, manifest)
         shared = shared_of(manifest, committed, planning.windows)
         newer = newer_rows(planning, cursor, committed.high, shared)
-        found = planning.session.count(planning.relation, where=where)
-        return found + shared.low.rows - shared.later.rows - newer, newer
+        return shared.low.rows - shared.later.rows - newer, newer
 
     def again(self, planning: Planning, manifest: Manifest) -> Extract:
         """Describe the rows of a committed window once more, between the same two cursors.

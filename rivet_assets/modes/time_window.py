@@ -120,9 +120,9 @@ class TimeWindow(Export):
             )
         return self._within(planning, manifest.window_start, manifest.window_end)
 
-    def rows_now(self, planning: Planning, manifest: Manifest) -> tuple[int, int]:
-        """Count the rows that the window answers for; the next run takes no other."""
-        return planning.session.count(planning.relation, where=self.predicate(planning, manifest)), 0
+    def shares(self, planning: Planning, manifest: Manifest) -> tuple[int, int]:
+        """Say that the predicate finds the window's rows, no more and no less."""
+        return 0, 0
 
     def again(self, planning: Planning, manifest: Manifest) -> Extract:
         """Describe the rows of the window once more; `planning` names it."""

@@ -14,6 +14,7 @@ import pytest
 
 from rivet_resources import boundary
 from rivet_resources.state.store import default_url
+from tests import processes
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 
@@ -400,6 +401,22 @@ def test_cursor_that_is_the_key_remembers_nothing(lab: Lab) -> None:
 
     (manifest,) = lab.manifests("orders").values()
     assert ("", None, None) == (manifest.cursor.scheme, manifest.cursor.low_edge, manifest.cursor.high_edge)
+
+
+@pytest.mark.spark
+def test_tasks_of_spark_remember_as_this_process_does(lab: Lab) -> None:
+    """What a task found at the ends of a window comes back with its parts."""
+    lab.create("orders", {"id": "whole", "k": "note"})
+    for keys, value in (((1, 2), "a"), ((3,), "a"), ((4,), "b")):
+        insert(lab, *keys, k=value)
+        lab.config(BATCHES)
+        path = lab.folder / "rivet.yaml"
+        path.write_text(path.read_text().replace("spark: inline\n", ""))
+        done = processes.run("rivet_assets.cli", "run", "-c", str(path), cwd=lab.folder)
+        assert 0 == done.returncode, done.stderr
+
+    assert [1, 2, 3, 4] == lab.ids("orders")
+    assert ["after+1=a", "after=a", "after=start"] == sorted(lab.manifests("orders"))
 
 
 def test_parts_of_both_windows_stay(lab: Lab) -> None:
