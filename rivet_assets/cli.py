@@ -13,7 +13,7 @@ from importlib import import_module
 
 import click
 
-from rivet_assets.json_errors import INTERNAL, INTERRUPTED, JsonErrors
+from rivet_assets.json_errors import INTERNAL, INTERRUPTED, USAGE, JsonErrors
 from rivet_resources.errors import RivetError
 
 # Where each command is: file in `commands/`, and the name in it. In the order of `rivet --help`.
@@ -38,6 +38,7 @@ COMMANDS = {
 }
 
 
+JSON_ERRORS = "--json-errors"
 INTERRUPT = "interrupted; whatever was not committed is invisible, and the next run starts where this one did"
 
 
@@ -63,9 +64,11 @@ def main() -> None:
     try:
         code = commands.main(prog_name="rivet", standalone_mode=False, obj=told)
         told.ended(code or 0)
-    except click.ClickException as error:
+    except click.ClickException as error:  # wrong usage: click's own exit code, 2, means transient here
         error.show()
-        code = error.exit_code
+        code = 1
+        told.wanted = told.wanted or JSON_ERRORS in sys.argv  # it may stand behind what could not be read
+        told.failed(error.format_message(), USAGE, code)
     except RivetError as error:
         code = _refuse(error)
         told.failed(str(error), error.code, code)
@@ -109,7 +112,7 @@ def _want_json_errors(context: click.Context, _: click.Parameter, wanted: bool) 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="print it")
 @click.option(
-    "--json-errors",
+    JSON_ERRORS,
     is_flag=True,
     is_eager=True,
     expose_value=False,

@@ -36,6 +36,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from rivet_resources.errors import StateError
+from rivet_resources.sources.postgres_connection import LIVELINESS, watched
 from rivet_resources.state.refusals import (
     SQLITE_BUSY_SECONDS,
     StateUnavailable,
@@ -47,7 +48,7 @@ from rivet_resources.state.refusals import (
 
 METADATA = MetaData()
 
-POSTGRES_CONNECT_SECONDS = 10
+POSTGRES_ANSWER_SECONDS = 20.0  # a lease must be renewed over a new line before it expires
 
 # Pools that came through a fork. SQLite forbids even closing a connection in a child ("How To Corrupt An SQLite
 # Database File", section 2.6), so they are kept from the garbage collector.
@@ -272,9 +273,9 @@ def _sqlite(url: URL) -> Engine:
 
 
 def _postgres(url: URL) -> Engine:
-    query = {"connect_timeout": str(POSTGRES_CONNECT_SECONDS), "application_name": "rivet:state", **url.query}
+    query = {**LIVELINESS, "application_name": "rivet:state", **url.query}
     try:
-        return create_engine(
+        engine = create_engine(
             url.set(query=query),
             isolation_level="READ COMMITTED",  # compare-and-set counts on an UPDATE seeing the latest row
             pool_pre_ping=True,
@@ -286,3 +287,11 @@ def _postgres(url: URL) -> Engine:
             f"State store {name_of(url)} needs the package psycopg, which is not installed. "
             f"Run `pip install 'psycopg[binary]'`."
         ) from error
+
+    @event.listens_for(engine, "do_connect")
+    def connect(_dialect: Any, _record: Any, arguments: Any, parameters: Any) -> Any:
+        connection = watched().connect(*arguments, **parameters)
+        connection.patience_seconds = POSTGRES_ANSWER_SECONDS  # type: ignore[attr-defined]  # of `Watched`
+        return connection
+
+    return engine
