@@ -83,6 +83,7 @@ class Proxy:
     host: str  # of the server; a folder for a Unix socket
     port: int
     silent_at: bytes = b""  # what a client says just before silence
+    reset_at: bytes = b""  # what a client says just before every line is reset, once
     silent_after: int = 0  # bytes from the server, counted from now on
     front: int = 0  # the port of ours
     _lines: Lines = field(default_factory=Lines)
@@ -146,6 +147,9 @@ class Proxy:
     def _pass_on(self, source: socket.socket, sink: socket.socket, asks: bool) -> None:
         try:
             while block := source.recv(65536):
+                if asks and self.reset_at and self.reset_at in block:
+                    self.reset_at = b""
+                    self.reset()
                 if asks and self.silent_at and self.silent_at in block:
                     self.silence()
                 if not asks and self.silent_after:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     URL,
@@ -46,8 +46,12 @@ from rivet_resources.state.refusals import (
     name_of,
 )
 
+T = TypeVar("T")
+
 METADATA = MetaData()
 
+PATIENCE_SECONDS = 60.0  # with a server that is away; leases last as long
+PAUSE_SECONDS = 0.5
 POSTGRES_ANSWER_SECONDS = 20.0  # a lease must be renewed over a new line before it expires
 
 # Pools that came through a fork. SQLite forbids even closing a connection in a child ("How To Corrupt An SQLite
@@ -81,6 +85,7 @@ class Database:
         self.url = _parse(url)
         self.name = name_of(self.url)
         self._served = False  # a server that answered once is away; one that never did has a wrong address
+        self._away_since: float | None = None
         self._place: tuple[int, int] | None = None  # device and inode of the file
         self._pid = os.getpid()
         self._engine = _sqlite(self.url) if self.is_sqlite else _postgres(self.url)
@@ -98,8 +103,7 @@ class Database:
         Raises:
             StateUnavailable, StateError
         """
-        with self._translated(), self._in_this_process(self._engine).begin() as connection:
-            self._check_place()
+        with self._transaction(self._engine) as connection:
             yield connection
 
     @contextmanager
@@ -111,10 +115,42 @@ class Database:
         Raises:
             StateUnavailable, StateError
         """
-        with self._translated(), self._in_this_process(self._writes).begin() as connection:
-            self._served = True
+        with self._transaction(self._writes) as connection:
+            yield connection
+
+    def patiently(self, act: Callable[[], T]) -> T:
+        """Call what opens a transaction and may be repeated; again when the server goes away amid it.
+
+        Raises:
+            StateUnavailable, StateError
+        """
+        while True:
+            try:
+                return act()
+            except StateUnavailable:
+                if not self._may_wait():
+                    raise
+                time.sleep(PAUSE_SECONDS)
+
+    @contextmanager
+    def _transaction(self, engine: Engine) -> Iterator[Connection]:
+        """Begin, waiting for a server that is away for a while: a run that is nearly done is not worth losing."""
+        with self._translated(), ExitStack() as stack:
+            connection = self.patiently(lambda: self._begun(engine, stack))
+            self._served, self._away_since = True, None
             self._check_place()
             yield connection
+
+    def _begun(self, engine: Engine, stack: ExitStack) -> Connection:
+        with self._translated():
+            return stack.enter_context(self._in_this_process(engine).begin())
+
+    def _may_wait(self) -> bool:
+        """Say whether to ask a server again that answered before: until the leases of this process have expired."""
+        if self.is_sqlite or not self._served:
+            return False
+        self._away_since = self._away_since or time.monotonic()
+        return time.monotonic() - self._away_since < PATIENCE_SECONDS
 
     def use_wal(self) -> None:
         """Switch a SQLite file to write-ahead logging, once and for all: readers then never wait for the writer."""

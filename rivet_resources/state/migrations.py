@@ -150,6 +150,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (export_name, window_key, kind)
         )""",
     ),
+    (
+        "ALTER TABLE export_lease ADD COLUMN process_space TEXT",
+        "ALTER TABLE export_metrics ADD COLUMN process_space TEXT",
+    ),
 )
 
 LOCK_KEY = 0x5249564554  # "RIVET": keeps two processes from creating the tables of one server at once

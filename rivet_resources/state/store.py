@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from functools import wraps
 from pathlib import Path
-from typing import Any, Protocol, Unpack
+from typing import Any, ParamSpec, Protocol, TypeVar, Unpack
 
 import pyarrow as pa
 from sqlalchemy import select, union
@@ -34,6 +35,9 @@ from rivet_resources.state.migrations import migrate
 from rivet_resources.state.runs import Outcome, RunRecord, Status
 from rivet_resources.state.schemas import Columns, SchemaRecord
 from rivet_resources.state.verifications import Kind, Verification
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 FILE_NAME = ".rivet_state.db"
 
@@ -107,6 +111,17 @@ class Committed(Protocol):
     def schema_ipc(self) -> str: ...  # base64
 
 
+def _repeated(method: Callable[P, T]) -> Callable[P, T]:
+    """Call a method that may be repeated again when the server goes away amid its transaction."""
+
+    @wraps(method)
+    def again(*arguments: P.args, **options: P.kwargs) -> T:
+        state: Any = arguments[0]
+        return state._database.patiently(lambda: method(*arguments, **options))  # type: ignore[no-any-return]
+
+    return again
+
+
 class State:
     """What Rivet remembers between runs. Threads may share one; a child process may use its own copy or open `url`."""
 
@@ -142,6 +157,7 @@ class State:
         with self._database.read() as connection:
             return cursors.read(connection, export)
 
+    @_repeated
     def advance_cursor(self, export: str, value: str, *, expected: str | None) -> None:
         """Set the cursor if it still is `expected`, or already is `value`; durable when this returns.
 
@@ -179,6 +195,7 @@ class State:
 
     # --- runs ------------------------------------------------------------------------------------
 
+    @_repeated
     def begin_run(self, run: RunRecord) -> None:
         """Note that a run starts in this process; earlier runs of the export whose process died become `interrupted`.
 
@@ -187,6 +204,7 @@ class State:
         with self._database.write() as connection:
             runs.begin(connection, run)
 
+    @_repeated
     def finish_run(self, run_id: str, status: Status, **outcome: Unpack[Outcome]) -> None:
         """Note how a run ended; called again it adds to, or corrects, what is known.
 
@@ -247,6 +265,7 @@ class State:
 
     # --- chunks ----------------------------------------------------------------------------------
 
+    @_repeated
     def save_chunk(
         self, export: str, window: str, fingerprint: str, run_id: str, result: ChunkResult, identity: str
     ) -> None:
@@ -260,6 +279,7 @@ class State:
         with self._database.read() as connection:
             return chunks.finished(connection, export, window, fingerprint)
 
+    @_repeated
     def forget_chunks(self, export: str, window: str) -> None:
         """Drop the progress of a window; `record_commit` does so by itself."""
         with self._database.write() as connection:
@@ -307,6 +327,7 @@ class State:
 
     # --- whole exports ---------------------------------------------------------------------------
 
+    @_repeated
     def record_commit(self, manifest: Committed) -> None:
         """Note a published window in one transaction: files, schema, success; its chunks are done with.
 
