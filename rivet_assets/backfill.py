@@ -25,7 +25,9 @@ from rivet_resources.errors import (
     ProvenanceRefused,
     RivetError,
     SourceAuth,
+    SourceMissing,
     SourcePermission,
+    SourceTls,
     SourceUnreachable,
     SparkUnavailable,
     StateError,
@@ -39,7 +41,8 @@ from rivet_resources.extract import Window
 AHEAD = 4  # windows being staged at once; each holds a connection and a snapshot at the source
 # Errors that every other window would meet too: the rest is not tried.
 HOPELESS = (
-    BucketMissing, ConfigError, DestinationAuth, DriftRefused, ProvenanceRefused, SourceAuth, SourcePermission,
+    BucketMissing, ConfigError, DestinationAuth, DriftRefused, ProvenanceRefused, SourceAuth, SourceMissing,
+    SourcePermission, SourceTls,
     SourceUnreachable, SparkUnavailable, StateError, UnknownColumn, UnknownTable, UnsupportedColumn, WindowConflict,
 )  # fmt: skip
 MOST_NAMED = 10  # windows in one message

@@ -14,7 +14,7 @@ from importlib import import_module
 import click
 
 from rivet_assets import interruption
-from rivet_assets.json_errors import INTERNAL, INTERRUPTED, JsonErrors
+from rivet_assets.json_errors import INTERNAL, INTERRUPTED, USAGE, JsonErrors
 from rivet_resources.errors import RivetError
 
 # Where each command is: file in `commands/`, and the name in it. In the order of `rivet --help`.
@@ -39,6 +39,7 @@ COMMANDS = {
 }
 
 
+JSON_ERRORS = "--json-errors"
 INTERRUPT = "interrupted; whatever was not committed is invisible, and the next run starts where this one did"
 
 
@@ -80,9 +81,11 @@ def main() -> None:
 
 def _failed(error: BaseException, told: JsonErrors) -> int:
     """Tell what a command ended with; its exit code."""
-    if isinstance(error, click.ClickException):
+    if isinstance(error, click.ClickException):  # wrong usage: click's own exit code, 2, means transient here
         error.show()
-        return error.exit_code
+        told.wanted = told.wanted or JSON_ERRORS in sys.argv  # it may stand behind what could not be read
+        told.failed(error.format_message(), USAGE, 1)
+        return 1
     if isinstance(error, RivetError):
         code = _refuse(error)
         told.failed(str(error), error.code, code)
@@ -130,7 +133,7 @@ def _want_json_errors(context: click.Context, _: click.Parameter, wanted: bool) 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="print it")
 @click.option(
-    "--json-errors",
+    JSON_ERRORS,
     is_flag=True,
     is_eager=True,
     expose_value=False,

@@ -27,6 +27,7 @@ from rivet_resources.errors import (
     RivetError,
     SourceAuth,
     SourceLost,
+    SourceMissing,
     SourcePermission,
     SourceTls,
     SourceUnreachable,
@@ -41,6 +42,7 @@ from rivet_resources.state.checkpoint_record import START_ANEW
 CATEGORIES: Sequence[tuple[type[RivetError], str, str]] = (
     (SourceAuth, "auth", "Check user and password, and the variable or file they come from."),
     (SourcePermission, "permission", "Give the user the right that the message names."),
+    (SourceMissing, "not-found", "Fix `database` or `path` of the source, or create it."),
     (SourceTls, "tls", "Do what the message says; `tls: {mode: …}` of the source decides what is checked."),
     (SourceUnreachable, "connectivity", "Check host and port, the firewall, and that the server runs."),
     (SourceLost, "connectivity", "Ask again; if it stays so, look at the server and what stands between."),

@@ -3,8 +3,7 @@
 Belongs here: the line and the words of its classes. Not here: which exit code an error has (`errors.py`), printing
 for people (`cli.py`, `report.py`).
 
-The line is the last on stderr: {"error": text, "code": a stable code, "exit_class": one of the words below}. Wrong
-arguments give exit code 2 without it, so that a script tells them from what may pass (also 2, with the line). Of an
+The line is the last on stderr: {"error": text, "code": a stable code, "exit_class": one of the words below}. Of an
 error that is not ours only the class is told.
 """
 
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 EXIT_CLASSES = {1: "permanent", 2: "transient", 3: "integrity", 4: "drift", 130: "interrupted"}
 INTERNAL = "RIVET_INTERNAL"  # a fault of the program itself
 INTERRUPTED = "RIVET_INTERRUPTED"
+USAGE = "RIVET_USAGE"  # wrong arguments
 FINDINGS = "RIVET_FINDINGS"  # a check, a validation or another look found something
 UNKNOWN = "RIVET_ERROR"
 

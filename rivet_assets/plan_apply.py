@@ -30,8 +30,9 @@ from rivet_resources.errors import (
     SourceAuth,
     SourceError,
     SourceLost,
+    SourceMissing,
     SourcePermission,
-    SourceUnreachable,
+    SourceTls,
 )
 
 if TYPE_CHECKING:
@@ -162,11 +163,11 @@ def _columns_now(place: plan_facts.Place) -> tuple[tuple[tuple[str, str], ...], 
     A source that does not answer, or not to this user, says nothing of a plan.
 
     Raises:
-        SourceUnreachable, SourceAuth, SourcePermission, SourceLost, ConfigError
+        SourceLost, SourceAuth, SourceMissing, SourcePermission, SourceTls, ConfigError
     """
     try:
         return plan_facts.describe(place), ""
-    except (SourceUnreachable, SourceAuth, SourcePermission, SourceLost):
+    except (SourceLost, SourceAuth, SourceMissing, SourcePermission, SourceTls):
         raise
     except SourceError as error:
         return (), str(error)

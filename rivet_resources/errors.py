@@ -59,13 +59,19 @@ class SourceLost(SourceError):
         self.extra_seconds = extra_seconds  # on top of the backoff, by error class (`contract.md`, section 6)
 
 
-class SourceUnreachable(SourceError):
-    """The very first connection failed: nearly always a wrong host or port, so no retry."""
+class SourceUnreachable(SourceLost):
+    """No connection could be made: the server is away for a while, or the address is wrong; nobody can tell which."""
 
     code = "RIVET_SOURCE_UNREACHABLE"
 
 
-class SourceTls(SourceUnreachable):
+class SourceMissing(SourceError):
+    """There is no such database at the source, or no such file."""
+
+    code = "RIVET_SOURCE_MISSING"
+
+
+class SourceTls(SourceError):
     """The line to the source cannot be protected as asked: its certificate, its TLS, or the authority's file."""
 
     code = "RIVET_SOURCE_TLS"

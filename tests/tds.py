@@ -81,7 +81,9 @@ def connect(url: str) -> Iterator[Callable[[str], list[tuple[Any, ...]]]]:
         "Encrypt": "no",
         "TrustServerCertificate": "yes",
     }
-    connection = driver.connect(";".join(f"{key}={escape(value)}" for key, value in text.items()), seconds=15)
+    connection = driver.connect(
+        ";".join(f"{key}={escape(value)}" for key, value in text.items()), port=parts.port or 1433, seconds=15
+    )
 
     def execute(statement: str) -> list[tuple[Any, ...]]:
         cursor = driver.execute(connection, statement, timeout=60)

@@ -88,7 +88,7 @@ class MySqlLog:
     def _opened(self) -> Any:
         """Connect for questions, once."""
         if self._control is None:
-            self._control = retry.call(lambda: connect(self._line, first=True), pace=self._pace, on=SourceLost)
+            self._control = retry.call(lambda: connect(self._line), pace=self._pace, on=SourceLost)
         return self._control
 
     def ask(self, statement: str, *, doing: str = "looking at the binary log") -> list[tuple[str | None, ...]]:
@@ -290,7 +290,7 @@ class MySqlLog:
         self._end_dump()
         place = place_of(after)
         gtids = gtid_set(after.more.get("gtid", ""), is_mariadb=self.is_mariadb)
-        connection = retry.call(lambda: connect(self._line, first=False), pace=self._pace, on=SourceLost)
+        connection = retry.call(lambda: connect(self._line), pace=self._pace, on=SourceLost)
         self._dump = connection
         try:
             if place.offset > FARTHEST:

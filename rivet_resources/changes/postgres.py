@@ -33,6 +33,7 @@ from rivet_resources.changes.postgres_relations import Tables
 from rivet_resources.changes.postgres_survey import publication_of
 from rivet_resources.changes.postgres_window import Window
 from rivet_resources.changes.protocol import Capture, Changes, Commit, Handover, Lag, Position, Survey
+from rivet_resources.deadlines import patience_seconds
 from rivet_resources.errors import SourceError, SourceLost, StatementTimeout
 from rivet_resources.settings import Pace
 from rivet_resources.sources.evidence import Finding
@@ -124,6 +125,16 @@ class PostgresLog:
             return cursor.fetchall() if cursor.description else []
         except psycopg.Error as error:
             raise log_fault(error, doing=doing, peek=self, line=self.line) from None
+
+    @contextmanager
+    def limited_to(self, seconds: float) -> Iterator[None]:
+        """Wait for statements as long as this other limit of the server needs."""
+        connection: Any = self._connection
+        usual, connection.patience_seconds = connection.patience_seconds, patience_seconds(seconds)
+        try:
+            yield
+        finally:
+            connection.patience_seconds = usual
 
     def prepare(self, statement: str, *, doing: str) -> list[tuple[str, int, int]]:
         """Describe a statement; a log only knows tables, so nobody asks."""

@@ -92,9 +92,10 @@ def _slot(log: PostgresLog, capture: Capture) -> Position:
     log.ask("BEGIN", doing=doing)
     try:
         log.ask(f"SELECT set_config('statement_timeout', '{int(SLOT_SECONDS * 1000)}', true)", doing=doing)
-        rows: list[tuple[Any, ...]] = log.ask(
-            "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", (capture.slot,), doing=doing
-        )
+        with log.limited_to(SLOT_SECONDS):
+            rows: list[tuple[Any, ...]] = log.ask(
+                "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", (capture.slot,), doing=doing
+            )
         log.ask("COMMIT", doing=doing)
     except SourceError as error:
         log.ask("ROLLBACK", doing=doing)

@@ -9,7 +9,9 @@ holds behind every pooler, and saves a transaction's worth of statements. Measur
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,9 @@ import pyarrow as pa
 
 from rivet_resources.changes.postgres_faults import log_fault
 from rivet_resources.changes.postgres_lsn import lsn_text
+from rivet_resources.deadlines import MARGIN_SECONDS
 from rivet_resources.errors import RivetError
+from rivet_resources.sources.postgres_connection import Arrow, open_arrow
 from rivet_resources.sources.postgres_errors import connect_fault
 from rivet_resources.sources.postgres_session import connect
 from rivet_resources.sources.postgres_sql import quote_text
@@ -31,6 +35,11 @@ BATCH_BYTES = 8 << 20
 SMALL_BYTES = 4 << 20  # of log: not worth a second connection and the types ADBC asks for when it connects
 LARGEST_LIMIT = 2**31 - 1
 WORK_MEMORY = "64MB"  # what the server keeps of an answer before it writes a temporary file
+LOOK_SECONDS, LOOKS, LOOK_PAUSE_SECONDS = 10, 5, 0.5
+# Who waits for its client (state `Client`) has nothing left to do: its answer is lost on the way to us.
+AT_WORK = """SELECT EXISTS (SELECT FROM pg_replication_slots AS slot JOIN pg_stat_activity AS worker
+    ON worker.pid = slot.active_pid WHERE slot.slot_name = %s AND worker.state = 'active'
+    AND worker.wait_event_type IS DISTINCT FROM 'Client')"""
 COPY_HEADER, COPY_ROW, COPY_END = 19, 6, b"\xff\xff"
 
 
@@ -67,12 +76,17 @@ class Wire:
     """The connection that large answers come through; opened on first use, not shared between threads.
 
     It has no statement timeout: the server decodes everything since the slot's place before the first row, and a
-    limit that one backlog ran into would stop every later attempt as well.
+    limit that one backlog ran into would stop every later attempt as well. So whoever waits for long asks the server,
+    over a line of its own, whether it still works at the slot; a server that does not say so is not waited for.
     """
 
     def __init__(self, line: Line) -> None:
         self.line = replace(line, settings={**line.settings, "statement_timeout": "0"})
-        self._connection: Any = None
+        self._asked_every = line.patience_seconds or MARGIN_SECONDS
+        self._looking = replace(line, settings={**line.settings, "statement_timeout": str(LOOK_SECONDS * 1000)})
+        self._slot = ""
+        self._connection: Arrow | None = None
+        self._plain: psycopg.Connection[Any] | None = None
 
     def batches(self, peek: Peek) -> Iterator[pa.Array]:
         """Yield the messages; closing the iterator early cancels the statement and ends the connection.
@@ -80,7 +94,7 @@ class Wire:
         Raises:
             LogBusy, PositionLost, LogSetup, SourceLost, SourceError
         """
-        is_whole = False
+        is_whole, self._slot = False, peek.slot
         try:
             yield from self._fetched(peek) if has_adbc() else copied(self._open_plain(), peek, line=self.line)
             is_whole = True
@@ -90,11 +104,14 @@ class Wire:
 
     def _fetched(self, peek: Peek) -> Iterator[pa.Array]:
         try:
-            with self._open().cursor() as cursor:
+            connection = self._open()
+            with connection.raw.cursor() as cursor:
                 options = {"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)}
                 cursor.adbc_statement.set_options(**options)
-                cursor.execute(peek.statement)
-                for batch in cursor.fetch_record_batch():
+                with connection.bounded():
+                    cursor.execute(peek.statement)
+                    reader = cursor.fetch_record_batch()
+                while (batch := _next(connection, reader)) is not None:
                     if batch.num_rows:
                         yield batch.column(0)
         except RivetError:
@@ -102,35 +119,51 @@ class Wire:
         except Exception as error:
             raise log_fault(error, doing="reading the slot", peek=peek, line=self.line) from None
 
-    def _open(self) -> Any:
+    def _open(self) -> Arrow:
         if self._connection is None:
-            from adbc_driver_postgresql import dbapi
-
             try:
-                try:
-                    self._connection = dbapi.connect(self.line.conninfo(), autocommit=True)
-                except Exception as error:
-                    if "startup parameter" not in str(error):
-                        raise
-                    self._connection = dbapi.connect(self.line.conninfo(options=False), autocommit=True)
+                self._connection = open_arrow(
+                    self.line, patience_seconds=self._asked_every, is_at_work=self._is_at_work
+                )
             except Exception as error:
-                raise connect_fault(error, where=self.line.where, first=False, secrets=self.line.secrets) from None
+                raise connect_fault(error, where=self.line.where, secrets=self.line.secrets) from None
         return self._connection
 
-    def _open_plain(self) -> Any:
+    def _open_plain(self) -> psycopg.Connection[Any]:
         """Open a connection for COPY, where the wheel of ADBC does not exist for a platform."""
-        if self._connection is None:
-            self._connection = connect(self.line)
-        return self._connection
+        if self._plain is None:
+            self._plain = connect(self.line)
+            self._plain.patience_seconds = self._asked_every  # type: ignore[attr-defined]  # of `Watched`
+            self._plain.is_at_work = self._is_at_work  # type: ignore[attr-defined]
+        return self._plain
+
+    def _is_at_work(self) -> bool:
+        """Ask over another line whether the server still works at the slot, and not merely waits for us to read.
+
+        More than once, as it may be at any step for a moment: about to begin, sending, just done.
+        """
+        with closing(connect(self._looking)) as other:
+            for look in range(LOOKS):
+                time.sleep(LOOK_PAUSE_SECONDS if look else 0)
+                row = other.execute(AT_WORK, (self._slot,)).fetchone()
+                if row is not None and row[0]:
+                    return True
+        return False
 
     def close(self) -> None:
         """Close the connection, cancelling what runs on it; safe to call twice."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            try:
-                connection.close()
-            except Exception:  # a broken line cannot be closed in good order, and nobody needs it any more
-                return
+            connection.close()
+        plain, self._plain = self._plain, None
+        if plain is not None:
+            plain.close()
+
+
+def _next(connection: Arrow, reader: Any) -> pa.RecordBatch | None:
+    """Wait for the next batch; what is done with it does not count."""
+    with connection.bounded():
+        return next(reader, None)
 
 
 def has_adbc() -> bool:

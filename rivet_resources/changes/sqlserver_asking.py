@@ -48,7 +48,7 @@ class Asking:
             SourceUnreachable, SourceAuth, SourceLost, SourceError
         """
         if self._connection is None:
-            self._connection = retry.call(lambda: connect(self.line, first=True), pace=self.pace, on=SourceLost)
+            self._connection = retry.call(lambda: connect(self.line), pace=self.pace, on=SourceLost)
 
     def ask(self, statement: str, *, doing: str) -> Rows:
         """Run one statement, or a batch whose first answer is wanted.

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from rivet_resources import retry
 from rivet_resources.changes.protocol import Capture, Log
+from rivet_resources.deadlines import patience_seconds
 from rivet_resources.errors import ConfigError, SourceLost
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace, Tls
@@ -31,7 +32,7 @@ DEFAULT_PORT = 3306
 EXAMPLE = "mysql://user:password@host:3306/database"
 OPTIONS = ("unix_socket",)
 NO_LIMIT_S = 31_536_000  # the largest lock_wait_timeout
-CLIENT_MARGIN_S = 60  # after the server's limit, for servers that do not enforce it
+CONNECT_SECONDS = 10
 
 # Pinned so that no server's or user's setting changes a cell or a row (`engine.md`, section 3), as SHOW VARIABLES
 # spells them. Those a server does not have are left out; what it has is read back.
@@ -63,7 +64,7 @@ class Line:
     tls: Tls | None
     settings: Mapping[str, str]  # session variables, values as SQL
     application: str
-    read_timeout_s: int | None
+    patience_seconds: float | None  # for an answer, or more of one; None: without end
     secrets: tuple[str, ...] = field(repr=False)
 
     @property
@@ -102,8 +103,9 @@ class Line:
             "autocommit": True,
             "conv": encoders,  # no decoders: cells of the catalog stay texts
             "program_name": self.application[:512],
-            "connect_timeout": 10,
-            "read_timeout": self.read_timeout_s,
+            "connect_timeout": CONNECT_SECONDS,
+            "read_timeout": self.patience_seconds,
+            "write_timeout": self.patience_seconds,
             **_tls_parameters(self.tls),
         }
 
@@ -203,13 +205,12 @@ class MySql(Server):
         if at.host.startswith("/"):
             at = Address(at.host, at.port, at.user, at.password, at.database, {**at.options, "unix_socket": at.host})
         require_protected(self.tls, [] if "unix_socket" in at.options else [at.host])
-        limit = pace.statement_timeout_s
         return Line(
             address=at,
             tls=self.tls,
             settings={**PINNED, **_limits(pace)},
             application=application,
-            read_timeout_s=limit + CLIENT_MARGIN_S if limit else None,
+            patience_seconds=patience_seconds(pace.statement_timeout_s),
             secrets=self.secret_texts(),
         )
 

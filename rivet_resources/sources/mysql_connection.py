@@ -16,6 +16,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from rivet_resources.deadlines import keep_alive
+
 # Of one small statement, such as a look into the catalog; pages of rows are read elsewhere, with limits of their own.
 MOST_BYTES, MOST_PACKETS, MOST_COLUMNS = 256 << 20, 2_000_000, 0xFFFF
 IN_CLEAR = ("mysql_clear_password", "dialog")
@@ -77,11 +79,22 @@ def guarded() -> Any:
     class Guarded(Connection):  # type: ignore[misc]  # PyMySQL has no types here
         """A connection that ends answers without end, and keeps the password where the server is not verified."""
 
+        _read_timeout: float | None
+        _write_timeout: float | None
+
         def __init__(self, *, is_verified: bool, is_local: bool, **parameters: Any) -> None:
             self._bytes = self._packets = self._columns = 0
             self._takes_any_key = is_verified or is_local
             ways = () if is_verified else IN_CLEAR if is_local else SENDS_PASSWORD
             super().__init__(**parameters, auth_plugin_map={way: refused[way] for way in ways})
+
+        def connect(self, sock: Any = None) -> None:
+            """Connect and sign in; each answer within `connect_timeout`, as no statement is at work yet."""
+            usual = self._read_timeout, self._write_timeout
+            self._read_timeout = self._write_timeout = self.connect_timeout
+            super().connect(sock)
+            self._read_timeout, self._write_timeout = usual
+            keep_alive(self._sock)
 
         def _request_authentication(self) -> None:
             if not self._takes_any_key and str(self._auth_plugin_name) == "sha256_password":

@@ -15,6 +15,7 @@ from rivet_resources.errors import (
     SourceChanged,
     SourceError,
     SourceLost,
+    SourceMissing,
     SourcePermission,
     SourceTls,
     SourceUnreachable,
@@ -72,11 +73,12 @@ AUTH = frozenset({
 })  # fmt: skip
 # ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR, ER_SPECIFIC_ACCESS_DENIED_ERROR, ER_VIEW_INVALID.
 PERMISSION = frozenset({1142, 1143, 1227, 1370})
+UNKNOWN_DATABASE = 1049  # ER_BAD_DB_ERROR
 UNKNOWN_TABLE = 1146  # ER_NO_SUCH_TABLE
 # What the relation's disappearance or change looks like once it was described: unknown table, column, database, an
 # invalid view, a snapshot older than the table's last ALTER.
 CHANGED = frozenset({1146, 1054, 1049, 1356, 1412})
-UNREACHABLE = frozenset({2002, 2003, 2005})
+UNREACHABLE = frozenset({2002, 2003, 2005, 2006, 2013})
 CODES_OF_TLS = frozenset({2026, 3159})  # CR_SSL_CONNECTION_ERROR, ER_SECURE_TRANSPORT_REQUIRED
 # A fault of TLS reaches us under these too: of the line, or none at all.
 CODES_OF_LINES = frozenset({0, 2002, 2003, 2013})
@@ -142,8 +144,8 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
     return SourceError(f"While {doing}: {said}. Fix the query or the source, then run again.")
 
 
-def connect_fault(error: BaseException, *, where: str, first: bool, secrets: Sequence[str] = ()) -> RivetError:
-    """Turn a refused connection into ours; `first` is the run's first one, where a dead line is a wrong address.
+def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = ()) -> RivetError:
+    """Turn a refused connection into ours: whatever does not say that it is for good may pass.
 
     `where` is host and port, which are no secret.
     """
@@ -155,7 +157,11 @@ def connect_fault(error: BaseException, *, where: str, first: bool, secrets: Seq
         return SourceAuth(
             f"MySQL at {where} refused the login: {said}. Check `user`, the password reference and `tls` of the source."
         )
-    if code in UNREACHABLE and first:
+    if code == UNKNOWN_DATABASE:
+        return SourceMissing(
+            f"MySQL at {where} has no such database: {said}. Fix `database` of the source, or create it."
+        )
+    if code in UNREACHABLE:
         return SourceUnreachable(
             f"MySQL at {where} cannot be reached: {said}. Check `host`, `port` and the network from this machine."
         )

@@ -135,8 +135,8 @@ def open_gauge(line: Line) -> Iterator[Gauge]:
     Raises:
         SourceUnreachable, SourceAuth, SourceLost, SourceError
     """
-    own = replace(line, settings={**line.settings, **LIMITS}, read_timeout_s=LOOK_SECONDS + 1)
-    connection = connect(own, first=True)
+    own = replace(line, settings={**line.settings, **LIMITS}, patience_seconds=LOOK_SECONDS + 1)
+    connection = connect(own)
     try:
         yield MySqlGauge(own, connection)
     finally:

@@ -218,7 +218,7 @@ class Reader:
             SourceLost, SourceAuth, SourceError
         """
         if self._connection is None:
-            connection = connect(self.line, first=False)
+            connection = connect(self.line)
             try:
                 if self.chunk.one_instant:
                     rows_of(connection, ONE_INSTANT)

@@ -9,8 +9,6 @@ several each sees its own, and `note` says so.
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
 
 # How many index entries one step of a walk passes, so that each of its statements is short.
 STEP_ROWS = 50_000
-KEEPALIVE_SECONDS = 60
 
 
 # MySQL's list of processes knows three bytes a character: while any user runs a statement with a longer one, it is this
@@ -56,11 +53,8 @@ KEEPALIVE_SECONDS = 60
 UNLISTED, UNLISTED_LOOKS, UNLISTED_SECONDS = 3854, 50, 0.1
 
 
-def connect(line: Line, *, first: bool) -> Connection[Any]:
+def connect(line: Line) -> Connection[Any]:
     """Open one autocommit connection with every setting pinned and read back.
-
-    Args:
-        first: nobody has reached this address yet, so a dead line is a wrong address.
 
     Raises:
         SourceUnreachable, SourceAuth, SourceLost, SourceError, ConfigError
@@ -71,9 +65,8 @@ def connect(line: Line, *, first: bool) -> Connection[Any]:
     try:
         connection: Connection[Any] = guarded()(is_verified=line.is_verified, is_local=line.is_local, **parameters)
     except (pymysql.MySQLError, OSError, EOFError, RuntimeError, *mysql_packets.MALFORMED) as error:
-        raise connect_fault(error, where=line.where, first=first, secrets=line.secrets) from None
+        raise connect_fault(error, where=line.where, secrets=line.secrets) from None
     try:
-        _keep_alive(connection)
         pin(connection, line)
     except pymysql.MySQLError as error:
         connection._force_close()
@@ -82,12 +75,6 @@ def connect(line: Line, *, first: bool) -> Connection[Any]:
         connection._force_close()
         raise
     return connection
-
-
-def _keep_alive(connection: Connection[Any]) -> None:
-    """Let a dead line be noticed within minutes, where the system offers that."""
-    with contextlib.suppress(OSError, AttributeError):
-        connection._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_SECONDS)
 
 
 def pin(connection: Connection[Any], line: Line) -> None:
@@ -140,7 +127,7 @@ def _text(cell: object) -> str | None:
 
 def open_session(line: Line) -> MySqlSession:
     """Connect for planning."""
-    return MySqlSession(line, connect(line, first=True))
+    return MySqlSession(line, connect(line))
 
 
 UNSERVED = "the rows of the window are looked for in the whole table, and a page of few of them is a long statement"

@@ -15,17 +15,18 @@ from typing import Any, Literal
 
 from rivet_resources import retry
 from rivet_resources.changes.protocol import Capture, Log
+from rivet_resources.deadlines import patience_seconds
 from rivet_resources.errors import ConfigError, SourceLost
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace
 from rivet_resources.sources import postgres_gauge, postgres_pages, postgres_session, postgres_sql
 from rivet_resources.sources.evidence import Effort, Gauge
 from rivet_resources.sources.names import split_name
+from rivet_resources.sources.postgres_connection import DEFAULT_PORT, LIVELINESS
 from rivet_resources.sources.protocol import Page, Session, Wait
 from rivet_resources.sources.server import Server, check_scheme, require_protected, system_authorities
 from rivet_resources.types import Column
 
-DEFAULT_PORT = 5432
 EXAMPLE = "postgresql://user:password@host:5432/database"
 
 # Pinned so that no server's or user's setting changes a cell (`types.md`, section 3; `engine.md`, section 2).
@@ -52,6 +53,11 @@ class Line:
     where: str  # host:port, for messages
     user: str
     secrets: tuple[str, ...] = field(repr=False)
+
+    @property
+    def patience_seconds(self) -> float | None:
+        """Return how long one statement is waited for: the server's own limit and a margin; None: without end."""
+        return patience_seconds(int(self.settings["statement_timeout"]) / 1000)
 
     def conninfo(self, *, options: bool = True) -> str:
         """Write the libpq connection string; without `options` for a pooler that refuses them."""
@@ -141,8 +147,7 @@ class Postgres(Server):
         password = parameters.get("password", "")
         pinned = {"application_name": application[:63], "client_encoding": "UTF8"}
         parameters |= pinned | self._transport(parameters)
-        parameters.setdefault("connect_timeout", "10")
-        parameters.setdefault("keepalives_idle", "60")
+        parameters = {**LIVELINESS, **parameters}
         host = parameters.get("host") or parameters.get("hostaddr") or os.environ.get("PGHOST", "unix socket")
         limits = {
             "statement_timeout": str(pace.statement_timeout_s * 1000),

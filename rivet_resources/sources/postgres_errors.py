@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rivet_resources.deadlines import LOOK_AT_LINE, SILENT
 from rivet_resources.errors import (
     RivetError,
     SourceAuth,
     SourceChanged,
     SourceError,
     SourceLost,
+    SourceMissing,
     SourcePermission,
     SourceTls,
     SourceUnreachable,
@@ -49,6 +51,7 @@ TEXTS = (
     ("password authentication failed", "28P01"),
     ("no pg_hba.conf entry", "28000"),
     ("no password supplied", "28P01"),
+    ("no such user", "28000"),
     ("authentication failed", "28000"),
     ("too many clients", "53300"),
     ("remaining connection slots", "53300"),
@@ -78,6 +81,12 @@ TEXTS = (
     ("invalid snapshot identifier", "22023"),
     ("could not import the requested snapshot", "55000"),
 )
+
+# Of connections that are refused, whose SQLSTATE libpq does not tell; also in the words of PgBouncer.
+NO_ROLE = re.compile(r'(?i)role "[^"]*" does not exist')
+MISSING = re.compile(r"(?i)database \"[^\"]*\" does not exist|no such database")
+POOL_IS_FULL = "query_wait_timeout"  # of PgBouncer, beside the words of a server that went away
+FOR_GOOD = re.compile(r"(?i)\binvalid (?:\w+ value|port number|integer value|connection option|uri)")
 
 
 def sqlstate_of(error: BaseException) -> str:
@@ -110,6 +119,8 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
 
     SourceLost when a new connection may succeed; everything unknown is permanent.
     """
+    if SILENT in str(error):
+        return SourceLost(f"While {doing}: {clean(error)}. {LOOK_AT_LINE}")
     state = sqlstate_of(error)
     said = f"PostgreSQL said: {clean(error, secrets=secrets)}" + (f" ({state})" if state else "")
     if state == "57014" and "user request" not in str(error):
@@ -119,7 +130,7 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
         )
     if state == "57014":
         return SourceError(f"While {doing}: someone at the source cancelled the statement. Ask them, then run again.")
-    if "query_wait_timeout" in said:  # of PgBouncer, in the words of a server that went away
+    if POOL_IS_FULL in said:
         return SourceLost(
             f"While {doing}: PgBouncer found no free connection to the server within its query_wait_timeout. Planner "
             f"and tasks hold one each: raise default_pool_size to `parallel` + 2, or name the server itself."
@@ -139,10 +150,8 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
     return SourceError(f"While {doing}: {said}. Fix the query or the source, then run again.")
 
 
-def connect_fault(
-    error: BaseException, *, where: str, first: bool, secrets: Sequence[str] = (), refusal: str = ""
-) -> RivetError:
-    """Turn a refused connection into ours; `first` is the run's first one, where a dead line is a wrong address.
+def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = (), refusal: str = "") -> RivetError:
+    """Turn a refused connection into ours: whatever does not say that it is for good may pass.
 
     `where` is host and port, which are no secret; `refusal` is why the certificate was refused, if that is known.
     """
@@ -151,13 +160,17 @@ def connect_fault(
     line = tls_fault(refusal or said) if not getattr(error, "sqlstate", None) else None
     if line is not None:
         return SourceTls(f"PostgreSQL at {where} cannot be reached safely: {line.why} ({said}). {line.fix}")
-    if state.startswith("28"):
+    if state.startswith("28") or NO_ROLE.search(said):
         plain = " If it takes protected lines only, add `tls: {mode: verify-full}`." if "no encryption" in said else ""
         return SourceAuth(
             f"PostgreSQL at {where} refused the login: {said}. Check `user`, the password reference and `tls` of "
             f"the source.{plain}"
         )
-    if state[:2] in ("08", "") and first and "does not exist" not in said:
+    if MISSING.search(said):
+        return SourceMissing(
+            f"PostgreSQL at {where} has no such database: {said}. Fix `database` of the source, or create it."
+        )
+    if state[:2] in ("08", "") and not FOR_GOOD.search(said) and POOL_IS_FULL not in said:
         return SourceUnreachable(
             f"PostgreSQL at {where} cannot be reached: {said}. Check `host`, `port` and the network from this machine."
         )

@@ -6,6 +6,7 @@ which statements (postgres_pages.py), what a cell becomes (postgres_values.py).
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,6 +23,7 @@ from rivet_resources.sources import postgres_errors as errors
 from rivet_resources.sources.cells import Cells
 from rivet_resources.sources.evidence import Effort
 from rivet_resources.sources.paging import ABORT_BYTES, MIB, TooLarge, check_cells
+from rivet_resources.sources.postgres_connection import Arrow, open_arrow
 from rivet_resources.sources.postgres_session import pin
 from rivet_resources.sources.postgres_sql import quote_text
 from rivet_resources.sources.postgres_values import READ, items
@@ -32,6 +34,7 @@ from rivet_resources.types import Column
 if TYPE_CHECKING:
     from rivet_resources.sources.postgres import Line
 
+CANCEL_SECONDS = 10
 HINT_BYTES = 8 * MIB  # ADBC's own batches; bounds its buffers
 COPY = {"adbc.postgresql.batch_size_hint_bytes": str(HINT_BYTES)}
 PLAIN = {"adbc.postgresql.use_copy": "false", **COPY}
@@ -50,7 +53,7 @@ class Reader:
     columns: tuple[Column, ...]
     pace: Pace
     wait: Wait
-    _connection: Any = None
+    _connection: Arrow | None = None
     _retries: int = 0
     _has_timed_out: bool = False
     _spent: Spent = field(default_factory=Spent)
@@ -97,10 +100,7 @@ class Reader:
         connection, self._connection = self._connection, None
         if connection is not None:
             self._spent.ended()
-            try:
-                connection.close()
-            except Exception:  # a broken line cannot be closed in good order, and nobody needs it any more
-                return
+            connection.close()
 
     def effort(self) -> Effort:
         """Tell what the reading cost, asked in its own transaction, at its end; no fault is worth the chunk."""
@@ -135,11 +135,10 @@ class Reader:
         self, statement: str, options: Mapping[str, str], *, doing: str, limit: int | None
     ) -> tuple[list[pa.RecordBatch], float]:
         """Run one statement and read all of its batches; gives them and its seconds."""
-        if self._connection is None:
-            self._open()
+        connection = self._connection or self._open()
         started = time.perf_counter()
         try:
-            batches = _statement(self._connection, statement, options, limit)
+            batches = _statement(connection, statement, options, limit)
         except (TooLarge, RivetError):
             raise
         except Exception as error:
@@ -152,35 +151,28 @@ class Reader:
         found = errors.changed(found, error, relation=self.name)
         if errors.sqlstate_of(error) or isinstance(found, SourceLost):
             return found
-        if self._is_alive():
+        if self._connection is not None and _is_alive(self._connection):
             return found
         return SourceLost(
             f"While {doing}: the line to PostgreSQL at {self.line.where} broke after {seconds:.1f} s. Run again."
         )
 
-    def _is_alive(self) -> bool:
-        """Say whether this very connection still answers: then the fault was the statement's own."""
-        try:
-            _statement(self._connection, "ROLLBACK", PLAIN, None)
-            return True
-        except Exception:
-            return False
-
-    def _open(self) -> None:
+    def _open(self) -> Arrow:
         """Connect, begin, pin and import the snapshot.
 
         Raises:
             SnapshotLost: its exporter is gone; going on would mix two instants.
             SourceLost, SourceAuth, SourceError
         """
-        self._connection = _connect(self.line)
+        connection = self._connection = _connect(self.line)
         self._spent.connected(in_transaction=True)
         level = "REPEATABLE READ" if self.snapshot or self.chunk.reader == "cursor" else "READ COMMITTED"
         try:
-            _statement(self._connection, f"BEGIN ISOLATION LEVEL {level} READ ONLY", PLAIN, None)
+            _statement(connection, f"BEGIN ISOLATION LEVEL {level} READ ONLY", PLAIN, None)
             if self.snapshot:
-                self._import()
-            _statement(self._connection, pin(self.line.settings), PLAIN, None)
+                self._import(connection)
+            _statement(connection, pin(self.line.settings), PLAIN, None)
+            return connection
         except RivetError:
             self.close()
             raise
@@ -188,9 +180,9 @@ class Reader:
             self.close()
             raise errors.fault(error, doing=f"beginning to read {self.name}", secrets=self.line.secrets) from None
 
-    def _import(self) -> None:
+    def _import(self, connection: Arrow) -> None:
         try:
-            _statement(self._connection, f"SET TRANSACTION SNAPSHOT '{self.snapshot}'", PLAIN, None)
+            _statement(connection, f"SET TRANSACTION SNAPSHOT '{self.snapshot}'", PLAIN, None)
         except Exception as error:
             if errors.sqlstate_of(error) in ("22023", "42704", "55000"):
                 raise SnapshotLost(
@@ -201,24 +193,32 @@ class Reader:
             raise
 
 
-def _connect(line: Line) -> Any:
-    from adbc_driver_postgresql import dbapi
-
+def _connect(line: Line) -> Arrow:
     try:
-        try:
-            return dbapi.connect(line.conninfo(), autocommit=True)
-        except Exception as error:
-            if "startup parameter" not in str(error):
-                raise
-            return dbapi.connect(line.conninfo(options=False), autocommit=True)
+        return open_arrow(line, patience_seconds=line.patience_seconds)
     except Exception as error:
-        raise errors.connect_fault(error, where=line.where, first=False, secrets=line.secrets) from None
+        raise errors.connect_fault(error, where=line.where, secrets=line.secrets) from None
 
 
-def _statement(connection: Any, statement: str, options: Mapping[str, str], limit: int | None) -> list[pa.RecordBatch]:
-    """Run one statement and read its answer whole."""
-    cursor = connection.cursor()
+def _is_alive(connection: Arrow) -> bool:
+    """Say whether this very connection still answers: then the fault was the statement's own."""
     try:
+        _statement(connection, "ROLLBACK", PLAIN, None)
+        return True
+    except Exception:
+        return False
+
+
+def _statement(
+    connection: Arrow, statement: str, options: Mapping[str, str], limit: int | None
+) -> list[pa.RecordBatch]:
+    """Run one statement and read its answer whole.
+
+    Raises:
+        Silent, TooLarge
+        Exception: whatever ADBC raises.
+    """
+    with connection.bounded(), connection.raw.cursor() as cursor:
         cursor.adbc_statement.set_options(**options)
         cursor.execute(statement)
         reader = cursor.fetch_record_batch()
@@ -227,8 +227,18 @@ def _statement(connection: Any, statement: str, options: Mapping[str, str], limi
             batches.append(batch)
             size += batch.nbytes
             if limit is not None and size > limit:
-                cursor.adbc_cancel()
+                _cancel(cursor)
                 raise TooLarge
         return batches
-    finally:
-        cursor.close()
+
+
+def _cancel(cursor: Any) -> None:
+    """Ask the server to stop; libpq asks over a line of its own, and would wait for ever for a silent server."""
+    asking = threading.Thread(target=_cancelled, args=(cursor,), daemon=True, name="rivet-cancels")
+    asking.start()
+    asking.join(CANCEL_SECONDS)
+
+
+def _cancelled(cursor: Any) -> None:
+    with suppress(Exception):
+        cursor.adbc_cancel()

@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from rivet_resources.deadlines import SILENT
 from rivet_resources.errors import SourceAuth, SourceError, SourceLost, SourceUnreachable, UnknownColumn
 from rivet_resources.extract import Chunk, Consistency, Relation
 from rivet_resources.provenance import DatabaseIdentity
@@ -20,6 +21,7 @@ from rivet_resources.sources import postgres_sql as sql
 from rivet_resources.sources.evidence import Explained, Finding, TableFacts
 from rivet_resources.sources.key_ranges import half_open, key_chunks
 from rivet_resources.sources.postgres_chunks import block_chunks
+from rivet_resources.sources.postgres_connection import open_plain
 from rivet_resources.sources.postgres_errors import clean, connect_fault, fault
 from rivet_resources.sources.protocol import Bounds, Horizon, TypeRules
 from rivet_resources.types import Column
@@ -39,9 +41,13 @@ CLUSTER = "SELECT system_identifier::text FROM pg_catalog.pg_control_system()"
 Connect = Callable[["Line"], "psycopg.Connection[Any]"]
 Export = Callable[["PostgresSession"], str]
 
+BEGINNING = "beginning the planning transaction"
+
 
 def connect(line: Line) -> psycopg.Connection[Any]:
     """Open one autocommit connection with every setting pinned; by SET where a pooler refuses startup options.
+
+    None of its waits is without end: see postgres_connection.py.
 
     Raises:
         SourceUnreachable, SourceAuth, SourceLost, SourceError
@@ -49,16 +55,10 @@ def connect(line: Line) -> psycopg.Connection[Any]:
     import psycopg
 
     try:
-        try:
-            connection = psycopg.connect(line.conninfo(), autocommit=True, prepare_threshold=None)
-        except psycopg.OperationalError as error:
-            if "startup parameter" not in str(error):
-                raise
-            connection = psycopg.connect(line.conninfo(options=False), autocommit=True, prepare_threshold=None)
+        return open_plain(line)
     except psycopg.Error as error:
         told = postgres_tls.refusal(line.parameters) if "certificate verify failed" in str(error) else ""
-        raise connect_fault(error, where=line.where, first=True, secrets=line.secrets, refusal=told) from None
-    return connection
+        raise connect_fault(error, where=line.where, secrets=line.secrets, refusal=told) from None
 
 
 def pin(settings: Mapping[str, str]) -> str:
@@ -125,16 +125,18 @@ class PostgresSession:
         except (SourceLost, SourceUnreachable, SourceAuth):  # of the second connection: nothing about snapshots
             raise
         except Exception as error:  # any refusal leads to the same fallback, which the note reports
+            if SILENT in str(error):  # which is no refusal
+                raise fault(error, doing="proving the snapshot", secrets=self.line.secrets) from None
             said = clean(error, secrets=self.line.secrets)
             self.snapshot, self.consistency = None, "per_query"
             self.note = f"the server cannot share a snapshot ({said}); each statement sees its own instant"
-            self._connection.execute("ROLLBACK")
+            self.ask("ROLLBACK", doing=BEGINNING)
             self._start()
 
     def restart(self) -> None:
         """Let go of the snapshot and take a newer one, in place."""
         had = self.snapshot is not None
-        self._connection.execute("ROLLBACK")
+        self.ask("ROLLBACK", doing=BEGINNING)
         self.snapshot = None
         self.floor = postgres_horizon.floor(self)
         self._start()
@@ -142,7 +144,7 @@ class PostgresSession:
             self.snapshot = self._export(self)
 
     def _start(self) -> None:
-        self.ask("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", doing="beginning the planning transaction")
+        self.ask("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", doing=BEGINNING)
         self.ask(pin(self.line.settings), doing="pinning the session")
 
     def ask(self, statement: str, values: Sequence[Any] = (), *, doing: str) -> Rows:
@@ -164,14 +166,20 @@ class PostgresSession:
         from psycopg import errors, pq
 
         pgconn = self._connection.pgconn
-        self._connection.execute("SAVEPOINT rivet")
-        result = pgconn.prepare(b"", statement.encode())
-        if result.status == pq.ExecStatus.COMMAND_OK:
-            result = pgconn.describe_prepared(b"")
-        if result.status != pq.ExecStatus.COMMAND_OK:
-            error = errors.error_from_result(result)
-            self._connection.execute("ROLLBACK TO rivet")
+        self.ask("SAVEPOINT rivet", doing=doing)
+        try:
+            with self._connection.bounded():  # type: ignore[attr-defined]  # of `Watched`; these two wait in C
+                result = pgconn.prepare(b"", statement.encode())
+                if result.status == pq.ExecStatus.COMMAND_OK:
+                    result = pgconn.describe_prepared(b"")
+                if pgconn.status == pq.ConnStatus.BAD:
+                    raise errors.OperationalError(result.get_error_message())
+        except errors.Error as error:
             raise fault(error, doing=doing, user=self.user, secrets=self.line.secrets) from None
+        if result.status != pq.ExecStatus.COMMAND_OK:
+            refused = errors.error_from_result(result)
+            self.ask("ROLLBACK TO rivet", doing=doing)
+            raise fault(refused, doing=doing, user=self.user, secrets=self.line.secrets) from None
         return [
             (bytes(result.fname(i) or b"").decode(), result.ftype(i), result.fmod(i)) for i in range(result.nfields)
         ]
@@ -219,7 +227,7 @@ class PostgresSession:
         """Open two connections beside this one, which lets go of its transaction: a pool may have no third."""
         is_free = self.snapshot is None
         if is_free:
-            self._connection.execute("ROLLBACK")
+            self.ask("ROLLBACK", doing=BEGINNING)
         with closing(connect(self.line)) as first, closing(connect(self.line)) as second:
             yield first, second
         if is_free:
@@ -310,7 +318,7 @@ class PostgresSession:
         name, base = sql.quote(column.name), column.fact("base")
         bound = sql.canonical_sql("q", base)
         shares = ",".join(str(i / pieces) for i in range(1, pieces))
-        self._connection.execute("SAVEPOINT rivet")
+        self.ask("SAVEPOINT rivet", doing=f"sampling {relation.name}")
         try:
             rows = self.ask(
                 f"SELECT DISTINCT ON (q) {bound} FROM unnest((SELECT percentile_disc(ARRAY[{shares}]::float8[]) "
@@ -318,8 +326,10 @@ class PostgresSession:
                 "WHERE q IS NOT NULL ORDER BY q",
                 doing=f"sampling {relation.name}",
             )
+        except SourceLost:
+            raise
         except SourceError:  # views and foreign tables cannot be sampled
-            self._connection.execute("ROLLBACK TO rivet")
+            self.ask("ROLLBACK TO rivet", doing=f"sampling {relation.name}")
             return ()
         return tuple(str(row[0]) for row in rows)
 

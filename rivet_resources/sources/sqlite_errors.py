@@ -14,8 +14,8 @@ from rivet_resources.errors import (
     SourceChanged,
     SourceError,
     SourceLost,
+    SourceMissing,
     SourcePermission,
-    SourceUnreachable,
     StatementTimeout,
     UnknownTable,
 )
@@ -76,9 +76,9 @@ def changed(error: RivetError, cause: BaseException, *, relation: str) -> RivetE
     )
 
 
-def missing(path: str, *, why: str) -> SourceUnreachable:
+def missing(path: str, *, why: str) -> SourceMissing:
     """Say that there is no such file; Rivet never creates one."""
-    return SourceUnreachable(f"SQLite file {path} {why}. Fix `path` of the source; Rivet never creates a database.")
+    return SourceMissing(f"SQLite file {path} {why}. Fix `path` of the source; Rivet never creates a database.")
 
 
 def unknown_table(name: str, *, known: Sequence[str]) -> UnknownTable:

@@ -45,7 +45,7 @@ def open_gauge(line: Line) -> Iterator[Gauge]:
     """Open the file for looking; the connection ends with the block.
 
     Raises:
-        SourceUnreachable: there is no such file.
+        SourceMissing: there is no such file.
     """
     pace = line.pace.model_copy(update={"statement_timeout_s": LOOK_SECONDS, "lock_timeout_s": LOOK_SECONDS})
     own = replace(line, pace=pace)

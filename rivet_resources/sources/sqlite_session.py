@@ -56,7 +56,7 @@ class Line:
         """Open a connection that gives text as bytearray, and whose statements end at the deadline.
 
         Raises:
-            SourceUnreachable: there is no such file.
+            SourceMissing: there is no such file.
         """
         if not self.path.is_file():
             raise missing(str(self.path), why="is a folder" if self.path.is_dir() else "is not there")

@@ -128,6 +128,7 @@ class SqlServer(Server):
         return Line(
             text=";".join(f"{key}={escape(value)}" for key, value in parts.items() if value),
             where=found.where,
+            port=found.port,
             user=found.user,
             application=application,
             statement_timeout_s=pace.statement_timeout_s,

@@ -37,6 +37,7 @@ class Line:
 
     text: str = field(repr=False)  # the driver's connection string
     where: str  # host:port, for messages
+    port: int
     user: str
     application: str
     statement_timeout_s: int
@@ -58,18 +59,18 @@ def escape(value: str) -> str:
     return "{" + value.replace("}", "}}") + "}"
 
 
-def connect(line: Line, *, first: bool) -> Any:
-    """Open one autocommit connection with every setting pinned; `first` is the run's first one.
+def connect(line: Line) -> Any:
+    """Open one autocommit connection with every setting pinned.
 
     Raises:
         SourceUnreachable, SourceAuth, SourceLost, SourceError
     """
     try:
-        connection = sqlserver_driver.connect(line.text, seconds=LOGIN_SECONDS)
+        connection = sqlserver_driver.connect(line.text, port=line.port, seconds=LOGIN_SECONDS)
     except sqlserver_driver.MissingDriver as error:
         raise SourceError(str(error)) from None
     except sqlserver_driver.Refused as error:
-        raise connect_fault(error, where=line.where, first=first, secrets=line.secrets) from None
+        raise connect_fault(error, where=line.where, secrets=line.secrets) from None
     try:
         run(connection, "; ".join(line.settings), timeout=line.statement_timeout_s)
     except sqlserver_driver.Refused as error:

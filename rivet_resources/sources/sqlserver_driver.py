@@ -13,14 +13,34 @@ which needs the system's unixODBC).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
+from rivet_resources.deadlines import (
+    LEAST_MARGIN_SECONDS,
+    Silent,
+    deadline,
+    forget,
+    hang_up,
+    keep_alive,
+    opened_lines,
+    patience_seconds,
+)
+
 NATIVE = re.compile(r"\[(\w{5})\] \((-?\d+)\)")
 TIMEOUT_STATES = frozenset({"HYT00"})
+LOST = 10054
+CLOSE_SECONDS = 10
 BROKEN_STATES = frozenset({"08S01", "08003", "08007", "08001"})
+
+# The driver hides its sockets; see `deadlines.py`.
+_lines: WeakKeyDictionary[Any, list[socket.socket]] = WeakKeyDictionary()
 
 
 class Refused(Exception):
@@ -55,15 +75,33 @@ def load() -> Any:
     return mssql_python
 
 
-def connect(text: str, *, seconds: int) -> Any:
+def connect(text: str, *, port: int, seconds: int) -> Any:
     """Open one autocommit connection from a connection string, which holds the password.
 
     Raises:
         Refused, MissingDriver
     """
     driver = load()
+    with opened_lines({port}) as found:
+
+        def end() -> None:
+            lines = found()
+            hang_up(lines)
+            forget(lines)
+
+        connection = _connected(driver, text, seconds, end)
+        _lines[connection] = found()
+        for line in _lines[connection]:
+            keep_alive(line)
+    return connection
+
+
+def _connected(driver: Any, text: str, seconds: int, end: Callable[[], None]) -> Any:
     try:
-        return driver.connect(text, autocommit=True, timeout=seconds)
+        with deadline(seconds + LEAST_MARGIN_SECONDS, end):
+            return driver.connect(text, autocommit=True, timeout=seconds)
+    except Silent as error:
+        raise Refused(str(error), number=LOST) from None
     except driver.Error as error:
         raise Refused(str(error)) from None
     except (RuntimeError, ImportError, OSError) as error:
@@ -90,7 +128,8 @@ def execute(connection: Any, statement: str, *, timeout: int) -> Any:
 
     cursor._reset_cursor = remember  # the driver calls it after a fault, and then the numbers are gone
     try:
-        cursor.execute(statement, reset_cursor=False)
+        with _bounded(connection):
+            cursor.execute(statement, reset_cursor=False)
         return cursor
     except Exception as error:
         raise _refused(error, records) from None
@@ -118,7 +157,8 @@ def batch_of(cursor: Any, rows: int) -> pa.RecordBatch:
         Refused
     """
     try:
-        return cursor.arrow_batch(rows)
+        with _bounded(cursor.connection):
+            return cursor.arrow_batch(rows)
     except Exception as error:
         raise _refused(error, _records(cursor.hstmt)) from None
 
@@ -137,17 +177,33 @@ def has_next(cursor: Any) -> bool:
         Refused
     """
     try:
-        return bool(cursor.nextset())
+        with _bounded(cursor.connection):
+            return bool(cursor.nextset())
     except Exception as error:
         raise _refused(error, _records(cursor.hstmt)) from None
 
 
 def close(thing: Any) -> None:
     """Close a cursor or connection; a broken one cannot be closed in good order, and nobody needs it any more."""
+    if thing is None:
+        return
+    lines = _lines.get(getattr(thing, "connection", thing), [])
     try:
-        thing.close()
+        with deadline(CLOSE_SECONDS, partial(hang_up, lines)):
+            thing.close()
     except Exception:
         return
+    finally:
+        if not hasattr(thing, "connection"):
+            forget(_lines.pop(thing, []))
+
+
+def _bounded(connection: Any) -> AbstractContextManager[None]:
+    """End what waits in the block when it takes longer than the driver's own timeout and a margin.
+
+    The driver asks the server to stop when the timeout is over, and then waits for its answer without end.
+    """
+    return deadline(patience_seconds(connection.timeout), partial(hang_up, _lines.get(connection, [])))
 
 
 def _records(statement_handle: Any) -> list[tuple[str, str]]:
@@ -161,14 +217,16 @@ def _records(statement_handle: Any) -> list[tuple[str, str]]:
 
 def _refused(error: Exception, records: list[tuple[str, str]]) -> Refused:
     """Give the first record that names an error of the server, else what its SQLSTATE means."""
+    if isinstance(error, Silent):
+        return Refused(str(error), number=LOST)
     found = [(match[1], int(match[2]), text) for head, text in records if (match := NATIVE.match(head))]
     # Records of 01xxx are messages, and 5701, 5703 say which database and language are now in use.
     for state, number, text in found:
         if number > 0 and not state.startswith("01"):
-            return Refused(text, number=10054 if state in BROKEN_STATES and number < 50 else number)
+            return Refused(text, number=LOST if state in BROKEN_STATES and number < 50 else number)
     for state, _, text in found:
         if state in TIMEOUT_STATES:
             return Refused(text, number=-2)
         if state in BROKEN_STATES:
-            return Refused(text, number=10054)
+            return Refused(text, number=LOST)
     return Refused(str(error))

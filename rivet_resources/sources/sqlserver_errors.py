@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from rivet_resources.deadlines import LOOK_AT_LINE, SILENT
 from rivet_resources.errors import (
     RivetError,
     SourceAuth,
@@ -97,6 +98,8 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
 
     SourceLost when a new connection may succeed; everything unknown is permanent.
     """
+    if SILENT in str(error):
+        return SourceLost(f"While {doing}: {clean(error)}. {LOOK_AT_LINE}")
     number = number_of(error)
     said = f"SQL Server said: {clean(error, secrets=secrets)}" + (f" ({number})" if number > 0 else "")
     if number == CLIENT_TIMEOUT:
@@ -119,8 +122,8 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
     return SourceError(f"While {doing}: {said}. Fix the query or the source, then run again.")
 
 
-def connect_fault(error: BaseException, *, where: str, first: bool, secrets: Sequence[str] = ()) -> RivetError:
-    """Turn a refused connection into ours; `first` is the run's first one, where a dead line is a wrong address.
+def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = ()) -> RivetError:
+    """Turn a refused connection into ours: whatever does not say that it is for good may pass.
 
     `where` is host and port, which are no secret.
     """
@@ -134,7 +137,7 @@ def connect_fault(error: BaseException, *, where: str, first: bool, secrets: Seq
             f"SQL Server at {where} refused the login: {said}. Check `user`, the password reference and `tls` of "
             f"the source."
         )
-    if first and number in SOCKET:
+    if number in SOCKET:
         return SourceUnreachable(
             f"SQL Server at {where} cannot be reached: {said}. Check `host`, `port` and the network from this machine."
         )

@@ -116,7 +116,7 @@ def open_gauge(line: Line) -> Iterator[Gauge]:
         SourceUnreachable, SourceAuth, SourceLost, SourceError
     """
     own = replace(line, statement_timeout_s=LOOK_SECONDS, lock_timeout_s=LOOK_SECONDS)
-    connection = connect(own, first=True)
+    connection = connect(own)
     try:
         yield SqlServerGauge(own, connection)
     finally:

@@ -168,7 +168,7 @@ class Reader:
         """
         if self._connection is not None:
             return
-        self._connection = connect(self.line, first=False)
+        self._connection = connect(self.line)
         self._spent.connected(in_transaction=self.chunk.one_instant)
         if not self.chunk.one_instant:
             return

@@ -65,7 +65,7 @@ def open_session(line: Line, *, snapshot: bool) -> SqlServerSession:
     Raises:
         SourceUnreachable, SourceAuth, SourceLost, SourceError
     """
-    session = SqlServerSession(line, connect(line, first=True), snapshot=snapshot)
+    session = SqlServerSession(line, connect(line), snapshot=snapshot)
     try:
         session.begin()
     except BaseException:

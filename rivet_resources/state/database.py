@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     URL,
@@ -36,6 +36,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from rivet_resources.errors import StateError
+from rivet_resources.sources.postgres_connection import LIVELINESS, watched
 from rivet_resources.state.refusals import (
     SQLITE_BUSY_SECONDS,
     StateUnavailable,
@@ -45,9 +46,13 @@ from rivet_resources.state.refusals import (
     name_of,
 )
 
+T = TypeVar("T")
+
 METADATA = MetaData()
 
-POSTGRES_CONNECT_SECONDS = 10
+PATIENCE_SECONDS = 60.0  # with a server that is away; leases last as long
+PAUSE_SECONDS = 0.5
+POSTGRES_ANSWER_SECONDS = 20.0  # a lease must be renewed over a new line before it expires
 
 # Pools that came through a fork. SQLite forbids even closing a connection in a child ("How To Corrupt An SQLite
 # Database File", section 2.6), so they are kept from the garbage collector.
@@ -80,6 +85,7 @@ class Database:
         self.url = _parse(url)
         self.name = name_of(self.url)
         self._served = False  # a server that answered once is away; one that never did has a wrong address
+        self._away_since: float | None = None
         self._place: tuple[int, int] | None = None  # device and inode of the file
         self._pid = os.getpid()
         self._engine = _sqlite(self.url) if self.is_sqlite else _postgres(self.url)
@@ -97,8 +103,7 @@ class Database:
         Raises:
             StateUnavailable, StateError
         """
-        with self._translated(), self._in_this_process(self._engine).begin() as connection:
-            self._check_place()
+        with self._transaction(self._engine) as connection:
             yield connection
 
     @contextmanager
@@ -110,10 +115,42 @@ class Database:
         Raises:
             StateUnavailable, StateError
         """
-        with self._translated(), self._in_this_process(self._writes).begin() as connection:
-            self._served = True
+        with self._transaction(self._writes) as connection:
+            yield connection
+
+    def patiently(self, act: Callable[[], T]) -> T:
+        """Call what opens a transaction and may be repeated; again when the server goes away amid it.
+
+        Raises:
+            StateUnavailable, StateError
+        """
+        while True:
+            try:
+                return act()
+            except StateUnavailable:
+                if not self._may_wait():
+                    raise
+                time.sleep(PAUSE_SECONDS)
+
+    @contextmanager
+    def _transaction(self, engine: Engine) -> Iterator[Connection]:
+        """Begin, waiting for a server that is away for a while: a run that is nearly done is not worth losing."""
+        with self._translated(), ExitStack() as stack:
+            connection = self.patiently(lambda: self._begun(engine, stack))
+            self._served, self._away_since = True, None
             self._check_place()
             yield connection
+
+    def _begun(self, engine: Engine, stack: ExitStack) -> Connection:
+        with self._translated():
+            return stack.enter_context(self._in_this_process(engine).begin())
+
+    def _may_wait(self) -> bool:
+        """Say whether to ask a server again that answered before: until the leases of this process have expired."""
+        if self.is_sqlite or not self._served:
+            return False
+        self._away_since = self._away_since or time.monotonic()
+        return time.monotonic() - self._away_since < PATIENCE_SECONDS
 
     def use_wal(self) -> None:
         """Switch a SQLite file to write-ahead logging, once and for all: readers then never wait for the writer."""
@@ -272,9 +309,9 @@ def _sqlite(url: URL) -> Engine:
 
 
 def _postgres(url: URL) -> Engine:
-    query = {"connect_timeout": str(POSTGRES_CONNECT_SECONDS), "application_name": "rivet:state", **url.query}
+    query = {**LIVELINESS, "application_name": "rivet:state", **url.query}
     try:
-        return create_engine(
+        engine = create_engine(
             url.set(query=query),
             isolation_level="READ COMMITTED",  # compare-and-set counts on an UPDATE seeing the latest row
             pool_pre_ping=True,
@@ -286,3 +323,11 @@ def _postgres(url: URL) -> Engine:
             f"State store {name_of(url)} needs the package psycopg, which is not installed. "
             f"Run `pip install 'psycopg[binary]'`."
         ) from error
+
+    @event.listens_for(engine, "do_connect")
+    def connect(_dialect: Any, _record: Any, arguments: Any, parameters: Any) -> Any:
+        connection = watched().connect(*arguments, **parameters)
+        connection.patience_seconds = POSTGRES_ANSWER_SECONDS  # type: ignore[attr-defined]  # of `Watched`
+        return connection
+
+    return engine

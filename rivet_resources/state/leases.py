@@ -15,11 +15,11 @@ from datetime import datetime, timedelta
 from sqlalchemy import Column, Connection, Double, Integer, Table, Text, delete, select, update
 
 from rivet_resources.errors import StateError, WindowBusy, WindowTaken
-from rivet_resources.state.database import METADATA, Database, Instant, insert, now
+from rivet_resources.state.database import METADATA, PATIENCE_SECONDS, Database, Instant, insert, now
 from rivet_resources.state.process import Process, is_alive, is_here, this_process
 from rivet_resources.state.scopes import name_in
 
-TTL = timedelta(seconds=60)
+TTL = timedelta(seconds=PATIENCE_SECONDS)
 BEAT_SECONDS = 10
 
 export_lease = Table(
@@ -31,6 +31,7 @@ export_lease = Table(
     Column("host", Text, nullable=False),
     Column("pid", Integer, nullable=False),
     Column("process_start", Double, nullable=False),
+    Column("process_space", Text),
     Column("acquired_at", Instant, nullable=False),
     Column("expires_at", Instant, nullable=False),
 )
@@ -53,7 +54,7 @@ class Holder:
         return f"run {self.run_id} (process {self.process.pid} on {self.process.host})"
 
     def holds(self, at: datetime) -> bool:
-        """Say whether the lease still counts: not expired, and not of a dead process of this host."""
+        """Say whether the lease still counts: not expired, and not of a process that we see to be dead."""
         if self.expires_at <= at:
             return False
         return is_alive(self.process) if is_here(self.process) else True
@@ -74,15 +75,20 @@ class Lease:
         Raises:
             WindowTaken: another run took it over, since this one gave no sign of life for too long.
         """
-        with self.database.write() as connection:
-            if renew(connection, self.export, self.window, self.run_id):
-                return
-            taker = holder(connection, self.export, self.window)
+        is_ours, taker = self.database.patiently(self._renewed)
+        if is_ours:
+            return
         by = taker.name if taker else "another run, which has ended"
         raise WindowTaken(
             f"Window {self.window} of export {name_in(self.export)} was taken from run {self.run_id} by {by}, after no "
             f"sign of life for {TTL.seconds} s. This run publishes nothing; run again if the other one did not finish."
         )
+
+    def _renewed(self) -> tuple[bool, Holder | None]:
+        with self.database.write() as connection:
+            if renew(connection, self.export, self.window, self.run_id):
+                return True, None
+            return False, holder(connection, self.export, self.window)
 
 
 @contextmanager
@@ -119,6 +125,7 @@ def acquire(connection: Connection, export: str, window: str, run_id: str) -> No
         "host": me.host,
         "pid": me.pid,
         "process_start": me.start,
+        "process_space": me.space,
         "acquired_at": at,
         "expires_at": at + TTL,
     }
@@ -175,5 +182,5 @@ def _key(export: str, window: str):  # type: ignore[no-untyped-def]  # a SQLAlch
 
 
 def _holder(row) -> Holder:  # type: ignore[no-untyped-def]  # a row of export_lease
-    process = Process(row.host, row.pid, row.process_start)
+    process = Process(row.host, row.pid, row.process_start, row.process_space)
     return Holder(row.export_name, row.window_key, row.run_id, process, row.acquired_at, row.expires_at)

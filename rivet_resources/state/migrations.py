@@ -166,6 +166,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE export_state ADD COLUMN cursor_visit INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE export_state ADD COLUMN boundary TEXT",
     ),
+    (
+        "ALTER TABLE export_lease ADD COLUMN process_space TEXT",
+        "ALTER TABLE export_metrics ADD COLUMN process_space TEXT",
+    ),
 )
 
 LOCK_KEY = 0x5249564554  # "RIVET": keeps two processes from creating the tables of one server at once

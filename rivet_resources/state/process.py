@@ -1,7 +1,8 @@
 """Who a process is, so that another one can tell whether it still lives.
 
-Belongs here: host, pid and start time, and the look at the process table. Not here: what follows from it
-(`leases.py`, `runs.py`). A pid alone is not enough: systems give it again to somebody else.
+Belongs here: host, pid, start time and the space of its pid, and the look at the process table. Not here: what follows
+from it (`leases.py`, `runs.py`). A pid alone is not enough: systems give it again to somebody else. Nor is a host's
+name: containers, and copies of a machine, may share one, and each has a process table of its own.
 """
 
 from __future__ import annotations
@@ -10,20 +11,27 @@ import os
 import socket
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import psutil
 
 # psutil derives the start from the boot time, which moves by a little when the clock is set.
 START_TOLERANCE_SECONDS = 2.0
+BOOT, PID_NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), "/proc/self/ns/pid"
 
 
 @dataclass(frozen=True)
 class Process:
-    """One process of one host; `start` is its create time, seconds since the epoch."""
+    """One process of one host; `start` is its create time, seconds since the epoch.
+
+    `space` names the process table that its pid is of: boot and pid namespace, where the system has them; None in rows
+    of before this was noted.
+    """
 
     host: str
     pid: int
     start: float
+    space: str | None = None
 
 
 def this_process() -> Process:
@@ -33,12 +41,22 @@ def this_process() -> Process:
 
 @cache
 def _process(pid: int) -> Process:
-    return Process(socket.gethostname(), pid, psutil.Process(pid).create_time())
+    return Process(socket.gethostname(), pid, psutil.Process(pid).create_time(), _space())
+
+
+@cache
+def _space() -> str:
+    """Name this process table. Source: proc(5), `random/boot_id`; namespaces(7), "The /proc/pid/ns/ directory"."""
+    try:
+        boot, table = BOOT.read_text().strip(), os.stat(PID_NAMESPACE)
+    except OSError:  # not Linux: no namespaces either
+        return ""
+    return f"{boot}:{table.st_dev}:{table.st_ino}"
 
 
 def is_here(process: Process) -> bool:
-    """Say whether it ran on this host, so that its death can be seen from here."""
-    return process.host == socket.gethostname()
+    """Say whether its death can be seen from here: it ran on this host, and its pid is of our process table."""
+    return process.host == socket.gethostname() and process.space == _space()
 
 
 def is_alive(process: Process) -> bool:

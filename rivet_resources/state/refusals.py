@@ -17,6 +17,10 @@ SQLITE_BUSY_SECONDS = 30
 SQLITE_LATER = ("database is locked", "database table is locked")
 SQLITE_DAMAGED = ("file is not a database", "malformed", "file is encrypted")
 SQLITE_UNWRITABLE = ("readonly database", "unable to open database", "disk i/o error", "is full")
+POSTGRES_FOR_GOOD = (
+    "authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist", "no such database",
+    "no such user", "certificate", "invalid connection option", "invalid port number",
+)  # fmt: skip
 POSTGRES_LATER = ("08", "53", "40", "57P")
 
 
@@ -61,11 +65,12 @@ def explain_sqlite(cause: str, url: URL) -> StateError:
 
 
 def explain_line(cause: str, url: URL, *, served_before: bool) -> StateError:
-    """Say what it means that a server did not answer: it is away, or it never was there."""
+    """Say what it means that no line could be had, or one broke: the server is away, unless it says what is wrong."""
     name = name_of(url)
     if served_before:
         return StateUnavailable(f"State store {name} did not answer: {cause}. Run again when the server is back.")
-    return StateError(
+    kind = StateError if any(words in cause.lower() for words in POSTGRES_FOR_GOOD) else StateUnavailable
+    return kind(
         f"State store {name} cannot be reached: {cause}. Check RIVET_STATE_URL (host, port, user, password, database) "
         f"and that the server runs."
     )

@@ -67,6 +67,7 @@ export_metrics = Table(
     Column("host", Text, nullable=False),
     Column("pid", Integer, nullable=False),
     Column("process_start", Double, nullable=False),
+    Column("process_space", Text),
 )
 
 
@@ -75,7 +76,7 @@ class RunRecord:
     """One run of one window; names are those of the table, but for `export` and `window`.
 
     `validated`, `quality_passed` and `schema_changed` are None while unknown. `degraded`: it succeeded with less
-    than was asked for. `host`, `pid` and `process_start` are filled in by `begin_run`.
+    than was asked for. `host`, `pid`, `process_start` and `process_space` are filled in by `begin_run`.
     """
 
     run_id: str
@@ -112,11 +113,12 @@ class RunRecord:
     host: str = ""
     pid: int = 0
     process_start: float = 0.0
+    process_space: str | None = None
 
     @property
     def process(self) -> Process:
         """Name the process that runs, or ran, it."""
-        return Process(self.host, self.pid, self.process_start)
+        return Process(self.host, self.pid, self.process_start, self.process_space)
 
 
 class Outcome(TypedDict, total=False):
@@ -164,7 +166,8 @@ def begin(connection: Connection, run: RunRecord) -> None:
             said = f"Process {dead.pid} on {dead.host} ended without finishing the run."
             _change(connection, dead.run_id, {"status": "interrupted", "error_message": said})
     me = this_process()
-    upsert(connection, export_metrics, _row(replace(run, host=me.host, pid=me.pid, process_start=me.start)))
+    ours = replace(run, host=me.host, pid=me.pid, process_start=me.start, process_space=me.space)
+    upsert(connection, export_metrics, _row(ours))
 
 
 def finish(connection: Connection, run_id: str, status: Status, outcome: Outcome) -> None:
@@ -207,7 +210,7 @@ def latest(connection: Connection, chosen: ColumnElement[bool], last: int) -> li
 
 
 def live(connection: Connection, export: str) -> set[str]:
-    """Name the runs of an export that may still be working: they hold a lease, or their process lives on this host."""
+    """Name the runs of an export that may still be working: they hold a lease, or their process lives here."""
     leased = {holder.run_id for holder in leases.holders(connection, export)}
     return leased | {run.run_id for run in _running(connection, export) if _lives(connection, run)}
 
@@ -221,7 +224,7 @@ def known(connection: Connection, export: str) -> set[str]:
 def _lives(connection: Connection, run: RunRecord) -> bool:
     if is_here(run.process):
         return is_alive(run.process)
-    # Nobody can look at a process of another host: its lease speaks for it.
+    # Nobody can look at a process of another host or container: its lease speaks for it.
     return any(holder.run_id == run.run_id for holder in leases.holders(connection, run.export))
 
 

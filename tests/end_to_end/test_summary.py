@@ -367,13 +367,13 @@ def test_command_that_only_found_something_has_the_line_too(place: Place) -> Non
 
 
 @pytest.mark.parametrize("arguments", [("run", "--force"), ("run", "--parallel-exports"), ("run", "--nothing"), ("x",)])
-def test_wrong_arguments_give_2_and_no_line(place: Place, arguments: tuple[str, ...]) -> None:
-    """So a script tells wrong arguments from what may pass; options of the original say what to do instead."""
+def test_wrong_arguments_are_permanent(place: Place, arguments: tuple[str, ...]) -> None:
+    """Exit code 1 and the line for scripts, as 2 means that it may pass; options of the original say what to do."""
     place.configure(GOOD)
 
     answer = place.rivet("--json-errors", *arguments)
 
-    assert (2, False) == (answer.code, '"exit_class"' in answer.err)
+    assert (1, "RIVET_USAGE", "permanent") == (answer.code, answer.last["code"], answer.last["exit_class"])
     if "--force" in arguments:
         assert "rivet state reset" in answer.err
     assert not (place.folder / "lake").exists()

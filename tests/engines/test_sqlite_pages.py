@@ -17,7 +17,7 @@ from rivet_resources.errors import (
     SourceChanged,
     SourceError,
     SourceLost,
-    SourceUnreachable,
+    SourceMissing,
     StatementTimeout,
     UnknownColumn,
     UnknownTable,
@@ -149,7 +149,7 @@ def test_classic_journal_is_told_to_keep_writers_waiting(tmp_path):
 
 def test_missing_file_is_not_created(tmp_path):
     """A wrong path is told, and no empty database is left there."""
-    with pytest.raises(SourceUnreachable, match="is not there"):
+    with pytest.raises(SourceMissing, match="is not there"):
         describe(tmp_path / "nowhere.db")
 
     assert list(tmp_path.iterdir()) == []

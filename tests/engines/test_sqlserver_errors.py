@@ -65,7 +65,7 @@ TEXTS = [
 @pytest.mark.parametrize(("text", "kind"), TEXTS)
 def test_a_text_decides_where_no_number_is_told(text, kind):
     """Refused log-ins reach us without a number."""
-    assert type(connect_fault(Refused(text), where="h:1", first=False)) is kind
+    assert type(connect_fault(Refused(text), where="h:1")) is kind
 
 
 DIRTY = [

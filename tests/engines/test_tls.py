@@ -197,7 +197,7 @@ def test_mysql_that_takes_protected_lines_only_says_so() -> None:
     """Its own code and words. MariaDB 10.11 says only that access is denied, so that stays a matter of the login."""
     said = "Connections using insecure transport are prohibited while --require_secure_transport=ON."
 
-    error = mysql_fault(pymysql.OperationalError(3159, said), where="db:3306", first=True)
+    error = mysql_fault(pymysql.OperationalError(3159, said), where="db:3306")
 
     assert (SourceTls, True) == (type(error), WORDS["demanded"][0] in str(error))
 
@@ -207,7 +207,7 @@ def test_login_that_only_a_protected_line_may_have_is_hinted_at(words: str) -> N
     """PostgreSQL says only that no line of pg_hba.conf fits; which one was meant, nobody tells."""
     said = f'FATAL:  no pg_hba.conf entry for host "10.0.0.1", user "u", database "d"{words}'
 
-    error = postgres_fault(psycopg.OperationalError(said), where="db:5432", first=True)
+    error = postgres_fault(psycopg.OperationalError(said), where="db:5432")
 
     assert (SourceAuth, "no encryption" in words) == (type(error), "add `tls: {mode: verify-full}`" in str(error))
 
@@ -256,7 +256,7 @@ MICROSOFT = [
 @pytest.mark.parametrize(("text", "expected"), MICROSOFT)
 def test_microsofts_texts_are_sorted_like_the_others(text: str, expected: str) -> None:
     """The driver wraps OpenSSL's own words."""
-    error = connect_fault(Refused(f"[Microsoft][ODBC Driver 18 for SQL Server]{text}"), where="db:1433", first=True)
+    error = connect_fault(Refused(f"[Microsoft][ODBC Driver 18 for SQL Server]{text}"), where="db:1433")
 
     assert (SourceTls, True) == (type(error), WORDS[expected][0] in str(error))  # type: ignore[index]
 

@@ -286,8 +286,11 @@ def test_file_that_stays_locked_may_be_asked_again_later(tmp_path: Path, monkeyp
     state.close()
 
 
-def test_server_that_goes_away_may_be_asked_again_later(fresh_database: str, postgres_url: str):
+def test_server_that_goes_away_may_be_asked_again_later(
+    fresh_database: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
     """A store that served before and does not answer now is a passing fault; when it is back, the same State works."""
+    monkeypatch.setattr("rivet_resources.state.database.PATIENCE_SECONDS", 1.0)
     state = open_state(fresh_database)
     admin = Database(postgres_url)
     name = Database(fresh_database).url.database

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -23,13 +24,14 @@ from sqlalchemy import update
 
 from rivet_resources.errors import StateError, WindowBusy, WindowTaken
 from rivet_resources.extract import ChunkResult, Measures
-from rivet_resources.state import leases
-from rivet_resources.state.database import Database
+from rivet_resources.state import database, leases
+from rivet_resources.state.database import Database, StateUnavailable
 from rivet_resources.state.leases import export_lease
 from rivet_resources.state.process import Process, is_alive, this_process
 from rivet_resources.state.runs import RunRecord, export_metrics
 from rivet_resources.state.store import State, default_url, open_state
 from tests import processes
+from tests.listening import Proxy, proxied
 
 PROLOGUE = """
 import sys
@@ -205,6 +207,40 @@ def test_lease_of_another_host_is_busy_until_it_expires(url: str, state: State):
 
     with state.lease("orders", "all", "r2") as lease:
         lease.check()
+
+
+@pytest.mark.parametrize("space", ["another boot:4:1", None], ids=["another", "of-before"])
+def test_lease_of_another_process_table_is_busy_until_it_expires(url: str, state: State, space: str | None):
+    """A host's name does not tell whose pid it is: containers share names, and each has its own processes."""
+    with holding(url, "r1") as child:
+        child.kill()
+        child.wait()
+    change_lease(url, process_space=space)
+    with pytest.raises(WindowBusy):
+        state.lease("orders", "all", "r2").__enter__()
+    change_lease(url, expires_at=datetime.now(UTC) - timedelta(seconds=1))
+
+    with state.lease("orders", "all", "r2") as lease:
+        lease.check()
+
+
+def test_lease_of_a_living_process_in_another_namespace_is_busy(url: str, state: State):
+    """As in a container of the same host name: our process table has another process under its pid, or none."""
+    apart = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("this machine gives us no process namespace of our own")
+    command = [*apart, sys.executable, "-c", PROLOGUE + HOLD, url, "r1"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=processes.ROOT
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+
+        with pytest.raises(WindowBusy):
+            state.lease("orders", "all", "r2").__enter__()
+        state.begin_run(replace(run("r2"), window="2026-01-01"))
+        assert state.live_runs("orders") == {"r1", "r2"}
+        child.communicate("")
 
 
 def test_run_of_another_host_lives_as_long_as_its_lease(url: str, state: State):
@@ -397,3 +433,58 @@ def test_store_deleted_under_a_run_is_an_error_not_a_silence(tmp_path: Path):
         state.cursor("orders")
     state.close()
     successor.close()
+
+
+# --- a store that is away ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def away(fresh_database: str) -> Iterator[tuple[Proxy, State]]:
+    """A store on a server, behind a proxy that can take it away."""
+    with proxied(fresh_database) as (proxy, url):
+        state = open_state(url)
+        yield proxy, state
+        state.close()
+
+
+def test_run_outlives_a_store_that_is_away_for_a_while(away: tuple[Proxy, State]):
+    """For less than a lease lasts: the run goes on when the server is back, and the window is still its own."""
+    proxy, state = away
+    state.begin_run(run("r1"))
+    with state.lease("orders", "all", "r1") as lease:
+        proxy.down()
+        back = threading.Timer(2, proxy.up)
+        back.start()
+        lease.check()
+        back.join()
+        proxy.reset()  # amid a transaction is nearly never; between two always
+        state.advance_cursor("orders", "7", expected=None)
+        state.finish_run("r1", "success")
+
+    assert ("success", "7", []) == (state.run("r1").status, state.cursor("orders").value, state.leases())
+
+
+def test_server_that_ends_amid_a_transaction_is_asked_again(away: tuple[Proxy, State], monkeypatch: pytest.MonkeyPatch):
+    """What may be repeated is."""
+    proxy, state = away
+    proxy.reset_at = b"UPDATE export_metrics"
+    state.begin_run(run("r1"))
+    state.finish_run("r1", "success")
+
+    assert ("success", b"") == (state.run("r1").status, proxy.reset_at)
+
+
+def test_store_that_stays_away_is_given_up_once(away: tuple[Proxy, State], monkeypatch: pytest.MonkeyPatch):
+    """The patience is one for all that waits: a run does not wait again at each of its last steps."""
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 1.0)
+    proxy, state = away
+    state.begin_run(run("r1"))
+    proxy.down()
+    with pytest.raises(StateUnavailable):
+        state.finish_run("r1", "success")
+    began = time.monotonic()
+    for _ in range(20):
+        with pytest.raises(StateUnavailable):
+            state.finish_run("r1", "success")
+
+    assert time.monotonic() - began < 10
