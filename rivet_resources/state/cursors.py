@@ -45,23 +45,30 @@ def read(connection: Connection, export: str) -> Cursor | None:
     return None if row is None else Cursor(row.last_cursor_value, _boundary(row), row.updated_at)
 
 
-def advance(connection: Connection, export: str, to: Cursor, *, expected: tuple[str | None, int]) -> None:
-    """Set the cursor if its value and visit still are as expected; nothing to do when they already are `to`.
+def advance(
+    connection: Connection,
+    export: str,
+    value: str,
+    *,
+    expected: str | None,
+    visit: int = 0,
+    boundary: Boundary | None = None,
+) -> None:
+    """Set the cursor to `value` if it still is `expected`, at that visit; nothing to do when it already is `value`.
 
     Raises:
         StateError: it is something else: another run moved it since this one was planned.
     """
-    at = now(connection)
+    at, to = now(connection), Cursor(value, boundary or Boundary())
     first = insert(connection, export_state).values(export_name=export, last_cursor_value=None, updated_at=at)
     connection.execute(first.on_conflict_do_nothing())
-    value, visit = expected
     stored = export_state.c.last_cursor_value
-    unmoved = (stored.is_(None) if value is None else stored == value, export_state.c.cursor_visit == visit)
-    change = update(export_state).where(export_state.c.export_name == export, *unmoved)
+    unmoved = (stored.is_(None) if expected is None else stored == expected) & (export_state.c.cursor_visit == visit)
+    change = update(export_state).where(export_state.c.export_name == export, unmoved)
     if connection.execute(change.values(**_values(to), updated_at=at)).rowcount == 1:
         return
     held = read(connection, export)
-    if held is None or (held.value, held.boundary.visit) != (to.value, to.boundary.visit):
+    if held is None or (held.value, held.boundary.visit) != (value, to.boundary.visit):
         raise StateError(
             f"The cursor of export {name_in(export)} was moved by another run since this one was planned; it stays as "
             f"that run left it. Nothing is lost: run again to go on from there, and see `rivet state show`."

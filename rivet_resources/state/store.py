@@ -165,9 +165,7 @@ class State:
             StateError: another run moved it since.
         """
         with self._database.write() as connection:
-            cursors.advance(
-                connection, self._key(export), Cursor(value, boundary or Boundary()), expected=(expected, visit)
-            )
+            cursors.advance(connection, self._key(export), value, expected=expected, visit=visit, boundary=boundary)
 
     def reset_cursor(self, export: str) -> None:
         """Make the next run start from the beginning."""
