@@ -21,6 +21,7 @@ from rivet_assets.environment import params
 from rivet_assets.failure_sensor import failure_sensors
 from rivet_assets.repair_job import repair_jobs
 from rivet_assets.resources import RESOURCES
+from rivet_assets.retry_sensor import retry_sensors
 from rivet_assets.sensors import drain_sensors
 from rivet_assets.specs import asset_spec, source_specs
 
@@ -70,7 +71,11 @@ class Exports(Component):
         return dg.Definitions(
             assets=[*assets, *source_specs(exports, config=self.config)],
             asset_checks=checks,
-            sensors=[*drain_sensors(self.config, spec_of=self.get_asset_spec), *failure_sensors(self.config)],
+            sensors=[
+                *drain_sensors(self.config, spec_of=self.get_asset_spec),
+                *failure_sensors(self.config),
+                *retry_sensors(self.config, spec_of=self.get_asset_spec),
+            ],
             jobs=repair_jobs(self.config, spec_of=self.get_asset_spec),
             resources=RESOURCES,
         )

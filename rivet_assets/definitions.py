@@ -24,6 +24,7 @@ from rivet_assets.environment import config_files, params
 from rivet_assets.failure_sensor import failure_sensors
 from rivet_assets.repair_job import repair_jobs
 from rivet_assets.resources import RESOURCES
+from rivet_assets.retry_sensor import retry_sensors
 from rivet_assets.sensors import drain_sensors, joined
 from rivet_assets.specs import EXPORT, asset_spec, source_specs
 from rivet_resources.errors import ConfigError
@@ -59,7 +60,7 @@ def _assets_of(config: RivetConfig) -> dg.Definitions:
             *source_specs(config.exports, config=config),
         ],
         asset_checks=[check for export in config.exports for check in build_asset_checks(export, config=config)],
-        sensors=[*drain_sensors(config), *failure_sensors(config)],
+        sensors=[*drain_sensors(config), *failure_sensors(config), *retry_sensors(config)],
         jobs=repair_jobs(config, spec_of=partial(asset_spec, config=config)),
     )
 

@@ -156,11 +156,16 @@ def tick(watched: Sequence[Watched], context: dg.SensorEvaluationContext, *, now
 
 
 def _request(each: Watched, context: dg.SensorEvaluationContext) -> dg.RunRequest:
-    """Ask for a drain with the checks it makes itself; by default Dagster would add those that ask the source again."""
-    own = None
-    if context.repository_def is not None:
-        own = list(context.repository_def.asset_graph.get(each.keys[0]).assets_def.check_keys)
-    return dg.RunRequest(asset_selection=list(each.keys), asset_check_keys=own, tags={DRAIN: each.tag})
+    return dg.RunRequest(
+        asset_selection=list(each.keys), asset_check_keys=own_checks(context, each.keys[0]), tags={DRAIN: each.tag}
+    )
+
+
+def own_checks(context: dg.SensorEvaluationContext, key: dg.AssetKey) -> list[dg.AssetCheckKey] | None:
+    """List the checks that an asset makes itself; by default Dagster would add those that ask the source again."""
+    if context.repository_def is None:
+        return None
+    return list(context.repository_def.asset_graph.get(key).assets_def.check_keys)
 
 
 def _look(each: Watched) -> Look:

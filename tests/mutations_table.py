@@ -624,7 +624,7 @@ ROWS = (
     Fault(
         "tasks_read_several_instants",
         "rivet_resources/sources/postgres_reader.py",
-        "            if self.snapshot:\n                self._import()\n",
+        "            if self.snapshot:\n                self._import(connection)\n",
         "",
         "a row that moves while it is read is exported twice, or not at all",
         ("tests/engines/test_postgres_pages.py::test_two_importers_see_the_rows_of_one_instant",),
@@ -1585,4 +1585,31 @@ STATE = (
     ),
 )
 
-FAULTS = (*COMMITTING, *RUNNING, *ROWS, *CELLS, *CHANGES, *PROOFS, *SOURCES, *DESTINATIONS, *STATE)
+OUTAGES = (
+    Fault(
+        "silence_is_no_fault_of_the_line",
+        "rivet_resources/deadlines.py",
+        "            raise Silent(seconds) from None\n",
+        "            raise\n",
+        "a silent server is told as whatever its driver makes of a closed socket",
+        ("tests/unit/test_deadlines.py::test_wait_for_who_says_nothing_ends",),
+    ),
+    Fault(
+        "pid_of_another_process_table_is_judged",
+        "rivet_resources/state/process.py",
+        "    return process.host == socket.gethostname() and process.space == _space()\n",
+        "    return process.host == socket.gethostname()\n",
+        "the lease of a living run in another container is taken over",
+        ("tests/unit/test_state_processes.py::test_lease_of_another_process_table_is_busy_until_it_expires",),
+    ),
+    Fault(
+        "lasting_failures_are_asked_for_again",
+        "rivet_assets/retry_sensor.py",
+        "            if code == TRANSIENT:\n",
+        "            if code is not None:\n",
+        "a schedule runs into the same wall every half hour",
+        ("tests/unit/test_retry_sensor.py::test_failure_that_stays_is_not_asked_for_again",),
+    ),
+)
+
+FAULTS = (*COMMITTING, *RUNNING, *ROWS, *CELLS, *CHANGES, *PROOFS, *SOURCES, *DESTINATIONS, *STATE, *OUTAGES)

@@ -163,17 +163,17 @@ class PostgresSession:
 
     def prepare(self, statement: str, *, doing: str) -> list[tuple[str, int, int]]:
         """Describe a statement's columns as (name, type oid, modifier) without running it."""
-        from psycopg import errors, pq
+        from psycopg import errors, generators, pq
 
         pgconn = self._connection.pgconn
         self.ask("SAVEPOINT rivet", doing=doing)
         try:
-            with self._connection.bounded():  # type: ignore[attr-defined]  # of `Watched`; these two wait in C
-                result = pgconn.prepare(b"", statement.encode())
-                if result.status == pq.ExecStatus.COMMAND_OK:
-                    result = pgconn.describe_prepared(b"")
-                if pgconn.status == pq.ConnStatus.BAD:
-                    raise errors.OperationalError(result.get_error_message())
+            # Not `pgconn.prepare`: it waits in C and holds the interpreter's lock, so that no deadline could end it.
+            pgconn.send_prepare(b"", statement.encode())
+            (result,) = self._connection.wait(generators.execute(pgconn))
+            if result.status == pq.ExecStatus.COMMAND_OK:
+                pgconn.send_describe_prepared(b"")
+                (result,) = self._connection.wait(generators.execute(pgconn))
         except errors.Error as error:
             raise fault(error, doing=doing, user=self.user, secrets=self.line.secrets) from None
         if result.status != pq.ExecStatus.COMMAND_OK:

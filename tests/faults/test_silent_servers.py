@@ -147,7 +147,7 @@ def test_server_that_falls_silent_while_a_window_is_planned(
 
 
 def test_query_that_is_prepared_by_a_silent_server(fresh_database: str) -> None:
-    """libpq prepares in C, without psycopg's own wait."""
+    """libpq's own way to prepare would wait in C and hold the interpreter's lock."""
     with proxied(fresh_database) as (proxy, url):
         proxy.silent_at = b"SELECT 4711"
 
