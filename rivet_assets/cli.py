@@ -65,6 +65,8 @@ def main() -> None:
     interruption.listen(lambda: _end(told))
     try:
         code = commands.main(prog_name="rivet", standalone_mode=False, obj=told)
+        if code and interruption.asked():
+            raise KeyboardInterrupt
         told.ended(code or 0)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SECONDS = 6.0  # for the command to end by itself; then it is ended
+LOOK_SECONDS = 0.5
 CHILDREN_SECONDS = 2.0  # for a JVM to remove its files
 
 
@@ -32,6 +34,19 @@ class _Wish:
     asked: bool = False
     gentle: bool = False
     patient: int = 0  # who sees to the end himself, and may take longer
+    heard: int = 0  # signals
+    forgiven: int = 0  # of these, taken for the gentle end of a drain
+    signals: int = -1  # the file that Python writes each signal's number to; -1: nobody listens
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def hear(self) -> None:
+        """Read which signals have come since; both threads ask, so that neither is behind the other."""
+        with self.lock, suppress(BlockingIOError, OSError):
+            self.heard += sum(number in SIGNALS for number in os.read(self.signals, 64))
+        is_first_free = bool(self.patient) and not self.forgiven
+        if self.heard - self.forgiven > is_first_free and not self.asked:
+            self.asked = True
+            _hush()
 
 
 _wish = _Wish()
@@ -39,6 +54,8 @@ _wish = _Wish()
 
 def asked() -> bool:
     """Say whether this process was told to end: what fails from now on fails because of it."""
+    if _wish.signals >= 0:
+        _wish.hear()
     return _wish.asked
 
 
@@ -49,7 +66,7 @@ def asked_gently() -> bool:
 
 def status_of(error: BaseException) -> str:
     """Name the end of a run: failed, or interrupted when it was, or when the process was told to end before."""
-    return "failed" if isinstance(error, Exception) and not _wish.asked else "interrupted"
+    return "failed" if isinstance(error, Exception) and not asked() else "interrupted"
 
 
 def stop_here() -> None:
@@ -58,7 +75,7 @@ def stop_here() -> None:
     Raises:
         KeyboardInterrupt
     """
-    if _wish.asked or _wish.gentle:
+    if asked() or _wish.gentle:
         raise KeyboardInterrupt
 
 
@@ -75,11 +92,12 @@ def listen(end: Callable[[], None]) -> None:
     for number in SIGNALS:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _interrupt)
-    read, write = os.pipe()
+    _wish.signals, write = os.pipe()
+    os.set_blocking(_wish.signals, False)
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))  # a child's signals are not ours
-    threading.Thread(target=_watch, args=(read, end), name="rivet-signals", daemon=True).start()
+    threading.Thread(target=_watch, args=(end,), name="rivet-signals", daemon=True).start()
 
 
 def end_children() -> None:
@@ -120,6 +138,7 @@ def gently() -> Iterator[Callable[[], bool]]:
         if wanted:
             _interrupt(number, frame)
         wanted = _wish.gentle = True
+        _wish.forgiven += 1
 
     before = {number: signal.getsignal(number) for number in SIGNALS}
     for number, handler in before.items():
@@ -139,16 +158,16 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _watch(read: int, end: Callable[[], None]) -> None:
+def _watch(end: Callable[[], None]) -> None:
     """Wait for a signal that asks for the end; then for the end itself."""
-    heard = 0
-    while heard < (2 if _wish.patient else 1):
-        heard += sum(number in SIGNALS for number in os.read(read, 64))
-    _wish.asked = True
-    _hush()
+    while not _wish.asked:
+        select.select([_wish.signals], [], [], LOOK_SECONDS)  # the other thread may have read it
+        _wish.hear()
     time.sleep(GRACE_SECONDS)
-    end_children()
-    end()
+    try:
+        end_children()
+    finally:  # whatever else is broken
+        end()
 
 
 def _hush() -> None:

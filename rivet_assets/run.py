@@ -191,7 +191,7 @@ def _execute(config: RivetConfig, plan: Plan, recorder: Recorder, extra: Mapping
                 tags={**extra, **tags, STARTED_BY: RIVET_RUN},
                 raise_on_error=False,
             )
-            if recorder.interrupted:
+            if recorder.interrupted or interruption.asked():
                 raise KeyboardInterrupt
 
         if whole:

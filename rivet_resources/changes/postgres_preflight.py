@@ -153,10 +153,11 @@ def _publication(facts: Mapping[str, Any], capture: Capture) -> Iterator[Finding
         return
     if missing := unpublished(facts):
         text = f"publication {name} does not have {', '.join(missing)}; they also need a snapshot"
-        fix = f"{add_tables(missing, publication=name)};"
-        if not found.get("pubviaroot"):  # then a partitioned table is missing though it was added
-            fix = f"{publish_by_root(name)};  -- and for tables that were never added: {fix}"
-        yield Finding("publication", "fail", text, fix)
+        # A partitioned table that was added is missing all the same while its partitions are published.
+        strangers = [table for table in missing if not facts["tables"][table]["membership"]]
+        fixes = [publish_by_root(name)] if len(strangers) < len(missing) else []
+        fixes += [add_tables(strangers, publication=name)] if strangers else []
+        yield Finding("publication", "fail", text, "; ".join(fixes) + ";")
     else:
         yield Finding("publication", "ok", f"publication {name} has the tables")
     if left_out := unpublished_operations(facts):

@@ -261,6 +261,6 @@ def test_mysql_and_mariadb_names_are_one_engine(shop: Shop) -> None:
     """`rivet cdc` takes the engine from the URL; one that nobody answers is told as such, without the password."""
     answer = shop.shell.rivet("cdc", "--source", "mariadb://u:secret@127.0.0.1:1/x", "--table", "t", "--until-current")
 
-    assert 1 == answer.code
+    assert 2 == answer.code
     assert "127.0.0.1:1" in answer.err
     assert "secret" not in answer.err

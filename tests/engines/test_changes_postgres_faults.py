@@ -629,3 +629,17 @@ def test_transaction_of_another_table_fills_no_window(fresh: str) -> None:
         drained = window(log, at, most=2)
 
     assert [(1, 10001), (2, 1)] == [(row["id"], row["__seq"]) for row in drained.rows()]
+
+
+def test_partitioned_table_published_by_its_partitions_is_told_how_to_publish_it_whole(fresh: str) -> None:
+    """It was added already, so adding it again would be refused."""
+    run(
+        fresh,
+        "CREATE TABLE pt (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE pt_1 PARTITION OF pt FOR VALUES FROM (0) TO (10)",
+        "CREATE PUBLICATION rivet_parts FOR TABLE pt",
+    )
+    with log_of(fresh, capture("pt", slot="rivet_parts")) as log:
+        found = by_name(log.preflight())
+
+    assert 'ALTER PUBLICATION "rivet_parts" SET (publish_via_partition_root = true);' == found["publication"].fix

@@ -524,12 +524,12 @@ def test_wrong_password_is_told_without_it(tmp_path: Path, mariadb_url: str, for
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mssql"])
 def test_unreachable_server_is_a_clear_error(tmp_path: Path, scheme: str) -> None:
-    """Nobody listens: exit code 1, the address is told and the password is not."""
+    """Nobody listens: exit code 2, the address is told and the password is not."""
     port = free_port()
 
     done = rivet(tmp_path, "init", "--source-env", "SHOP_URL", SHOP_URL=f"{scheme}://me:{CANARY}@127.0.0.1:{port}/shop")
 
-    assert done.code == 1
+    assert done.code == 2
     assert str(port) in done.err
     assert CANARY not in done.err
 
