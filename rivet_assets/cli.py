@@ -62,7 +62,7 @@ class Commands(click.Group):
 def main() -> None:
     """Run the command line; the process ends with the command's exit code (`contract.md`, section 14)."""
     told = JsonErrors(_say)
-    interruption.listen(lambda: _end(told))
+    interruption.listen(lambda: _interrupted(told))
     try:
         code = commands.main(prog_name="rivet", standalone_mode=False, obj=told)
         if code and interruption.asked():
@@ -103,13 +103,8 @@ def _interrupted(told: JsonErrors) -> int:
     """Say once that the command was interrupted; its exit code."""
     if not told.told:
         _say(INTERRUPT)
-    told.failed(INTERRUPT, INTERRUPTED, 130)
-    return 130
-
-
-def _end(told: JsonErrors) -> None:
-    """Leave a command that was asked to end and did not."""
-    os._exit(_interrupted(told))
+    told.failed(INTERRUPT, INTERRUPTED, interruption.EXIT_CODE)
+    return interruption.EXIT_CODE
 
 
 def _version() -> str:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SECONDS = 6.0  # for the command to end by itself; then it is ended
 LOOK_SECONDS = 0.5
+EXIT_CODE = 130
 CHILDREN_SECONDS = 2.0  # for a JVM to remove its files
 
 
@@ -85,7 +86,7 @@ def listen(end: Callable[[], None]) -> None:
     A signal that the process was told to ignore (`nohup`) stays ignored.
 
     Args:
-        end: says so and leaves; called by a thread when the main one did not end in time.
+        end: says so; called by a thread when the main one did not end in time, before the process is left.
     """
     if threading.current_thread() is not threading.main_thread():
         return
@@ -164,10 +165,16 @@ def _watch(end: Callable[[], None]) -> None:
         select.select([_wish.signals], [], [], LOOK_SECONDS)  # the other thread may have read it
         _wish.hear()
     time.sleep(GRACE_SECONDS)
-    try:
-        end_children()
-    finally:  # whatever else is broken
-        end()
+    _within(CHILDREN_SECONDS + 1, end_children)
+    _within(1.0, end)
+    os._exit(EXIT_CODE)
+
+
+def _within(seconds: float, act: Callable[[], object]) -> None:
+    """Do something that may meet a lock of a thread that will never move again."""
+    acting = threading.Thread(target=act, daemon=True)
+    acting.start()
+    acting.join(seconds)
 
 
 def _hush() -> None:

@@ -17,10 +17,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
 import yaml
 
 from tests.lab import store_of
+from tests.servers_logical import logical_database
 
 ENDS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 # What the issue promises, and then as much again for a busy machine: without the cure these never end, or take minutes.
@@ -148,17 +150,20 @@ def test_start_of_spark_can_be_ended(folder: Path, run: Callable[..., Command], 
     assert not any(word in said for word in ("Traceback", "AttributeError", "Py4J", "status: failed")), said
 
 
-def test_drain_without_end_finishes_its_window(folder: Path, run: Callable[..., Command]) -> None:
+def test_drain_without_end_finishes_its_window(folder: Path, run: Callable[..., Command], postgres_url: str) -> None:
     """It is the way to end it, so all is well: exit 0, and what was read is committed."""
-    source = {"type": "datagen", "pattern": "orders", "events_per_second": 200, "seed": 7, "cdc_mode": True}
-    cdc = {"until_current": False, "max_events": 10_000_000}
-    configure(folder, source, {"name": "orders", "table": "orders", "mode": "cdc", "cdc": cdc})
-    command = run("run")
-    command.until(lambda: any(folder.glob("lake/**/_rivet/*.json")))
+    with logical_database(postgres_url) as url, psycopg.connect(url, autocommit=True) as shop:
+        shop.execute("CREATE TABLE orders (id int PRIMARY KEY)")
+        cdc = {"until_current": False, "slot": "rivet_without_end"}
+        configure(folder, {"type": "postgres", "url": url}, {**ORDERS, "mode": "cdc", "cdc": cdc})
+        command = run("run")
+        for number in range(1, 4):  # it follows: each window is committed while the drain goes on
+            command.until(lambda least=number: len(list(folder.glob("lake/**/_rivet/*.json"))) >= least)
+            shop.execute(f"INSERT INTO orders VALUES ({number})".encode())
 
-    code, said = command.end(signal.SIGTERM)
+        code, said = command.end(signal.SIGTERM)
 
-    assert (0, ["success"]) == (code, statuses(folder)), said
+        assert (0, ["success"]) == (code, statuses(folder)), said
 
 
 @pytest.mark.parametrize("number", ENDS)
