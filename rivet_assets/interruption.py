@@ -80,7 +80,7 @@ def stop_here() -> None:
         raise KeyboardInterrupt
 
 
-def listen(end: Callable[[], None]) -> None:
+def listen(end: Callable[[], object]) -> None:
     """Let the three signals end this process: as a KeyboardInterrupt at first, and in any case in time.
 
     A signal that the process was told to ignore (`nohup`) stays ignored.
@@ -159,7 +159,7 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _watch(end: Callable[[], None]) -> None:
+def _watch(end: Callable[[], object]) -> None:
     """Wait for a signal that asks for the end; then for the end itself."""
     while not _wish.asked:
         select.select([_wish.signals], [], [], LOOK_SECONDS)  # the other thread may have read it
