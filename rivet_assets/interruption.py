@@ -35,7 +35,8 @@ class _Wish:
     asked: bool = False
     gentle: bool = False
     patient: int = 0  # who sees to the end himself, and may take longer
-    heard: int = 0  # signals
+    wanted: frozenset[int] = frozenset()  # that mean it
+    heard: int = 0  # of these
     forgiven: int = 0  # of these, taken for the gentle end of a drain
     signals: int = -1  # the file that Python writes each signal's number to; -1: nobody listens
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -43,7 +44,7 @@ class _Wish:
     def hear(self) -> None:
         """Read which signals have come since; both threads ask, so that neither is behind the other."""
         with self.lock, suppress(BlockingIOError, OSError):
-            self.heard += sum(number in SIGNALS for number in os.read(self.signals, 64))
+            self.heard += sum(number in self.wanted for number in os.read(self.signals, 64))
         is_first_free = bool(self.patient) and not self.forgiven
         if self.heard - self.forgiven > is_first_free and not self.asked:
             self.asked = True
@@ -83,7 +84,7 @@ def stop_here() -> None:
 def listen(end: Callable[[], object]) -> None:
     """Let the three signals end this process: as a KeyboardInterrupt at first, and in any case in time.
 
-    A signal that the process was told to ignore (`nohup`) stays ignored.
+    SIGHUP and SIGINT stay ignored where whoever started the process said so (`nohup`, a script's `&`).
 
     Args:
         end: says so; called by a thread when the main one did not end in time, before the process is left.
@@ -91,7 +92,11 @@ def listen(end: Callable[[], object]) -> None:
     if threading.current_thread() is not threading.main_thread():
         return
     for number in SIGNALS:
-        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+        if signal.getsignal(number) is signal.SIG_IGN and number != signal.SIGTERM:
+            # Ours does nothing either. Dagster gives SIGTERM whatever SIGINT has, and what is ignored nobody hears.
+            signal.signal(number, lambda *_: None)
+        else:
+            _wish.wanted |= {number}
             signal.signal(number, _interrupt)
     _wish.signals, write = os.pipe()
     os.set_blocking(_wish.signals, False)
@@ -141,10 +146,9 @@ def gently() -> Iterator[Callable[[], bool]]:
         wanted = _wish.gentle = True
         _wish.forgiven += 1
 
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, note)
+    before = {number: signal.getsignal(number) for number in _wish.wanted or SIGNALS}
+    for number in before:
+        signal.signal(number, note)
     try:
         with unhurried():
             yield lambda: wanted

@@ -55,11 +55,18 @@ ORDERS = {"name": "orders", "table": "orders", "mode": "full"}
 class Command:
     """One run of the executable, watched."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, in_background: bool = False) -> None:
+        def dispose() -> None:  # whatever this process was told to ignore, and a child would ignore too
+            for number in ENDS:
+                signal.signal(number, signal.SIG_DFL)
+            if in_background:  # as a script's `&` does
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+
         environment = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "rivet_assets.cli", *arguments],
             cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            preexec_fn=dispose,
         )  # fmt: skip
         self.seen: dict[int, psutil.Process] = {}
 
@@ -100,8 +107,8 @@ def run(folder: Path) -> Iterator[Callable[..., Command]]:
     """Start commands; none outlives its test."""
     begun: list[Command] = []
 
-    def start(*arguments: str) -> Command:
-        begun.append(Command(folder, *arguments))
+    def start(*arguments: str, in_background: bool = False) -> Command:
+        begun.append(Command(folder, *arguments, in_background=in_background))
         return begun[-1]
 
     yield start
@@ -133,6 +140,18 @@ def test_run_in_the_middle_of_reading_is_interrupted(
     assert said.count("interrupted; whatever was not committed is invisible") == 2, said  # for people, and in the JSON
     assert '"exit_class": "interrupted"' in said
     assert [] == list(folder.glob("lake/**/*.json"))
+
+
+def test_run_in_the_background_of_a_script_is_ended_too(folder: Path, run: Callable[..., Command]) -> None:
+    """There SIGINT is ignored, and Dagster treats SIGTERM as SIGINT."""
+    configure(folder, SLOW, ORDERS)
+    command = run("run", in_background=True)
+    command.until(lambda: (folder / ".rivet_state.db").exists() and statuses(folder) == ["running"])
+    time.sleep(1)
+
+    code, said = command.end(signal.SIGTERM)
+
+    assert (130, False) == (code, "Traceback" in said), said
 
 
 @pytest.mark.spark
