@@ -14,6 +14,7 @@ from typing import Any
 
 from rivet_resources.changes.protocol import Capture, Changes, Commit, Position
 from rivet_resources.changes.sqlserver import SqlServerLog
+from rivet_resources.errors import LogBusy
 from rivet_resources.settings import Pace
 from rivet_resources.sources.sqlserver import SqlServer
 from tests import tds
@@ -80,9 +81,16 @@ def opened(url: str, *tables: str, speed: Pace = EAGER, **settings: Any) -> Iter
 
 
 def start_of(url: str, *tables: str, **settings: Any) -> Position:
-    """Begin, and give where."""
-    with opened(url, *tables, **settings) as log:
-        return log.begin()
+    """Begin, and give where; once the server has noticed that the log before this one was closed."""
+    until = time.monotonic() + 10
+    while True:
+        try:
+            with opened(url, *tables, **settings) as log:
+                return log.begin()
+        except LogBusy:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
 
 
 def window(log: SqlServerLog, after: Position, *, most: int = 100_000) -> tuple[list[Changes], Commit]:
