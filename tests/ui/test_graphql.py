@@ -50,10 +50,10 @@ def test_location_loads_under_its_one_name(ask):
 
 
 def test_schedules_are_on_from_the_start(ask):
-    """The sensor that evaluates `schedule:` needs nobody to switch it on."""
+    """The sensors that evaluate `schedule:`, and ask again for what failed, need nobody to switch them on."""
     sensors = {each["name"]: each["sensorState"]["status"] for each in ask(SENSORS)["sensorsOrError"]["results"]}
 
-    assert sensors == {"rivet_schedules": "RUNNING"}
+    assert sensors == {"rivet_schedules": "RUNNING", "rivet_retries": "RUNNING"}
 
 
 def test_page_of_an_export_says_where_it_comes_from(ask):
