@@ -62,23 +62,29 @@ class Commands(click.Group):
 def main() -> None:
     """Run the command line; the process ends with the command's exit code (`contract.md`, section 14)."""
     told = JsonErrors(_say)
-    interruption.listen(lambda: _interrupted(told))
+    with interruption.listening(lambda: _interrupted(told)):
+        code = _run(told)
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def _run(told: JsonErrors) -> int:
+    """Run the command, and turn what it raises into an exit code."""
     try:
         code = commands.main(prog_name="rivet", standalone_mode=False, obj=told)
         if code and interruption.asked():
             raise KeyboardInterrupt
         told.ended(code or 0)
+        return code or 0
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+        return 1
     except BaseException as error:
         if not (interruption.asked() or isinstance(error, KeyboardInterrupt | click.Abort)):
-            code = _failed(error, told)
-        else:  # whatever it is: the interrupt broke it
-            code = _interrupted(told)
-            interruption.end_children()
-    sys.stdout.flush()
-    sys.exit(code or 0)
+            return _failed(error, told)
+        code = _interrupted(told)  # whatever it is: the interrupt broke it
+        interruption.end_children()
+        return code
 
 
 def _failed(error: BaseException, told: JsonErrors) -> int:

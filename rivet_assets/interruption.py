@@ -81,7 +81,8 @@ def stop_here() -> None:
         raise KeyboardInterrupt
 
 
-def listen(end: Callable[[], object]) -> None:
+@contextmanager
+def listening(end: Callable[[], object]) -> Iterator[None]:
     """Let the three signals end this process: as a KeyboardInterrupt at first, and in any case in time.
 
     SIGHUP and SIGINT stay ignored where whoever started the process said so (`nohup`, a script's `&`).
@@ -89,21 +90,44 @@ def listen(end: Callable[[], object]) -> None:
     Args:
         end: says so; called by a thread when the main one did not end in time, before the process is left.
     """
+    global _wish
     if threading.current_thread() is not threading.main_thread():
+        yield
         return
-    for number in SIGNALS:
-        if signal.getsignal(number) is signal.SIG_IGN and number != signal.SIGTERM:
+    _wish = _Wish()
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, handler in before.items():
+        if handler is signal.SIG_IGN and number != signal.SIGTERM:
             # Ours does nothing either. Dagster gives SIGTERM whatever SIGINT has, and what is ignored nobody hears.
             signal.signal(number, lambda *_: None)
         else:
             _wish.wanted |= {number}
             signal.signal(number, _interrupt)
-    _wish.signals, write = os.pipe()
-    os.set_blocking(_wish.signals, False)
+    read, write = os.pipe()
+    os.set_blocking(read, False)
     os.set_blocking(write, False)
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))  # a child's signals are not ours
-    threading.Thread(target=_watch, args=(end,), name="rivet-signals", daemon=True).start()
+    _wish.signals = read
+    other = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(read, end), name="rivet-signals", daemon=True).start()
+    try:
+        yield
+    finally:
+        if not asked():  # else the end of the process is watched to its very end
+            signal.set_wakeup_fd(other)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            _wish.signals = -1
+            os.close(write)
+
+
+def _in_child() -> None:
+    """Hear no signals for who forked us: a child has its own."""
+    if _wish.signals >= 0:
+        with suppress(ValueError):
+            signal.set_wakeup_fd(-1)
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def end_children() -> None:
@@ -163,11 +187,15 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _watch(end: Callable[[], object]) -> None:
+def _watch(read: int, end: Callable[[], object]) -> None:
     """Wait for a signal that asks for the end; then for the end itself."""
-    while not _wish.asked:
-        select.select([_wish.signals], [], [], LOOK_SECONDS)  # the other thread may have read it
-        _wish.hear()
+    wish = _wish
+    while not wish.asked:
+        select.select([read], [], [], LOOK_SECONDS)  # the other thread may have read it
+        if wish.signals != read:
+            os.close(read)
+            return
+        wish.hear()
     time.sleep(GRACE_SECONDS)
     _within(CHILDREN_SECONDS + 1, end_children)
     _within(1.0, end)

@@ -308,8 +308,8 @@ RUNNING = (
     Fault(
         "signals_are_not_heard",
         "rivet_assets/cli.py",
-        "    interruption.listen(lambda: _interrupted(told))\n",
-        "",
+        "    with interruption.listening(lambda: _interrupted(told)):\n",
+        "    if True:\n",
         "SIGTERM ends a run without a word, and without its record",
         ("tests/end_to_end/test_interruption.py::test_run_in_the_middle_of_reading_is_interrupted[15]",),
     ),
