@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import servers, servers_mysql, tds
+from tests import room, servers, servers_mysql, tds
 
 # Before any driver is imported: the emulators take any key, and no test may reach a real account.
 os.environ.setdefault("AWS_ACCESS_KEY_ID", "test")
@@ -25,7 +25,9 @@ os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
 os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "yes")
 os.environ.pop("RIVET_STATE_URL", None)
 # A folder of temporary files per worker: tests that fix a run's id must not share its scratch folder.
-os.environ["TMPDIR"] = tempfile.mkdtemp(prefix=f"rivet-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-", dir="/tmp")
+os.environ["TMPDIR"] = tempfile.mkdtemp(
+    prefix=f"rivet-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-", dir=room.chosen()
+)
 os.chmod(os.environ["TMPDIR"], 0o755)  # a server's own user reads what its starter writes there
 tempfile.tempdir = None
 # After the fork server of `processes.py`, which keeps its socket there.
@@ -115,7 +117,7 @@ def _is_of_tests(thread: threading.Thread) -> bool:
 @pytest.fixture(scope="session")
 def server_folder() -> Iterator[Path]:
     """A folder that a database server's own user can enter, unlike pytest's."""
-    with tempfile.TemporaryDirectory(prefix="rivet-test-", dir="/var/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="rivet-test-", dir=room.chosen()) as folder:
         os.chmod(folder, 0o755)
         yield Path(folder)
 

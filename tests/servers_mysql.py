@@ -21,9 +21,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from tests import room
 from tests.servers import free_port
 
-SERVERS = Path("/var/tmp")
+SERVERS = room.chosen()
 MARIADB = SERVERS / f"rivet-mariadb-{os.getuid()}"
 MYSQL = SERVERS / f"rivet-mysql-{os.getuid()}"
 MYSQL_SCRIPT = Path(__file__).parents[2] / "shared/services/mysql"

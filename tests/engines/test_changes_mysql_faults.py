@@ -24,7 +24,7 @@ from rivet_resources.errors import (
     SourceLost,
     SourcePermission,
 )
-from tests import servers_mysql
+from tests import room, servers_mysql
 from tests.engines.mysql_changes import log, run, window
 from tests.listening import Lines, hang_up, listening
 from tests.servers_binlog import BinlogServer, serving
@@ -42,7 +42,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[BinlogServer]:
         request.getfixturevalue("mysql_url")  # unpacks it
     try:
         with (
-            tempfile.TemporaryDirectory(prefix="rivet-log-", dir="/var/tmp") as folder,
+            tempfile.TemporaryDirectory(prefix="rivet-log-", dir=room.chosen()) as folder,
             serving(request.param, Path(folder) / request.param) as running,
         ):
             running.run("CREATE DATABASE app")

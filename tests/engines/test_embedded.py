@@ -21,6 +21,7 @@ SERVE = """
 import sys, time
 from pathlib import Path
 from rivet_resources.embedded import serving
+from tests import room
 with serving(Path(sys.argv[1])) as server:
     print(server.url(), flush=True)
     sys.stdin.read()
@@ -30,7 +31,7 @@ with serving(Path(sys.argv[1])) as server:
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder that the server's own user can enter."""
-    with tempfile.TemporaryDirectory(prefix="rivet-embedded-", dir="/var/tmp") as name:
+    with tempfile.TemporaryDirectory(prefix="rivet-embedded-", dir=room.chosen()) as name:
         os.chmod(name, 0o755)
         yield Path(name)
 
@@ -106,7 +107,7 @@ def test_path_longer_than_a_socket_takes(folder: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as another user")
 def test_folder_closed_to_others_works_for_root() -> None:
     """Root's own home lets nobody in: the files lie outside, with a link, and no permission is widened."""
-    with tempfile.TemporaryDirectory(prefix="rivet-closed-", dir="/var/tmp") as name:
+    with tempfile.TemporaryDirectory(prefix="rivet-closed-", dir=room.chosen()) as name:
         closed = Path(name)
         with serving(closed / "db") as server:
             answered = answers(server.url())

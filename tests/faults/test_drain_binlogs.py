@@ -17,7 +17,7 @@ import pymysql
 import pytest
 
 from rivet_resources.errors import CheckpointUnusable, LogBusy, PositionLost, SourceLost, SourcePermission
-from tests import servers_mysql
+from tests import room, servers_mysql
 from tests.faults.shop import CREATE, Shop, begin_anew, begun, mysql_shop, until, user_of
 from tests.servers_binlog import BinlogServer, initialise, serving
 
@@ -29,7 +29,7 @@ def own_mariadb() -> Iterator[BinlogServer]:
     """A MariaDB of this module's own, whose log may be reset."""
     try:
         with (
-            tempfile.TemporaryDirectory(prefix="rivet-log-", dir="/var/tmp") as folder,
+            tempfile.TemporaryDirectory(prefix="rivet-log-", dir=room.chosen()) as folder,
             serving("mariadb", Path(folder) / "mariadb") as running,
         ):
             yield running

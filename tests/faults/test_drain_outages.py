@@ -18,7 +18,7 @@ import pytest
 
 from rivet_resources import drain as drain_module
 from rivet_resources.errors import DestinationUnreachable, DiskFull, SourceLost, SourceUnreachable
-from tests import servers_mysql
+from tests import room, servers_mysql
 from tests.faults.shop import Shop, begun, mysql_shop, postgres_shop
 from tests.servers import free_port
 from tests.servers_binlog import BinlogServer, serving
@@ -51,7 +51,7 @@ def own_mariadb() -> Iterator[BinlogServer]:
     """A MariaDB that tests may end."""
     try:
         with (
-            tempfile.TemporaryDirectory(prefix="rivet-log-", dir="/var/tmp") as folder,
+            tempfile.TemporaryDirectory(prefix="rivet-log-", dir=room.chosen()) as folder,
             serving(
                 "mariadb", Path(folder) / "mariadb", "--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1"
             ) as running,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rivet_resources.errors import DriftRefused, LogRefused, PositionLost
-from tests import servers_mysql
+from tests import room, servers_mysql
 from tests.faults.shop import CREATE, Shop, begin_anew, mysql_shop, postgres_shop
 from tests.servers_binlog import BinlogServer, serving
 
@@ -35,7 +35,7 @@ def own_mariadb() -> Iterator[BinlogServer]:
     """A MariaDB of this module's own."""
     try:
         with (
-            tempfile.TemporaryDirectory(prefix="rivet-log-", dir="/var/tmp") as folder,
+            tempfile.TemporaryDirectory(prefix="rivet-log-", dir=room.chosen()) as folder,
             serving("mariadb", Path(folder) / "mariadb") as running,
         ):
             yield running

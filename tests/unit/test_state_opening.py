@@ -18,6 +18,7 @@ from rivet_resources.state import store
 from rivet_resources.state.database import METADATA, Database, StateUnavailable
 from rivet_resources.state.migrations import MIGRATIONS, migrate
 from rivet_resources.state.store import default_url, open_state, state_url
+from tests import room
 
 LATER = (*MIGRATIONS, ("CREATE TABLE later (id INTEGER PRIMARY KEY)", "ALTER TABLE export_state ADD COLUMN note TEXT"))
 
@@ -31,7 +32,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A folder that every user can reach, unlike pytest's."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+    with tempfile.TemporaryDirectory(dir=room.chosen()) as folder:
         os.chmod(folder, 0o777)
         yield Path(folder)
 
