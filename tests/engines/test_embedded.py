@@ -16,12 +16,12 @@ import psycopg
 import pytest
 
 from rivet_resources.embedded import serving
+from tests import room
 
 SERVE = """
 import sys, time
 from pathlib import Path
 from rivet_resources.embedded import serving
-from tests import room
 with serving(Path(sys.argv[1])) as server:
     print(server.url(), flush=True)
     sys.stdin.read()
