@@ -16,7 +16,11 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+T = TypeVar("T")
 
 MARGIN_SECONDS = 60.0  # at most; on top of the server's own limit
 LEAST_MARGIN_SECONDS = 5.0
@@ -147,6 +151,42 @@ def deadline(
         raise
     finally:
         clock.remove(wait)
+
+
+def interruptible(act: Callable[[], T], cancel: Callable[[], object]) -> T:
+    """Run a call that waits in a C library so that a signal to this process ends the wait; give its answer.
+
+    Python runs the handlers of signals in the main thread and between two of its own instructions, so in there another
+    thread makes the call. ADBC would even take SIGINT for itself: it cancels its statement with it, and what comes
+    back is told by nothing from a cancellation at the server (adbc_driver_manager 1.13, `_blocking_call`).
+
+    Args:
+        cancel: called when this thread was interrupted; lets `act` come back, and may wait itself.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return act()
+    answer: Future[T] = Future()
+    acting = threading.Thread(target=_answered, args=(answer, act), daemon=True, name="rivet-waits")
+    acting.start()
+    try:
+        acting.join()
+    except BaseException:
+        threading.Thread(target=_tried, args=(cancel,), daemon=True, name="rivet-cancels").start()
+        acting.join(LEAST_MARGIN_SECONDS)
+        raise
+    return answer.result()
+
+
+def _tried(cancel: Callable[[], object]) -> None:
+    with suppress(Exception):
+        cancel()
+
+
+def _answered(answer: Future[T], act: Callable[[], T]) -> None:
+    try:
+        answer.set_result(act())
+    except BaseException as error:
+        answer.set_exception(error)
 
 
 # --- sockets -------------------------------------------------------------------------------------

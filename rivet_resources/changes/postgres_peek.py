@@ -10,16 +10,17 @@ holds behind every pooler, and saves a transaction's worth of statements. Measur
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from rivet_resources.changes.postgres_faults import log_fault
 from rivet_resources.changes.postgres_lsn import lsn_text
-from rivet_resources.deadlines import MARGIN_SECONDS
+from rivet_resources.deadlines import MARGIN_SECONDS, interruptible
 from rivet_resources.errors import RivetError
 from rivet_resources.sources.postgres_connection import Arrow, open_arrow
 from rivet_resources.sources.postgres_errors import connect_fault
@@ -109,9 +110,9 @@ class Wire:
                 options = {"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)}
                 cursor.adbc_statement.set_options(**options)
                 with connection.bounded():
-                    cursor.execute(peek.statement)
-                    reader = cursor.fetch_record_batch()
-                while (batch := _next(connection, reader)) is not None:
+                    interruptible(partial(cursor.execute, peek.statement), cursor.adbc_cancel)
+                reader = cursor.fetch_record_batch()
+                while (batch := _next(connection, reader, cursor.adbc_cancel)) is not None:
                     if batch.num_rows:
                         yield batch.column(0)
         except RivetError:
@@ -160,10 +161,10 @@ class Wire:
             plain.close()
 
 
-def _next(connection: Arrow, reader: Any) -> pa.RecordBatch | None:
+def _next(connection: Arrow, reader: Any, cancel: Callable[[], object]) -> pa.RecordBatch | None:
     """Wait for the next batch; what is done with it does not count."""
     with connection.bounded():
-        return next(reader, None)
+        return interruptible(lambda: next(reader, None), cancel)
 
 
 def has_adbc() -> bool:

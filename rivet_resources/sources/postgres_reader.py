@@ -11,11 +11,13 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from rivet_resources import retry
+from rivet_resources.deadlines import interruptible
 from rivet_resources.errors import RivetError, SnapshotLost, SourceLost, StatementTimeout
 from rivet_resources.extract import Chunk
 from rivet_resources.settings import Pace
@@ -220,16 +222,19 @@ def _statement(
     """
     with connection.bounded(), connection.raw.cursor() as cursor:
         cursor.adbc_statement.set_options(**options)
-        cursor.execute(statement)
-        reader = cursor.fetch_record_batch()
-        batches, size = [], 0
-        for batch in reader:
-            batches.append(batch)
-            size += batch.nbytes
-            if limit is not None and size > limit:
-                _cancel(cursor)
-                raise TooLarge
-        return batches
+        return interruptible(partial(_answer, cursor, statement, limit), cursor.adbc_cancel)
+
+
+def _answer(cursor: Any, statement: str, limit: int | None) -> list[pa.RecordBatch]:
+    cursor.execute(statement)
+    batches, size = [], 0
+    for batch in cursor.fetch_record_batch():
+        batches.append(batch)
+        size += batch.nbytes
+        if limit is not None and size > limit:
+            _cancel(cursor)
+            raise TooLarge
+    return batches
 
 
 def _cancel(cursor: Any) -> None:
