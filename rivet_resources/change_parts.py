@@ -187,6 +187,7 @@ class WindowParts:
         self._queue: queue.Queue[Changes | None] = queue.Queue(WAITING)
         self._fault: BaseException | None = None
         self._thread: threading.Thread | None = None
+        self._ended = threading.Event()  # Python 3.11 takes a thread whose `join` was interrupted for ended
 
     def add(self, changes: Changes) -> None:
         """Take one batch.
@@ -210,19 +211,18 @@ class WindowParts:
         """
         if self._thread is not None:
             self._put(None)
-            self._thread.join()
+            self._ended.wait()
         self._raise()
         return {name: _window(table) for name, table in self._tables.items() if table.parts}
 
     def abandon(self) -> None:
         """End the thread and remove what was staged; a fault here must not hide the first one."""
         thread, self._thread = self._thread, None
-        if thread is not None and thread.is_alive():
+        if thread is not None and not self._ended.is_set():
             self._fault = self._fault or RuntimeError("abandoned")  # what still waits is passed over
-            while thread.is_alive():
+            while not self._ended.wait(0.1):
                 with suppress(queue.Full):
                     self._queue.put(None, timeout=0.1)
-                thread.join(0.1)
         for table in self._tables.values():
             staged = [part for part, _ in table.parts] + (table.writer.staged if table.writer else [])
             with suppress(RivetError):
@@ -232,6 +232,12 @@ class WindowParts:
 
     def _work(self) -> None:
         """Write until told to end; after a fault go on taking batches, so that nobody waits for us."""
+        try:
+            self._work_through()
+        finally:
+            self._ended.set()
+
+    def _work_through(self) -> None:
         while True:
             changes = self._queue.get()
             try:

@@ -16,7 +16,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
@@ -166,15 +166,14 @@ def interruptible(act: Callable[[], T], cancel: Callable[[], object]) -> T:
     if threading.current_thread() is not threading.main_thread():
         return act()
     answer: Future[T] = Future()
-    acting = threading.Thread(target=_answered, args=(answer, act), daemon=True, name="rivet-waits")
-    acting.start()
+    threading.Thread(target=_answered, args=(answer, act), daemon=True, name="rivet-waits").start()
     try:
-        acting.join()
+        return answer.result()  # not `join`: Python 3.11 takes a thread whose join was interrupted for ended
     except BaseException:
-        threading.Thread(target=_tried, args=(cancel,), daemon=True, name="rivet-cancels").start()
-        acting.join(LEAST_MARGIN_SECONDS)
+        if not answer.done():
+            threading.Thread(target=_tried, args=(cancel,), daemon=True, name="rivet-cancels").start()
+            wait([answer])  # nobody may close under the call what it works on
         raise
-    return answer.result()
 
 
 def _tried(cancel: Callable[[], object]) -> None:

@@ -11,11 +11,13 @@ a number in front: so a value that fills a whole table costs sixteen bytes a fil
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -283,5 +285,11 @@ def peak_mb() -> float:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MB
     status = Path("/proc/self/status").read_text()
     peak_kb = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")), 0)
+    return float(peak_kb / 1024 - _shared_mb(os.getpid(), int(time.monotonic())))
+
+
+@lru_cache(maxsize=1)
+def _shared_mb(process: int, second: int) -> float:
+    """Measure what this process shares with its parent; once a second, for the kernel walks all of its pages."""
     memory = psutil.Process().memory_full_info()
-    return float(peak_kb / 1024 - max(0, memory.rss - memory.pss) / MB)
+    return float(max(0, memory.rss - memory.pss) / MB)

