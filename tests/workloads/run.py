@@ -187,7 +187,7 @@ class Doing:
         fails = self.workload.block.get("on_schema_drift") == "fail"
         if may and fails and (outcome.code, outcome.exit_code) == (DRIFTED, 4):
             return
-        if self.table.unstable and self.workload.mode == "cdc" and outcome.code in UNTOLD:
+        if self.table.is_altered and self.workload.mode == "cdc" and outcome.code in UNTOLD:
             return
         raise Wrong(f"refused: {outcome.code} ({outcome.exit_code}) {outcome.message}\n{outcome.traceback[-3000:]}")
 
@@ -275,7 +275,7 @@ class Doing:
         self.told.append(f"   exit codes {codes}")
         if codes in ([0, 0], [0, 2]):
             self._accepted(Attempt(True, is_alone=not self.workload.is_clock_real))
-        elif set(codes) <= {2} or self.table.unstable:
+        elif set(codes) <= {2} or self.table.is_altered:
             self.run(is_alone=not self.workload.is_clock_real)
         else:
             raise Wrong(f"two runs at once ended with {codes}: {told}")
@@ -305,7 +305,7 @@ class Doing:
         _, errors = process.communicate(timeout=120)
         if process.returncode == 0:
             self._accepted(Attempt(True, is_alone=False, is_exact=self.workload.engine == "postgres"))
-        elif process.returncode == 2 or table.unstable:
+        elif process.returncode == 2 or table.is_altered:
             judge.after(Attempt(False, is_alone=False), self.published())
             self.run(is_alone=not self.workload.is_clock_real)
         else:

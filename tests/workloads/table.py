@@ -25,7 +25,8 @@ class Table:
     rows: dict[int, Row] = field(default_factory=dict)
     columns: dict[str, Column] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)  # of every column there ever was
-    unstable: set[str] = field(default_factory=set)  # columns that were dropped, renamed or added
+    unstable: frozenset[str] = frozenset()  # columns that are dropped, renamed or added at some time
+    is_altered: bool = False  # by now
     places: dict[Key, int] = field(default_factory=dict)
     made: int = 0
     tick: int = 0
@@ -35,6 +36,10 @@ class Table:
     def __post_init__(self) -> None:
         self.columns = {column.name: column for column in self.workload.columns}
         self.words = {column.name: column.word for column in self.workload.columns}
+        altered = [step for step in self.workload.steps if isinstance(step, Ddl) and step.kind != "widen"]
+        self.unstable = frozenset(
+            name for step in altered for name in (step.name, step.column and step.column.name) if name
+        )
 
     @property
     def able(self) -> Able:
@@ -148,7 +153,7 @@ class Table:
     def alter(self, step: Ddl) -> str:
         """Take a change of columns in, and give its statement."""
         able, new = self.able, step.column
-        self.unstable |= {step.name} | ({new.name} if new else set())
+        self.is_altered = True
         if step.kind == "drop":
             del self.columns[step.name]
             for row in self.rows.values():
