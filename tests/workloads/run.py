@@ -45,6 +45,7 @@ TRIES, PAUSE_SECONDS = 20, 0.25  # of a run whose exit code says that it may suc
 DRIFTED = "RIVET_DRIFT_REFUSED"
 UNTOLD = ("RIVET_LOG_POSITION_LOST", "RIVET_LOG_REFUSED")
 Signature = frozenset[tuple[str, str]]
+UNKNOWN: Signature = frozenset()
 
 
 @dataclass
@@ -172,7 +173,7 @@ class Doing:
 
     def _accepted(self, attempt: Attempt) -> None:
         fails = self.workload.block.get("on_schema_drift") == "fail"
-        if fails and self.baselines and self.signature not in self.baselines:
+        if fails and self.baselines and not {self.signature, UNKNOWN} & self.baselines:
             raise Wrong("on_schema_drift is fail, the columns have changed, and the run went on")
         self.baselines = {self.signature}
         self.judge.after(attempt, self.published())
@@ -183,7 +184,7 @@ class Doing:
         Raises:
             Wrong
         """
-        may = any(each != self.signature for each in self.baselines)
+        may = any(each not in (self.signature, UNKNOWN) for each in self.baselines)
         fails = self.workload.block.get("on_schema_drift") == "fail"
         if may and fails and (outcome.code, outcome.exit_code) == (DRIFTED, 4):
             return
@@ -260,8 +261,8 @@ class Doing:
         if died.ended_well:
             self._accepted(Attempt(True, is_alone=is_alone))
             return
-        if self.baselines or self.published():
-            self.baselines.add(self.signature)
+        # Columns are kept last: a first run that died may have published, and kept none.
+        self.baselines |= {self.signature} if self.baselines else {self.signature, UNKNOWN}
         self.judge.after(Attempt(False, is_alone=is_alone), self.published())
 
     def twice(self, step: Twice) -> None:
