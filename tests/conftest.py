@@ -35,7 +35,7 @@ multiprocessing.util.Finalize(None, shutil.rmtree, (os.environ["TMPDIR"], True),
 os.environ.pop("RIVET_CONFIG", None)
 
 
-SHARE = 10  # one of so many tests of a matrix runs without --whole
+SHARES = {"matrix": 10, "workload": 100}  # by marker: one of so many tests runs without --whole
 THREAD_SECONDS = 5.0  # for a thread that ends with its test to come to its end
 WORKERS_PER_CORE = 2  # a third of a test's time is waiting: for servers, for the disk, for a moment to come
 
@@ -56,14 +56,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def _sampled(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave a tenth of the tests marked `matrix`, another one each day; every test function keeps at least one."""
+    """Leave a share of the tests marked so, another one each day; every test function keeps at least one."""
     if config.getoption("--whole"):
         return
     kept, left, shown = [], [], set[str]()
     for item in items:
         name = item.nodeid.partition("[")[0]
         digest = hashlib.sha256(f"{os.environ['RIVET_TEST_SHARE']} {item.nodeid}".encode()).digest()
-        is_kept = not item.get_closest_marker("matrix") or digest[0] % SHARE == 0 or name not in shown
+        share = max((SHARES.get(mark.name, 1) for mark in item.iter_markers()), default=1)
+        is_kept = int.from_bytes(digest[:4]) % share == 0 or name not in shown
         shown.add(name)
         (kept if is_kept else left).append(item)
     items[:] = kept
