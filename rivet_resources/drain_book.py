@@ -79,7 +79,7 @@ class Book:
         """
         assert self.stored is not None
         facts = self.stored.metadata
-        self.chain = json.loads(facts.get("chain", "{}"))
+        self.chain = chain_of(self.stored)
         self.seen, self.seen_until = facts.get("seen", ""), facts.get("seen_until", "")
         added = [table for table in self.plan.capture.tables if table not in self.chain]
         if added:
@@ -119,6 +119,11 @@ class Book:
                 transaction_id=None,
             )
         )
+
+
+def chain_of(stored: Checkpoint | None) -> dict[str, str]:
+    """Read where the last window of each table ended; none before the first was published."""
+    return json.loads(stored.metadata.get("chain", "{}")) if stored is not None else {}
 
 
 def position_of(stored: Checkpoint) -> Position:
