@@ -29,6 +29,7 @@ from rivet_resources.state.checkpoint_record import (
     whole,
 )
 from rivet_resources.state.database import METADATA, Database, insert
+from rivet_resources.state.patience import patient
 from rivet_resources.state.scopes import SEPARATOR, escaped
 
 checkpoint = Table(
@@ -67,6 +68,7 @@ RECORD = [column.name for column in checkpoint.columns if column.name not in ("c
 NO_RECORD: dict[str, Any] = dict.fromkeys(RECORD)
 
 
+@patient
 class TableCheckpoints:
     """Checkpoints beside the runs they belong to; several hosts may share them through PostgreSQL.
 
