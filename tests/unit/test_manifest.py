@@ -356,22 +356,22 @@ def test_increment_run_again_from_the_middle_replaces_its_descendants(lake: Lake
 
 def test_window_committed_again_over_a_death_still_hides_what_that_replaced(lake: Lake) -> None:
     """A run died behind its swap, before it removed what it replaced; the next one of its window comes unswept."""
-    lake.after(None, 5)
+    lake.after(None, 3)
+    lake.after(3, 5)
     lake.after(5, 9)
-    lake.state.cursor = None
-    move = CursorMove(None, "4", "id")
+    lake.state.cursor = "3"
 
     def die(name: str) -> None:
         if name == "success":
             raise RuntimeError(name)
 
     with pytest.raises(RuntimeError):
-        lake.publish(lake.stage(Window("after=start"), 1, 4, cursor=move), step=die)
-    assert [1, 2, 3, 4] == lake.rows()
+        lake.publish(lake.stage(Window("after=3"), 4, 7, cursor=CursorMove("3", "7", "id")), step=die)
+    assert [1, 2, 3, 4, 5, 6, 7] == lake.rows()
 
-    lake.after(None, 6)
+    lake.after(3, 8)
 
-    assert ({"after=start"}, [1, 2, 3, 4, 5, 6]) == (lake.windows(), lake.rows())
+    assert ({"after=start", "after=3"}, [1, 2, 3, 4, 5, 6, 7, 8]) == (lake.windows(), lake.rows())
 
 
 def test_empty_increment_is_replaced_by_the_next(lake: Lake) -> None:
