@@ -1497,8 +1497,8 @@ STATE = (
     Fault(
         "moved_destination_goes_on",
         "rivet_assets/admission.py",
-        "    if held.value not in evidence_at(site.root).reached:\n",
-        "    if False:\n",
+        '    if known.destination in ("", place) or end in evidence_at(root).reached:\n',
+        "    if end:\n",
         "a new destination never gets the rows up to the cursor",
         (WHOSE + "test_incremental_export_to_a_new_destination_is_refused_until_reset_or_adopted",),
     ),
@@ -1558,7 +1558,7 @@ LATEST = (
         "            signal.signal(number, lambda *_: None)\n",
         "            pass\n",
         "a run that a script started with `&` cannot be ended: Dagster gives SIGTERM what SIGINT has",
-        (INTERRUPTED + "test_run_in_the_background_of_a_script_is_ended_too",),
+        ("tests/unit/test_interruption.py::test_end_is_heard_after_dagster_gave_it_what_is_ignored",),
     ),
     Fault(
         "children_outlive_their_command",
@@ -1566,7 +1566,7 @@ LATEST = (
         "    _within(CHILDREN_SECONDS + 1, end_children)\n",
         "",
         "a JVM of several GB stays behind when Spark's start is ended",
-        (INTERRUPTED + "test_start_of_spark_can_be_ended",),
+        ("tests/unit/test_interruption.py::test_command_that_does_not_end_takes_its_children_along",),
     ),
     Fault(
         "interrupted_run_counts_as_failed",
