@@ -281,7 +281,7 @@ RUNNING = (
         "    with interruption.listening(lambda: _interrupted(told)):\n",
         "    if True:\n",
         "SIGTERM ends a run without a word, and without its record",
-        ("tests/end_to_end/test_interruption.py::test_run_in_the_middle_of_reading_is_interrupted[15]",),
+        ("tests/end_to_end/test_interruption.py::test_any_command_ends_while_it_waits_for_a_server[15]",),
     ),
     Fault(
         "drain_without_end_is_cut",
@@ -1683,7 +1683,7 @@ LATEST = (
         "where one cursor value fills several pages, its rows are exported twice",
         (
             "tests/faults/test_tie_deaths.py::"
-            "test_rerun_after_a_death_has_each_row_once[metrics-no-key-same value-state-sqlite]",
+            "test_rerun_after_a_death_has_each_row_once[sqlite-metrics-key-same value-state]",
         ),
     ),
     Fault(
@@ -1692,7 +1692,7 @@ LATEST = (
         "    if not found.low_edge.rows:\n        return ends.before\n",
         "",
         "each idle run makes a window of its own, for ever",
-        (TIES + "test_rows_of_the_last_cursor_value_come_with_the_next_run[whole-index-sqlite]",),
+        (TIES + "test_idle_runs_share_one_window[sqlite]",),
     ),
     Fault(
         "windows_that_are_there_are_asked_for_again",
@@ -1719,12 +1719,12 @@ LATEST = (
         ("tests/unit/test_retry_sensor.py::test_run_in_flight_is_waited_for",),
     ),
     Fault(
-        "mask_does_not_change_a_chunk",
+        "transform_does_not_change_a_chunk",
         "rivet_assets/modes/chunked.py",
         '    "skip_empty",\n',
         '    "skip_empty", "transforms",\n',
-        "chunks that a dead run finished are published without the mask that was added since",
-        ("tests/faults/test_changed_blocks.py::test_chunks_of_another_block_are_read_again[mask]",),
+        "chunks that a dead run finished are published without the filter that was added since",
+        ("tests/faults/test_changed_blocks.py::test_chunks_of_another_block_are_read_again[filter]",),
     ),
     Fault(
         "store_that_is_away_is_not_waited_for",
