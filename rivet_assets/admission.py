@@ -13,16 +13,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rivet_assets.adoption_evidence import evidence_at, evidence_in
 from rivet_resources.commit import sweep
 from rivet_resources.errors import ProvenanceRefused
 from rivet_resources.manifest import Manifest, manifest_paths, read_manifest
-from rivet_resources.provenance import Provenance, difference, is_any
+from rivet_resources.provenance import DatabaseIdentity, Provenance, difference, is_any
 
 if TYPE_CHECKING:
     from rivet_assets.attempt import Site, Tell
+    from rivet_assets.export import Export
     from rivet_resources.destinations.protocol import Root
     from rivet_resources.extract import Relation
     from rivet_resources.sources.protocol import Session, Source
@@ -30,7 +31,21 @@ if TYPE_CHECKING:
     from rivet_resources.state.store import State
 
 ADOPT = "rivet/adopt"  # run tag: "true" is what `rivet run --adopt` sets
+POSITION = "its position in the change log"
 WITH_CURSOR = frozenset({"incremental", "poll"})  # state says where these begin
+
+
+class Claim(Protocol):
+    """An export and what it would work on: a run's site, or what a check of it knows."""
+
+    @property
+    def export(self) -> Export: ...
+    @property
+    def state(self) -> State: ...
+    @property
+    def root(self) -> Root: ...
+    @property
+    def place(self) -> str: ...  # the destination as configured; '' where nobody asks
 
 
 @dataclass
@@ -65,21 +80,21 @@ class Admission:
         if self.is_adopting:
             adopt(name, found, known, standing, destination=site.place, state=state, tell=site.tell)
             return
-        if known.provenance is not None and (what := difference(known.provenance, found)):
-            raise ProvenanceRefused(of_state(name, state.name, what, known.provenance, found))
-        refuse_destination(name, found, known, standing, root=site.root)
+        refuse(site, found, known, standing)
         if known.provenance is None and standing is not None and standing.source.name is None:
             site.tell(
                 f"{name}: an earlier Rivet wrote what is at {site.root.uri}, and not of which database it is; "
                 f"from now on it counts as of {found}."
             )
-        if site.export.mode in WITH_CURSOR:
-            refuse_moved(site, known)
 
 
 def read_provenance(source: Source, source_name: str, session: Session, relation: Relation) -> Provenance:
     """Ask the database who it is, and join that with what is read of it."""
-    identity = session.identity()
+    return provenance_in(source, source_name, session.identity(), relation)
+
+
+def provenance_in(source: Source, source_name: str, identity: DatabaseIdentity, relation: Relation) -> Provenance:
+    """Join who a database says it is with what is read of it."""
     table = ".".join(source.lineage_name(relation.sql)) if relation.is_table else ""
     return Provenance(source.type, source_name, identity.servers, identity.database, table)
 
@@ -106,6 +121,20 @@ def adopt(
     state.remember(name, found, destination=destination, accepted=others)
     for other in others:
         tell(f"{name}: what is known of {other} is taken over as of {found}, as asked for.")
+
+
+def refuse(site: Claim, found: Provenance, known: Remembered, standing: Manifest | None) -> None:
+    """Refuse state or a destination of another database, and a cursor without the rows before it.
+
+    Raises:
+        ProvenanceRefused
+    """
+    name, state = site.export.name, site.state
+    if known.provenance is not None and (what := difference(known.provenance, found)):
+        raise ProvenanceRefused(of_state(name, state.name, what, known.provenance, found))
+    refuse_destination(name, found, known, standing, root=site.root)
+    if site.export.mode in WITH_CURSOR:
+        refuse_moved(site, known)
 
 
 def refuse_destination(
@@ -140,27 +169,41 @@ def of_state(name: str, store: str, what: str, known: Provenance, found: Provena
     )
 
 
-def refuse_moved(site: Site, known: Remembered) -> None:
+def refuse_moved(site: Claim, known: Remembered) -> None:
     """Refuse to go on from a cursor at a place to which the rows before it never came.
-
-    A place that was moved with its manifests, or mounted elsewhere, holds the window that ends at the cursor.
 
     Raises:
         ProvenanceRefused
     """
-    name, held = site.export.name, site.state.cursor(site.export.name)
-    if held is None or held.value is None or known.destination in ("", site.place) or not site.place:
+    held = site.state.cursor(site.export.name)
+    if held is not None and held.value is not None and site.place:
+        what = f"its cursor in {site.state.name}"
+        refuse_elsewhere(site.export.name, held.value, known, root=site.root, place=site.place, what=what)
+
+
+def refuse_elsewhere(name: str, end: str, known: Remembered, *, root: Root, place: str, what: str) -> None:
+    """Refuse a place without the window that ends where an export's last one did, unless it is the place of before.
+
+    A place that was moved with its manifests, or mounted elsewhere, holds that window.
+
+    Args:
+        end: cursor or position at which the last window ended.
+        what: says so to people.
+
+    Raises:
+        ProvenanceRefused
+    """
+    if known.destination in ("", place) or end in evidence_at(root).reached:
         return
-    if held.value not in evidence_at(site.root).reached:
-        raise ProvenanceRefused(
-            f"Export {name}: its cursor in {site.state.name} is of the destination {known.destination}, and this run "
-            f"writes to {site.place}, which has no window that ends there: rows up to the cursor would be missing in "
-            f"it. Point `destination` back; or write all rows to the new one with `rivet state reset -e {name}`; or "
-            f"only new ones with `rivet run -e {name} --adopt` (in Dagster: run tag {ADOPT}: true)."
-        )
+    raise ProvenanceRefused(
+        f"Export {name}: {what} is of the destination {known.destination}, and this run writes to {place}, which has "
+        f"no window that ends there: rows up to it would be missing. Point `destination` back; or write all rows to "
+        f"the new one with `rivet state reset -e {name}`; or only new ones with `rivet run -e {name} --adopt` (in "
+        f"Dagster: run tag {ADOPT}: true)."
+    )
 
 
-def refuse_unproven(site: Site, manifests: Iterable[Manifest] = ()) -> None:
+def refuse_unproven(site: Claim, manifests: Iterable[Manifest] = ()) -> None:
     """Refuse a beginning that an earlier Rivet may have taken from another file's export of the same name.
 
     Up to version 3 of the state store two such exports read each other's cursor. Either the cursor that lies there may

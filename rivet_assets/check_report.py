@@ -110,7 +110,7 @@ def _export(checked: Checked) -> dict[str, Any]:
 
 
 def exit_code(checked: Sequence[Checked], *, strict: bool) -> int:
-    """Answer 1 when an export could not be checked, or its log's prerequisites fail.
+    """Answer 1 when an export could not be checked, or its run would be refused: by its log, or for whose state it is.
 
     Strictly, also when one is UNSAFE or loses values.
     """

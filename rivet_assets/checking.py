@@ -1,8 +1,8 @@
 """`rivet check`: look at each export through its source's own planner, and say whether it could run well.
 
 Belongs here: sessions, what goes side by side, one answer per export whatever happens to it. Not here: one export's dry
-plan (`check_facts.py`), its change log (`check_logs.py`), judging (`preflight.py`), words and exit codes
-(`check_report.py`).
+plan (`check_facts.py`), its change log (`check_logs.py`), whose state and files it would meet (`check_provenance.py`),
+judging (`preflight.py`), words and exit codes (`check_report.py`).
 
 No table is gone through, and nothing is changed. Exports of one source share a few sessions; a session that an error
 broke is renewed. A store of state is read where there is one, for the cursors in it, and never created.
@@ -17,10 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rivet_assets.admission import provenance_in
 from rivet_assets.by_source import by_source
 from rivet_assets.change_logs import HASTE
 from rivet_assets.check_facts import Place, Seen, see, tables_of
 from rivet_assets.check_logs import log_findings
+from rivet_assets.check_provenance import Read, provenance_findings
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.preflight import Advice, Judgement, Verdict, judge, worst
 from rivet_assets.preflight_findings import findings
@@ -29,6 +31,7 @@ from rivet_assets.side_by_side import NoAnswer, side_by_side
 from rivet_assets.type_report import TypeFact, refused_facts, type_facts
 from rivet_resources.errors import RivetError, StateError, UnsupportedColumn
 from rivet_resources.extract import Relation
+from rivet_resources.provenance import DatabaseIdentity
 from rivet_resources.settings import pace
 from rivet_resources.shaping import schema_of
 from rivet_resources.sources.evidence import Explained, Finding, Pressure
@@ -68,6 +71,7 @@ class Checked:
     cursor_range: tuple[str, str] | None = None  # of the column that decides; None: unknown without a scan
     range_is_exact: bool = False
     types: tuple[TypeFact, ...] = ()
+    read: Mapping[str, Read] = field(default_factory=dict)  # what a run would read, by the name of its state
     error: RivetError | None = None
 
 
@@ -82,10 +86,12 @@ def check_exports(config: RivetConfig, names: Sequence[str] = (), *, with_types:
     state = _state(config)
     try:
         found = _Look(config, state, with_types).all(by_source(config, exports))
+        foreseen = provenance_findings(exports, {name: each.read for name, each in found.items()}, state)
     finally:
         if state is not None:
             state.close()
-    return [found[export.name] for export in exports]
+    told = [(found[export.name], foreseen.get(export.name, ())) for export in exports]
+    return [replace(each, findings=(*more, *each.findings)) for each, more in told]
 
 
 def checked_facts(checked: Checked) -> dict[str, str | int | float | list[str]]:
@@ -181,10 +187,11 @@ class _Look:
             is_connected = False
             try:
                 with source.session(application=APPLICATION, pace=_hasty(source, None)) as session:
+                    identity = session.identity()
                     is_connected = True
                     while pending:
                         export = pending.pop(0)
-                        checked = found[export.name] = self.one(export, source, session, pressure)
+                        checked = found[export.name] = self.one(export, source, session, pressure, identity)
                         if checked.error is not None:  # which may have broken the session
                             break
             except RivetError as error:
@@ -192,7 +199,9 @@ class _Look:
                     found.update({export.name: Checked(export.name, error=error) for export in pending})
                     return
 
-    def one(self, export: Export, source: Source, session: Session, pressure: Pressure | None) -> Checked:
+    def one(
+        self, export: Export, source: Source, session: Session, pressure: Pressure | None, identity: DatabaseIdentity
+    ) -> Checked:
         """Look at one export; whatever is raised is its answer."""
         place = Place(
             source,
@@ -203,9 +212,13 @@ class _Look:
         )
         try:
             tables = [self._table(each, table, place) for each, table in tables_of(export)]
-            checked = _joined(export, tables)
-            more = log_findings(export, source, self.config, self.state) if isinstance(export, Cdc) else ()
-            return replace(checked, findings=(*more, *checked.findings))
+            checked, name = _joined(export, tables), self.config.source_of(export)[0]
+            if isinstance(export, Cdc):
+                looked = log_findings(export, source, self.config, self.state)
+                return replace(checked, findings=(*looked.findings, *checked.findings), read=looked.read)
+            (table,) = tables
+            read = {export.name: Read(provenance_in(source, name, identity, table.relation))}
+            return replace(checked, read=read)
         except _Refused as refused:
             return Checked(export.name, types=refused.types, error=refused.error)
         except RivetError as error:
@@ -223,7 +236,7 @@ class _Look:
         types: tuple[TypeFact, ...] = ()
         if self.with_types:
             types = type_facts(relation, parts=schema_of(seen.extract), file_format=export.format)
-        return _Table(export.name, seen, judgement, types)
+        return _Table(export.name, relation, seen, judgement, types)
 
     def _described(self, export: Export, table: str | None, session: Session) -> Relation:
         """Describe what is read.
@@ -274,6 +287,7 @@ class _Table:
     """What was seen of one table, or of the export's query."""
 
     name: str
+    relation: Relation
     seen: Seen
     judgement: Judgement
     types: tuple[TypeFact, ...] = field(default=())

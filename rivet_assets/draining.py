@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from rivet_assets import interruption
-from rivet_assets.admission import adopt, any_manifest, refuse_destination
+from rivet_assets.admission import POSITION, adopt, any_manifest, refuse_destination, refuse_elsewhere
 from rivet_assets.attempt import META_COLUMNS, Tell, new_run_id, safe_text
 from rivet_assets.drift import Drift, compare, judge
 from rivet_assets.journaling import Journal
@@ -26,6 +26,7 @@ from rivet_assets.modes.protocol import Planning
 from rivet_resources.changes.protocol import BEFORE, ENVELOPE, Handover, LogSource, Position
 from rivet_resources.commit import sweep
 from rivet_resources.drain import drain
+from rivet_resources.drain_book import chain_of
 from rivet_resources.drain_plan import Drained, DrainPlan, Hands, told
 from rivet_resources.extract import Measures, Staged
 from rivet_resources.manifest import window_manifest
@@ -34,6 +35,7 @@ from rivet_resources.settings import pace
 from rivet_resources.shaping import schema_of
 from rivet_resources.sources.protocol import Session
 from rivet_resources.state.checkpoint import Checkpoints, file_checkpoints, state_checkpoints
+from rivet_resources.state.provenances import Remembered
 from rivet_resources.state.runs import RunRecord
 
 if TYPE_CHECKING:
@@ -212,7 +214,21 @@ class _Admit:
             adopt(name, found, known, standing, destination=root.uri, state=site.state, tell=site.tell)
             return
         refuse_destination(name, found, known, standing, root=root)
+        if known.destination not in ("", root.uri):
+            self._refuse_moved(table, known)
         site.state.remember(name, found, destination=root.uri)
+
+    def _refuse_moved(self, table: str, known: Remembered) -> None:
+        """Refuse to go on at a place to which the changes before the position never came.
+
+        Raises:
+            ProvenanceRefused
+        """
+        site, root = self.site, self.site.roots[table]
+        kept = checkpoints_of(site.export, state=site.state, folder=site.folder)
+        ends = chain_of(kept.load(checkpoint_key(site.export, site.source_name)))
+        if table in ends:
+            refuse_elsewhere(site.export.name, ends[table], known, root=root, place=root.uri, what=POSITION)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,9 @@ PROVED: Mapping[str, Level] = {"match": "ok", "unknown": "warn", "mismatch": "fa
 
 
 def preflight_verdict(checked: Checked, *, plan: Mapping[str, Any]) -> ChangeVerdict:
-    """Judge what the planner says of an export: UNSAFE, or one that cannot be looked at, fails; DEGRADED warns.
+    """Judge what is known of an export before it runs, as `rivet check` does.
+
+    What a run would refuse, UNSAFE, and what cannot be looked at fails; DEGRADED warns.
 
     Args:
         plan: what the next run would do, told along.
@@ -33,8 +35,9 @@ def preflight_verdict(checked: Checked, *, plan: Mapping[str, Any]) -> ChangeVer
     if checked.error is not None:
         return _verdict(PREFLIGHT, "fail", 1, 0, str(checked.error), checked_facts(checked))
     told = [each for each in checked.findings if each.status != "ok"]
-    level = LEVELS[checked.verdict or "UNSAFE"]
-    text = f"{checked.verdict}: {'; '.join((*checked.reasons, *checked.suggestions))}"
+    failed = [f"{each.name}: {each.text}" for each in told if each.status == "fail"]
+    level: Level = "fail" if failed else LEVELS[checked.verdict or "UNSAFE"]
+    text = f"{checked.verdict}: {'; '.join((*failed, *checked.reasons, *checked.suggestions))}"
     return _verdict(PREFLIGHT, level, len(told), checked.rows_estimate or 0, text, {**checked_facts(checked), **plan})
 
 

@@ -59,7 +59,7 @@ class _Drain:
 
     def run(self) -> Drained:
         survey = self.log.survey()
-        self.book.take(survey.identity)
+        self.book.take(survey.identity, roots=self.hands.roots)
         for table in self.plan.capture.tables:
             self.hands.admit(table, self.committing.provenance(table))
         done = Drained(survey.target, None, {table: TableDrained() for table in self.plan.capture.tables})

@@ -7,13 +7,16 @@ checkpoints lie (`state/`), what is done in between (`drain.py`).
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from rivet_resources.changes.protocol import Position
+from rivet_resources.destinations.protocol import Root
 from rivet_resources.drain_plan import DrainPlan
 from rivet_resources.errors import CheckpointUnusable
+from rivet_resources.manifest import current_manifests
 from rivet_resources.state.checkpoint import Checkpoint, Checkpoints
 
 BEGINNING = "beginning"  # the slot may or may not be there
@@ -35,14 +38,18 @@ class Book:
     seen: str = ""  # what the first copy holds of the log, until the drain has passed it
     seen_until: str = ""
 
-    def take(self, identity: str) -> None:
+    def take(self, identity: str, *, roots: Mapping[str, Root]) -> None:
         """Take the checkpoint up for this run; whoever had it cannot save any more.
+
+        Args:
+            roots: destinations by table, which prove that what an earlier Rivet kept is this drain's.
 
         Raises:
             CheckpointUnusable: it cannot be read, is of another source, or of other tables.
         """
         self.identity = identity
-        self.checkpoints.adopt(self.plan.key, identity)
+        if has_windows(self.checkpoints.waiting(self.plan.key), roots):
+            self.checkpoints.adopt(self.plan.key, identity)
         self.stored, self.generation = self.checkpoints.take(self.plan.key)
         if self.stored is None:
             return
@@ -79,7 +86,7 @@ class Book:
         """
         assert self.stored is not None
         facts = self.stored.metadata
-        self.chain = json.loads(facts.get("chain", "{}"))
+        self.chain = chain_of(self.stored)
         self.seen, self.seen_until = facts.get("seen", ""), facts.get("seen_until", "")
         added = [table for table in self.plan.capture.tables if table not in self.chain]
         if added:
@@ -119,6 +126,25 @@ class Book:
                 transaction_id=None,
             )
         )
+
+
+def chain_of(stored: Checkpoint | None) -> dict[str, str]:
+    """Read where the last window of each table ended; none before the first was published."""
+    return json.loads(stored.metadata.get("chain", "{}")) if stored is not None else {}
+
+
+def has_windows(stored: Checkpoint | None, roots: Mapping[str, Root]) -> bool:
+    """Return whether destinations have the last windows that a checkpoint tells of; a stream keeps none, and proves it.
+
+    The source's identity is its server's. Without its windows, the position of another project's drain of that server
+    would be taken over, and the tables never be copied.
+    """
+    ends = chain_of(stored)
+    return bool(ends) and all(
+        ends[table] in {each.cursor.high for each in current_manifests(root).values() if each.cursor}
+        for table, root in roots.items()
+        if table in ends and root.keeps_manifests
+    )
 
 
 def position_of(stored: Checkpoint) -> Position:

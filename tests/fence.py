@@ -1,7 +1,8 @@
-"""A proxy before an object store of the tests: one request at a time, and GCS preconditions enforced.
+"""A proxy before an object store of the tests: one request at a time, and the answers of the real ones.
 
-Why: moto checks `If-Match` and writes in two steps, so two threads can both pass; the GCS emulator ignores
-`ifGenerationMatch`. The real stores do neither. The proxy adds exactly that and passes all else through.
+Why: moto checks `If-Match` and writes in two steps, so two threads can both pass, and answers 500 where an upload that
+is gone is to be completed; the GCS emulator ignores `ifGenerationMatch`. The real stores do none of these. The proxy
+adds exactly that and passes all else through.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class Fence(BaseHTTPRequestHandler):
             if self.command == "POST" and wanted and wanted[0] != self.generation(body):
                 return self.answer(412, {}, json.dumps({"error": {"code": 412, "message": "conditionNotMet"}}).encode())
             status, headers, content = self.ask(self.command, self.path, body, dict(self.headers.items()))
+        if status == 500 and self.command == "POST" and "uploadId" in parse_qs(urlsplit(self.path).query):
+            return self.answer(404, {}, b"<Error><Code>NoSuchUpload</Code></Error>")
         self.answer(status, headers, content)
 
     def generation(self, body: bytes) -> str:

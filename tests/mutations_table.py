@@ -65,12 +65,7 @@ COMMITTING = (
         '        step("manifest")\n',
         '        mark_success(manifest, root=root)\n        step("manifest")\n',
         "the original's readers take a window for complete that was never committed",
-        (
-            "tests/unit/test_manifest.py::test_run_that_loses_after_its_parts_had_names_takes_them_back",
-            "tests/unit/test_manifest.py::test_lease_lost_before_the_swap_publishes_nothing",
-            f"{AT_ANY_EFFECT}[local-all-manifest]",
-        ),
-        known_gap="no test looks at _SUCCESS after a run that died, or lost, before its manifest",
+        ("tests/unit/test_manifest.py::test_lease_lost_before_the_swap_publishes_nothing",),
     ),
     Fault(
         "fence_dropped_in_swap",
@@ -107,13 +102,7 @@ COMMITTING = (
         "for part in staged.parts if part.path not in named]",
         "for part in staged.parts]",
         "two runs that resumed the same chunks: the loser deletes files that the winner's manifest names",
-        (
-            "tests/unit/test_manifest.py::test_of_two_runs_of_one_window_one_wins",
-            "tests/unit/test_manifest.py::test_run_that_loses_after_its_parts_had_names_takes_them_back",
-            "tests/unit/test_manifest.py::test_lease_lost_before_the_swap_publishes_nothing",
-            "tests/unit/test_manifest.py::test_two_threads_that_publish_one_window_end_with_one_winner",
-        ),
-        known_gap="no test lets two runs that resumed the same chunks meet at the swap",
+        ("tests/unit/test_manifest.py::test_loser_that_resumed_the_same_chunks_leaves_the_winner_its_parts",),
     ),
     Fault(
         "sweep_of_living_runs",
@@ -137,12 +126,7 @@ COMMITTING = (
         "        and (nonce in known or not is_fresh(path))\n",
         "",
         "two hosts with two state stores delete each other's parts just before the manifest names them",
-        (
-            "tests/unit/test_manifest.py::test_sweep_removes_parts_that_no_manifest_names",
-            "tests/unit/test_manifest.py::test_sweep_spares_living_and_resumable_runs",
-            "tests/faults/test_races.py::test_window_committed_before_ours_came_to_publish_leaves_nothing_staged",
-        ),
-        known_gap="no test sweeps while a run that the state store does not know is between its parts and its manifest",
+        ("tests/unit/test_manifest.py::test_sweep_spares_fresh_parts_of_a_run_of_another_store",),
     ),
     Fault(
         "replaced_parts_stay",
@@ -166,12 +150,7 @@ COMMITTING = (
         "    return Succession(previous, with_hidden(previous, ruled, root=root))\n",
         "    return Succession(previous, ruled)\n",
         "a death between swap and removal brings replaced rows back with the next commit",
-        (
-            "tests/unit/test_manifest.py::test_increment_run_again_from_the_middle_replaces_its_descendants",
-            "tests/unit/test_manifest.py::test_superseded_manifest_stays_hidden_while_it_lies_there",
-            f"{AT_ANY_EFFECT}[local-after, then all-4]",
-        ),
-        known_gap="no test commits a window again over one that died while it removed its descendants, without a sweep",
+        ("tests/unit/test_manifest.py::test_window_committed_again_over_a_death_still_hides_what_that_replaced",),
     ),
     Fault(
         "superseded_windows_are_shown",
@@ -219,11 +198,7 @@ RUNNING = (
         "            if made.is_refused or not made.staged.extract.resumable:\n",
         "            if not made.staged.extract.resumable:\n",
         "after the source was cleaned, the refused rows of yesterday are resumed and refused for ever",
-        (
-            f"{FAILED_GATE}[postgres-row_count_max: 3-parquet]",
-            "tests/engines/test_modes.py::test_gate_judges_the_whole_window_across_chunks[postgres]",
-        ),
-        known_gap="no test runs a chunked export with chunk_checkpoint again after its gate refused it",
+        ("tests/faults/test_refused_again.py::test_chunks_that_a_gate_refused_are_read_again",),
     ),
     Fault(
         "lease_not_proved_before_the_swap",
@@ -231,8 +206,7 @@ RUNNING = (
         "            self.lease.check()\n",
         "            pass\n",
         "a run that slept past its lease publishes beside the one that took over",
-        ("tests/faults/test_races.py::test_two_runs_of_one_window_end_with_one_winner",),
-        known_gap="no test takes a run's lease away between staging and publishing through the IO manager",
+        ("tests/unit/test_offer.py::test_run_that_lost_its_window_publishes_nothing",),
     ),
     Fault(
         "drain_without_a_lease",
@@ -240,11 +214,7 @@ RUNNING = (
         "            self.hands.lease.check()\n",
         "            pass\n",
         "a drain that was believed dead publishes beside its successor",
-        (
-            "tests/unit/test_drain.py::test_death_at_any_step_then_more_writes",
-            "tests/unit/test_drain.py::test_windows_form_one_chain",
-        ),
-        known_gap="no test takes a drain's lease away before it publishes",
+        ("tests/unit/test_drain.py::test_drain_whose_lease_was_taken_publishes_nothing",),
     ),
     Fault(
         "lease_of_the_living_is_taken_over",
@@ -311,7 +281,7 @@ RUNNING = (
         "    with interruption.listening(lambda: _interrupted(told)):\n",
         "    if True:\n",
         "SIGTERM ends a run without a word, and without its record",
-        ("tests/end_to_end/test_interruption.py::test_run_in_the_middle_of_reading_is_interrupted[15]",),
+        ("tests/end_to_end/test_interruption.py::test_any_command_ends_while_it_waits_for_a_server[15]",),
     ),
     Fault(
         "drain_without_end_is_cut",
@@ -492,11 +462,7 @@ ROWS = (
         "        local = instant.astimezone(ZoneInfo(self.timezone))\n",
         "        local = instant\n",
         "columns without a zone: every day is cut hours away from where it begins",
-        (
-            "tests/engines/test_modes.py::test_day_begins_where_the_timezone_says[postgres]",
-            "tests/engines/test_modes.py::test_ten_days_hold_every_row_once[postgres-date]",
-        ),
-        known_gap="no test has windows of a timezone over a column without a zone, or of dates",
+        ("tests/engines/test_modes.py::test_times_without_a_zone_are_read_in_that_of_the_windows[sqlite]",),
     ),
     Fault(
         "exported_rows_of_the_cursor_come_again",
@@ -571,11 +537,7 @@ ROWS = (
         "        self.floor = postgres_horizon.floor(self)\n        self._start()\n        if not snapshot:\n",
         "        self._start()\n        self.floor = postgres_horizon.floor(self)\n        if not snapshot:\n",
         "a commit between snapshot and list is never exported",
-        (
-            "tests/engines/test_postgres_horizon.py::test_commit_between_snapshot_and_plan_is_not_skipped",
-            "tests/engines/test_postgres_horizon.py::test_row_that_commits_late_is_read_by_the_next_run",
-        ),
-        known_gap="no test commits right behind the statement that takes the snapshot, before the next one",
+        ("tests/engines/test_postgres_horizon.py::test_commit_right_behind_the_snapshot_is_not_skipped",),
     ),
     Fault(
         "open_transactions_not_waited_for",
@@ -680,11 +642,7 @@ CELLS = (
         "        return 2 if field.length > 255 else 1\n",
         "        return 2 if field.length > 256 else 1\n",
         "every change of a table with a varchar(64) in utf8mb4 is misread",
-        (
-            "tests/unit/test_binlog_rows.py::test_cells_lie_where_one_by_one_reading_finds_them",
-            f"{EVERY_CELL_OF_THE_LOG}[mariadb-native]",
-        ),
-        known_gap="no column of the binary log tests is 256 bytes long, as varchar(64) in utf8mb4 is",
+        ("tests/unit/test_binlog_rows.py::test_length_of_a_text_has_one_byte_up_to_255",),
     ),
     Fault(
         "unsigned_numbers_of_the_log_turn_negative",
@@ -732,12 +690,7 @@ CELLS = (
         '        return fitted(array, lambda part: part.cast(arrow), "digits", counts, replace)\n',
         '        return fitted(array, lambda part: part.cast(pa.float64()).cast(arrow), "digits", counts, replace)\n',
         "a page with one NaN has all its amounts rounded to a double",
-        (
-            "tests/engines/test_postgres_types.py::test_policy_null_replaces_and_counts",
-            "-k",
-            "numeric and NaN",
-        ),
-        known_gap="no test has an amount of over 15 digits in one page with a NaN",
+        ("tests/engines/test_postgres_types.py::test_digits_beside_a_special_value_are_kept",),
     ),
     Fault(
         "nan_becomes_null_in_silence",
@@ -1381,11 +1334,7 @@ SOURCES = (
         "    return str(error) if isinstance(error, RivetError) else type(error).__name__\n",
         "    return str(error)\n",
         "whatever a library quotes, rows and secrets too, is kept in the state store",
-        (
-            "tests/ui/test_runs.py::test_every_run_is_recorded_with_its_end",
-            "tests/unit/test_report.py::test_error_that_is_not_ours_is_in_no_file",
-        ),
-        known_gap="no test lets a run fail by an exception that is not ours and reads what the state store keeps of it",
+        ("tests/faults/test_refused_again.py::test_error_of_a_library_is_stored_without_its_text",),
     ),
     Fault(
         "unforeseen_errors_of_tasks_show_values",
@@ -1443,13 +1392,7 @@ DESTINATIONS = (
         '        with target.open("wb") as stream:\n            stream.write(content)\n            stream.flush()\n'
         "            os.fsync(stream.fileno())\n",
         "a death, or a full disk, leaves half a manifest, and readers see it",
-        (
-            "tests/engines/test_destinations.py::test_publishing_twice_changes_nothing[local]",
-            "tests/engines/test_destinations.py::test_put_replaces_and_delete_of_nothing_is_fine[local]",
-            "tests/engines/test_destinations.py::test_of_concurrent_swaps_exactly_one_wins[local]",
-            f"{AT_ANY_EFFECT}[local-all-3]",
-        ),
-        known_gap="no test dies, or fills the disk, in the middle of a small file",
+        ("tests/engines/test_local_durability.py::test_disk_that_fills_amid_a_small_file_leaves_the_old_one",),
     ),
     Fault(
         "part_on_disk_is_copied_into_place",
@@ -1457,13 +1400,7 @@ DESTINATIONS = (
         "                in_folder(target.parent, lambda: os.replace(source, target))\n",
         "                in_folder(target.parent, lambda: shutil.copyfile(source, target) and source.unlink())\n",
         "a death in between leaves half a file under its final name, which the next run takes for whole",
-        (
-            "tests/engines/test_destinations.py::test_publishing_twice_changes_nothing[local]",
-            "tests/engines/test_destinations.py::test_put_replaces_and_delete_of_nothing_is_fine[local]",
-            "tests/engines/test_destinations.py::test_of_concurrent_swaps_exactly_one_wins[local]",
-            f"{AT_ANY_EFFECT}[local-all-3]",
-        ),
-        known_gap="no test dies, or looks, in the middle of publishing a part on disk",
+        ("tests/engines/test_local_durability.py::test_published_part_is_the_very_file_that_was_staged",),
     ),
     Fault(
         "manifest_on_disk_does_not_outlive_a_power_cut",
@@ -1471,8 +1408,7 @@ DESTINATIONS = (
         "            os.fsync(stream.fileno())\n        os.replace(stray, target)\n",
         "        os.replace(stray, target)\n",
         "after a power cut the cursor is there and the manifest is empty",
-        ("tests/engines/test_destinations.py::test_put_replaces_and_delete_of_nothing_is_fine[local]",),
-        known_gap="no test watches for fsync at a destination, as test_checkpoint_files.py does for checkpoints",
+        ("tests/engines/test_local_durability.py::test_small_file_is_on_disk_before_it_has_its_name",),
     ),
     Fault(
         "link_out_of_the_folder_is_followed",
@@ -1513,7 +1449,6 @@ DESTINATIONS = (
         "            if part.size_bytes < 0:\n",
         "a manifest names an object that is not there",
         ("tests/engines/test_destinations.py::test_publishing_a_part_that_was_swept_fails[s3]",),
-        known_gap="moto answers 500 to an aborted upload, so the test sees that error; nothing plays NoSuchUpload",
     ),
     Fault(
         "pieces_of_an_upload_are_left_out",
@@ -1562,8 +1497,8 @@ STATE = (
     Fault(
         "moved_destination_goes_on",
         "rivet_assets/admission.py",
-        "    if held.value not in evidence_at(site.root).reached:\n",
-        "    if False:\n",
+        '    if known.destination in ("", place) or end in evidence_at(root).reached:\n',
+        "    if end:\n",
         "a new destination never gets the rows up to the cursor",
         (WHOSE + "test_incremental_export_to_a_new_destination_is_refused_until_reset_or_adopted",),
     ),
@@ -1612,4 +1547,193 @@ OUTAGES = (
     ),
 )
 
-FAULTS = (*COMMITTING, *RUNNING, *ROWS, *CELLS, *CHANGES, *PROOFS, *SOURCES, *DESTINATIONS, *STATE, *OUTAGES)
+# What landed on 2026-11-23: ends on demand, deadlines, whose state it is, ties, retries of schedules.
+INTERRUPTED = "tests/end_to_end/test_interruption.py::"
+ADOPTED = "tests/end_to_end/test_adopted_drains.py::"
+TIES = "tests/engines/test_incremental_ties.py::"
+LATEST = (
+    Fault(
+        "end_is_not_heard_in_the_background",
+        "rivet_assets/interruption.py",
+        "            signal.signal(number, lambda *_: None)\n",
+        "            pass\n",
+        "a run that a script started with `&` cannot be ended: Dagster gives SIGTERM what SIGINT has",
+        ("tests/unit/test_interruption.py::test_end_is_heard_after_dagster_gave_it_what_is_ignored",),
+    ),
+    Fault(
+        "children_outlive_their_command",
+        "rivet_assets/interruption.py",
+        "    _within(CHILDREN_SECONDS + 1, end_children)\n",
+        "",
+        "a JVM of several GB stays behind when Spark's start is ended",
+        ("tests/unit/test_interruption.py::test_command_that_does_not_end_takes_its_children_along",),
+    ),
+    Fault(
+        "interrupted_run_counts_as_failed",
+        "rivet_assets/interruption.py",
+        '    return "failed" if isinstance(error, Exception) and not asked() else "interrupted"\n',
+        '    return "failed"\n',
+        "whoever presses Ctrl-C is told that an export failed, and the failure sensor calls somebody",
+        (INTERRUPTED + "test_run_in_the_middle_of_reading_is_interrupted[2]",),
+    ),
+    Fault(
+        "deadline_never_fires",
+        "rivet_resources/deadlines.py",
+        "            wait.end()\n",
+        "            pass\n",
+        "a server that hangs holds a run, its lease and its connections for ever",
+        ("tests/unit/test_deadlines.py::test_each_wait_ends_when_its_own_time_is_over",),
+    ),
+    Fault(
+        "work_that_goes_on_is_cut",
+        "rivet_resources/deadlines.py",
+        "            if not is_at_work:\n",
+        "            if wait.is_at_work is not None:\n",
+        "a long statement without a limit is cut after a while, each time",
+        ("tests/unit/test_deadlines.py::test_work_gets_as_long_again_while_it_goes_on",),
+    ),
+    Fault(
+        "forked_process_has_no_clock",
+        "rivet_resources/deadlines.py",
+        "    _clock, _connecting = _Clock(), threading.Lock()\n",
+        "    _connecting = threading.Lock()\n",
+        "no wait of Spark's workers ever ends",
+        ("tests/unit/test_deadlines.py::test_forked_process_has_a_clock_of_its_own",),
+    ),
+    Fault(
+        "nobody_asks_whose_state_it_is",
+        "rivet_assets/admission.py",
+        "                self._admit(site, found)\n",
+        "",
+        "an export goes on from another database's cursor, and removes another one's files",
+        (
+            WHOSE + "test_second_of_two_unnamed_sources_is_refused_by_name[full]",
+            WHOSE + "test_other_database_behind_the_same_source_is_refused_until_reset_or_adopted",
+        ),
+    ),
+    Fault(
+        "check_does_not_look_at_destinations",
+        "rivet_assets/check_provenance.py",
+        "    lanes = dict(_lanes([export for export in exports if read.get(export.name)]))\n",
+        "    lanes = dict(_lanes([]))\n",
+        "a new file is found to clash with another one only when it runs at night",
+        (WHOSE + "test_check_foresees_that_state_is_of_another_database[full]",),
+    ),
+    Fault(
+        "cursor_of_another_export_is_taken_over",
+        "rivet_resources/state/adoption.py",
+        "    if not is_doubted and (is_sole if cursor is None else cursor in evidence.reached):\n",
+        "    if not is_doubted:\n",
+        "after an upgrade an export begins at the cursor of its namesake in another file: rows before it are lost",
+        ("tests/unit/test_adoption.py::test_rows_of_two_exports_are_parted_by_what_each_destination_proves",),
+    ),
+    Fault(
+        "history_of_another_export_is_taken_over",
+        "rivet_resources/state/adoption.py",
+        "        of_ours = [] if is_sole else",
+        "        of_ours = [] if runs else",
+        "runs of another file's export stand in the history of ours, and are missing in its own",
+        ("tests/unit/test_adoption.py::test_rows_of_two_exports_are_parted_by_what_each_destination_proves",),
+    ),
+    Fault(
+        "drain_of_several_tables_leaves_its_history",
+        "rivet_assets/scoping.py",
+        "        state.adoptions().take_all(export.name)\n",
+        "        pass\n",
+        "after an upgrade the runs of a drain of several tables are gone from history and journal",
+        (ADOPTED + "test_drain_of_several_tables_goes_on_where_an_earlier_rivet_left_it[file-postgres]",),
+    ),
+    Fault(
+        "position_of_before_is_not_found",
+        "rivet_resources/drain_book.py",
+        "            self.checkpoints.adopt(self.plan.key, identity)\n",
+        "            pass\n",
+        "after an upgrade drains with state on a server say that their position is lost",
+        (ADOPTED + "test_drain_of_several_tables_goes_on_where_an_earlier_rivet_left_it[server-mariadb]",),
+    ),
+    Fault(
+        "position_of_another_project_is_taken_over",
+        "rivet_resources/drain_book.py",
+        "        if has_windows(self.checkpoints.waiting(self.plan.key), roots):\n",
+        "        if True:\n",
+        "after an upgrade a new project's drain of the same server goes on from another one's position, without a copy",
+        (ADOPTED + "test_drain_of_another_file_takes_nothing_of_a_state_of_before[server-mariadb]",),
+    ),
+    Fault(
+        "drain_goes_on_at_a_new_destination",
+        "rivet_assets/draining.py",
+        '        if known.destination not in ("", root.uri):\n',
+        "        if not known.destination:\n",
+        "a drain whose destination was changed goes on there without the changes of before",
+        (WHOSE + "test_drain_to_a_new_destination_is_refused_until_reset_or_adopted",),
+    ),
+    Fault(
+        "rows_of_earlier_visits_are_forgotten",
+        "rivet_resources/boundary.py",
+        "ends.before.edge + found.low_edge",
+        "found.low_edge",
+        "rows of a cursor value that comes a third time are exported twice",
+        (TIES + "test_rows_of_the_last_cursor_value_come_with_the_next_run[whole-index-sqlite]",),
+    ),
+    Fault(
+        "only_the_last_page_is_remembered",
+        "rivet_resources/sieve.py",
+        '        self._found[end] = before + Edge(len(ids), "".join(ids)',
+        '        self._found[end] = Edge(len(ids), "".join(ids)',
+        "where one cursor value fills several pages, its rows are exported twice",
+        (
+            "tests/faults/test_tie_deaths.py::"
+            "test_rerun_after_a_death_has_each_row_once[sqlite-metrics-key-same value-state]",
+        ),
+    ),
+    Fault(
+        "visit_without_rows_counts",
+        "rivet_resources/boundary.py",
+        "    if not found.low_edge.rows:\n        return ends.before\n",
+        "",
+        "each idle run makes a window of its own, for ever",
+        (TIES + "test_idle_runs_share_one_window[sqlite]",),
+    ),
+    Fault(
+        "windows_that_are_there_are_asked_for_again",
+        "rivet_assets/retry_sensor.py",
+        "    left = tuple(window for window in entry.windows if window not in there)\n",
+        "    left = () if there.issuperset(entry.windows) else entry.windows\n",
+        "after an outage whole backfills are read again for one missing day",
+        ("tests/unit/test_retry_sensor.py::test_only_the_windows_that_are_missing_are_asked_for",),
+    ),
+    Fault(
+        "runs_of_people_are_asked_for_again",
+        "rivet_assets/retry_sensor.py",
+        "if not any(tag in run.tags for tag in BY_ITSELF) or run.tags",
+        "if run.tags",
+        "what somebody tried once by hand runs again by itself",
+        ("tests/unit/test_retry_sensor.py::test_run_that_somebody_started_is_not_asked_for_again",),
+    ),
+    Fault(
+        "retry_beside_a_run_in_flight",
+        "rivet_assets/retry_sensor.py",
+        "        if run.tags.get(ASKED_AGAIN) == each.tag or (run.asset_selection is not None",
+        "        if run.tags.get(ASKED_AGAIN) == each.tag and (run.asset_selection is not None",
+        "a second run is started beside one that works, and fails because the window is busy",
+        ("tests/unit/test_retry_sensor.py::test_run_in_flight_is_waited_for",),
+    ),
+    Fault(
+        "transform_does_not_change_a_chunk",
+        "rivet_assets/modes/chunked.py",
+        '    "skip_empty",\n',
+        '    "skip_empty", "transforms",\n',
+        "chunks that a dead run finished are published without the filter that was added since",
+        ("tests/faults/test_changed_blocks.py::test_chunks_of_another_block_are_read_again[filter]",),
+    ),
+    Fault(
+        "store_that_is_away_is_not_waited_for",
+        "rivet_resources/state/database.py",
+        "        return time.monotonic() - self._away_since < PATIENCE_SECONDS\n",
+        "        return False\n",
+        "a run of hours is lost because the state store was started anew in the middle of it",
+        ("tests/unit/test_state_processes.py::test_run_outlives_a_store_that_is_away_for_a_while",),
+    ),
+)
+
+FAULTS = (*COMMITTING, *RUNNING, *ROWS, *CELLS, *CHANGES, *PROOFS, *SOURCES, *DESTINATIONS, *STATE, *OUTAGES, *LATEST)

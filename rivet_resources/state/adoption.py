@@ -21,6 +21,7 @@ from rivet_resources.state.cursors import export_state
 from rivet_resources.state.database import Database
 from rivet_resources.state.files import file_manifest
 from rivet_resources.state.journal import run_journal
+from rivet_resources.state.patience import patient
 from rivet_resources.state.provenances import Remembered
 from rivet_resources.state.runs import export_metrics
 from rivet_resources.state.schemas import export_schema
@@ -41,6 +42,7 @@ class Evidence:
     starts: frozenset[str] = frozenset()  # those at which a window begins and none of its others ends
 
 
+@patient
 class Adoptions:
     """The bare names of a scope's exports in one store."""
 

@@ -51,8 +51,11 @@ class Checkpoints(Protocol):
             CheckpointUnusable
         """
 
+    def waiting(self, key: str) -> Checkpoint | None:
+        """Read a record that an earlier Rivet kept under another key; None where there is none to be taken over."""
+
     def adopt(self, key: str, identity: str) -> None:
-        """Take over a record of this source identity that an earlier Rivet kept under another key, if there is one."""
+        """Take over what is waiting, if it is of this source identity."""
 
     def delete(self, key: str) -> None:
         """Forget a record and fence whoever has the key; without a record, do nothing."""

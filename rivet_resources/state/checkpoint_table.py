@@ -29,6 +29,7 @@ from rivet_resources.state.checkpoint_record import (
     whole,
 )
 from rivet_resources.state.database import METADATA, Database, insert
+from rivet_resources.state.patience import patient
 from rivet_resources.state.scopes import SEPARATOR, escaped
 
 checkpoint = Table(
@@ -67,6 +68,7 @@ RECORD = [column.name for column in checkpoint.columns if column.name not in ("c
 NO_RECORD: dict[str, Any] = dict.fromkeys(RECORD)
 
 
+@patient
 class TableCheckpoints:
     """Checkpoints beside the runs they belong to; several hosts may share them through PostgreSQL.
 
@@ -130,8 +132,17 @@ class TableCheckpoints:
         with self._database.write() as connection:
             _raise_generation(connection, self._row(key), **NO_RECORD)
 
+    def waiting(self, key: str) -> Checkpoint | None:
+        """Read what an earlier Rivet kept under this key without a project; None where we have a row of our own."""
+        of_bare, of_ours = (checkpoint.c.checkpoint_key == name for name in (key, self._row(key)))
+        with self._database.read() as connection:
+            if not self._prefix or connection.execute(select(checkpoint.c.generation).where(of_ours)).first():
+                return None
+            row = connection.execute(select(checkpoint).where(of_bare)).one_or_none()
+            return None if row is None else self._read_or_none(row)
+
     def adopt(self, key: str, identity: str) -> None:
-        """Take over the record that an earlier Rivet kept without a project, if it is of this source identity."""
+        """Take over what is waiting, if it is of this source identity."""
         of_bare = checkpoint.c.checkpoint_key == key
         with self._database.write() as connection:
             ours = select(checkpoint.c.generation).where(checkpoint.c.checkpoint_key == self._row(key))

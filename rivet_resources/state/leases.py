@@ -98,8 +98,21 @@ def hold(database: Database, export: str, window: str, run_id: str) -> Iterator[
     Raises:
         WindowBusy: a living run holds it; the message names it.
     """
-    with database.write() as connection:
-        acquire(connection, export, window, run_id)
+    is_again = False
+
+    def take() -> None:
+        nonlocal is_again
+        with database.write() as connection:
+            # Taken, it may be, by our own try: the line broke before the server's word came.
+            if not (is_again and renew(connection, export, window, run_id)):
+                is_again = True
+                acquire(connection, export, window, run_id)
+
+    def give_back() -> None:
+        with database.write() as connection:
+            release(connection, export, window, run_id)
+
+    database.patiently(take)
     ended = threading.Event()
     about = (database, export, window, run_id, ended)
     beat = threading.Thread(target=_beat, args=about, daemon=True, name=f"lease-{run_id}")
@@ -109,8 +122,8 @@ def hold(database: Database, export: str, window: str, run_id: str) -> Iterator[
     finally:
         ended.set()
         beat.join(timeout=BEAT_SECONDS)
-        with suppress(StateError), database.write() as connection:  # not given back, it expires; the block's end counts
-            release(connection, export, window, run_id)
+        with suppress(StateError):  # not given back, it expires; the block's end counts
+            database.patiently(give_back)
 
 
 def acquire(connection: Connection, export: str, window: str, run_id: str) -> None:

@@ -10,13 +10,12 @@ The manifests are the truth. What is lost here costs time (a window is read agai
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
-from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from sqlalchemy import select, union
 
@@ -45,14 +44,12 @@ from rivet_resources.state.files import FileRecord, Published
 from rivet_resources.state.journal import JournalEntry
 from rivet_resources.state.leases import Holder, Lease
 from rivet_resources.state.migrations import migrate
+from rivet_resources.state.patience import patient
 from rivet_resources.state.provenances import Remembered
 from rivet_resources.state.runs import Outcome, RunRecord, Status
 from rivet_resources.state.schemas import Columns, SchemaRecord
 from rivet_resources.state.scopes import Scope, name_in
 from rivet_resources.state.verifications import Kind, Verification
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 FILE_NAME = ".rivet_state.db"
 NO_SCOPE = Scope()  # names are kept as they are
@@ -92,17 +89,7 @@ def open_state(url: str) -> State:
 Kept = TypeVar("Kept", RunRecord, JournalEntry, FileRecord, Holder, ChunkProgress, Verification, SchemaRecord)
 
 
-def _repeated(method: Callable[P, T]) -> Callable[P, T]:
-    """Call a method that may be repeated again when the server goes away amid its transaction."""
-
-    @wraps(method)
-    def again(*arguments: P.args, **options: P.kwargs) -> T:
-        state: Any = arguments[0]
-        return state._database.patiently(lambda: method(*arguments, **options))  # type: ignore[no-any-return]
-
-    return again
-
-
+@patient
 class State:
     """What Rivet remembers between runs. Threads may share one; a child process may use its own copy or open `url`.
 
@@ -151,7 +138,6 @@ class State:
         with self._database.read() as connection:
             return cursors.read(connection, self._key(export))
 
-    @_repeated
     def advance_cursor(
         self, export: str, value: str, *, expected: str | None, visit: int = 0, boundary: Boundary | None = None
     ) -> None:
@@ -195,7 +181,6 @@ class State:
 
     # --- runs ------------------------------------------------------------------------------------
 
-    @_repeated
     def begin_run(self, run: RunRecord) -> None:
         """Note that a run starts in this process; earlier runs of the export whose process died become `interrupted`.
 
@@ -204,7 +189,6 @@ class State:
         with self._database.write() as connection:
             runs.begin(connection, replace(run, export=self._key(run.export)))
 
-    @_repeated
     def finish_run(self, run_id: str, status: Status, **outcome: Unpack[Outcome]) -> None:
         """Note how a run ended; called again it adds to, or corrects, what is known.
 
@@ -268,7 +252,6 @@ class State:
 
     # --- chunks ----------------------------------------------------------------------------------
 
-    @_repeated
     def save_chunk(
         self, export: str, window: str, fingerprint: str, run_id: str, result: ChunkResult, identity: str
     ) -> None:
@@ -282,7 +265,6 @@ class State:
         with self._database.read() as connection:
             return chunks.finished(connection, self._key(export), window, fingerprint)
 
-    @_repeated
     def forget_chunks(self, export: str, window: str) -> None:
         """Drop the progress of a window; `record_commit` does so by itself."""
         with self._database.write() as connection:
@@ -331,7 +313,6 @@ class State:
 
     # --- whole exports ---------------------------------------------------------------------------
 
-    @_repeated
     def record_commit(self, manifest: Committed) -> None:
         """Note a published window in one transaction: files, schema, success; its chunks are done with.
 
@@ -393,7 +374,6 @@ class State:
         with self._database.read() as connection:
             return provenances.read(connection, self._key(export))
 
-    @_repeated
     def remember(
         self, export: str, found: Provenance, *, destination: str, accepted: Sequence[Provenance] = ()
     ) -> None:

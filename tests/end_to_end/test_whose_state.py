@@ -53,6 +53,11 @@ class Answer:
         return str(json.loads(self.err.splitlines()[-1])["code"]) if self.code else ""
 
     @property
+    def said(self) -> str:
+        """Give the text of the error."""
+        return str(json.loads(self.err.splitlines()[-1])["error"])
+
+    @property
     def rows(self) -> int:
         """Give the rows of the one export of `run --json`."""
         (export,) = json.loads(self.out)["exports"]
@@ -99,6 +104,14 @@ class Desk:
     def run(self, file: str, *more: str) -> Answer:
         """Run the exports of a file."""
         return self.rivet("run", "--json", "-q", "-c", file, *more)
+
+    def foreseen(self, file: str, *more: str) -> list[str]:
+        """Give what `rivet check` says that a run would refuse; it ends with 1 when there is something."""
+        answer = self.rivet("check", "--json", "-c", file, *more)
+        found = [each for export in json.loads(answer.out)["exports"] for each in export["findings"]]
+        texts = [each["text"] for each in found if (each["name"], each["status"]) == ("provenance", "fail")]
+        assert bool(texts) == bool(answer.code), answer
+        return texts
 
     def shown(self, file: str) -> dict[str, tuple[object, object]]:
         """Give cursor and rows of the last run of each export, as `state show` has them."""
@@ -303,6 +316,31 @@ def test_incremental_export_to_a_new_destination_is_refused_until_reset_or_adopt
     assert noted("shop", 10) == desk.notes("two")
 
 
+def test_drain_to_a_new_destination_is_refused_until_reset_or_adopted(desk: Desk):
+    """Changes up to its position would be missing there; a place that was moved with its manifests has them."""
+    block = {"name": "orders", "table": "orders", "mode": "cdc", "cdc": {"initial": "snapshot"}}
+    lakes = ("one", "two", "three")
+    for lake in lakes:
+        desk.write(f"{lake}.yaml", {"shop": changes(1)}, block, lake=lake)
+    assert 0 == desk.run("one.yaml").code
+
+    (foreseen,) = desk.foreseen("two.yaml")
+    refused = desk.run("two.yaml")
+
+    assert (1, REFUSED) == (refused.code, refused.error)
+    assert foreseen in refused.said
+    assert "has no window that ends there" in refused.said
+    assert not (desk.folder / "two" / "orders" / "_rivet").exists()
+    shutil.move("one", "three")
+    assert ([], 0) == (desk.foreseen("three.yaml"), desk.run("three.yaml").code)
+    assert REFUSED == desk.run("two.yaml").error
+    assert ["", ""] == [desk.run("two.yaml", "--adopt").error, desk.run("two.yaml").error]
+    assert REFUSED == desk.run("one.yaml").error
+    assert 0 == desk.rivet("state", "reset", "-c", "one.yaml", "-e", "orders").code
+    assert ([], 0) == (desk.foreseen("one.yaml"), desk.run("one.yaml").code)
+    assert (desk.folder / "one" / "orders" / "_rivet").exists()
+
+
 def test_project_that_is_moved_with_its_store_and_its_lake_goes_on(desk: Desk, tmp_path: Path):
     """Nothing of its old path is part of what is remembered, but the destination's, and that has its windows."""
     desk.write("rivet.yaml", desk.database("shop", 10), INCREMENTAL)
@@ -367,8 +405,11 @@ def test_unnamed_sources_of_one_engine_are_told_apart_by_their_databases(
         assert 2 == desk.run("SHOP.yaml").rows
         source = current_manifests(Local(path="lake").root("orders"))["after=start"].source
 
+        foreseen = desk.foreseen("BILLING.yaml")
         refused = [desk.run("BILLING.yaml"), desk.run("BILLING.yaml")]
 
+        assert [True] == [text in refused[0].said for text in foreseen]
+        assert [] == desk.foreseen("SHOP.yaml")
         assert source.servers
         assert source.database in urls["SHOP"]
         assert [(1, REFUSED)] * 2 == [(each.code, each.error) for each in refused]
@@ -397,9 +438,11 @@ def test_restored_cluster_under_the_same_address_is_refused(desk: Desk, fresh_da
     with POSTGRES.connect(fresh_real_database) as execute:
         execute("INSERT INTO orders VALUES (7, 'note 7')")
 
+    (foreseen,) = desk.foreseen("rivet.yaml")
     refused = desk.run("rivet.yaml")
 
     assert (1, REFUSED) == (refused.code, refused.error)
+    assert foreseen in refused.said
     assert "the server is another one" in refused.err
     assert [1, 0] == [desk.run("rivet.yaml", "--adopt").rows, desk.run("rivet.yaml").rows]
     assert noted("note", 7) == desk.notes("lake")
@@ -479,3 +522,96 @@ def test_cursor_of_before_with_an_emptied_destination_is_asked_for(before: Desk)
     assert "--adopt" in refused.err
     assert [3, 0] == [before.run("shop.yaml", "-e", "lines", *more).rows for more in (["--adopt"], [])]
     assert noted("shop", 3, first=21) == before.notes("lake_shop", "lines")
+
+
+# --- foreseen by `rivet check` -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", MODES.values(), ids=MODES.keys())
+def test_check_foresees_that_state_is_of_another_database(desk: Desk, block: Mapping[str, Any]):
+    """In the words of the run, which names the ways out; it changes nothing, and the other file is fine."""
+    for name, rows in (("shop", 30), ("billing", 12)):
+        desk.write(f"{name}.yaml", desk.database(name, rows), block, lake=f"lake_{name}")
+    assert [[], []] == [desk.foreseen(file) for file in FILES]  # nobody ran yet
+    assert 0 == desk.run("shop.yaml").code
+    before = files(desk.folder)
+
+    (foreseen,) = desk.foreseen("billing.yaml")
+
+    assert before == {path: content for path, content in files(desk.folder).items() if path in before}
+    assert foreseen in desk.run("billing.yaml").said
+    assert [] == desk.foreseen("shop.yaml")
+
+
+@pytest.mark.parametrize("state", ["one", "each", "none"])
+def test_check_foresees_that_a_destination_is_of_another_database(desk: Desk, state: str):
+    """With state in one store, in a store of each, and where the second has no store yet."""
+    for name, rows in (("shop", 30), ("billing", 12)):
+        more = {} if state == "one" else {"state": f"sqlite:///{desk.folder}/{name}_state.db"}
+        desk.write(f"{name}.yaml", {name: desk.database(name, rows)}, FULL, FULL | {"name": "other"}, **more)
+    assert 0 == desk.run("shop.yaml", "-e", "orders").code
+    if state == "each":
+        assert 0 == desk.run("billing.yaml", "-e", "other").code
+
+    (foreseen,) = desk.foreseen("billing.yaml")
+
+    assert "lake/orders holds rows of sqlite (table main.orders, database shop.db" in foreseen
+    assert foreseen in desk.run("billing.yaml", "-e", "orders").said
+    assert 0 == desk.run("billing.yaml", "-e", "orders", "--adopt").code
+    assert ([], 1) == (desk.foreseen("billing.yaml"), len(desk.foreseen("shop.yaml", "-e", "orders")))
+
+
+def test_check_foresees_that_a_cursor_is_of_another_destination(desk: Desk):
+    """Only where there is a cursor; a reset takes it away."""
+    source, blocks = {"shop": desk.database("shop", 10)}, (INCREMENTAL, FULL | {"name": "whole"})
+    desk.write("rivet.yaml", source, *blocks, lake="one")
+    assert 0 == desk.run("rivet.yaml").code
+    desk.write("rivet.yaml", source, *blocks, lake="two")
+
+    (foreseen,) = desk.foreseen("rivet.yaml")
+
+    assert foreseen in desk.run("rivet.yaml", "-e", "orders").said
+    assert 0 == desk.rivet("state", "reset", "-e", "orders").code
+    assert [] == desk.foreseen("rivet.yaml")
+
+
+def test_check_foresees_rows_that_an_earlier_rivet_lost(before: Desk):
+    """Windows that begin where another export ended, and a cursor that nothing proves."""
+    shutil.rmtree("lake_shop/lines")
+
+    (lost,), (unproven,) = (before.foreseen(f"{file}.yaml", "-e", name) for file, name in LOSSES)
+
+    assert "rows before it were never exported" in lost
+    said = [before.run(f"{file}.yaml", "-e", name).said for file, name in LOSSES]
+    assert [True, True] == [lost in said[0], unproven in said[1]]
+
+
+LOSSES = (("billing", "orders"), ("shop", "lines"))
+
+
+def test_check_foresees_that_a_drain_would_meet_changes_of_another_log(desk: Desk):
+    """Each table's folder is looked at."""
+    block = {"name": "orders", "table": "orders", "mode": "cdc", "cdc": {"initial": "snapshot"}}
+    for number, name in enumerate(("shop", "billing")):
+        desk.write(f"{name}.yaml", {name: changes(number)}, block)
+    assert 0 == desk.run("shop.yaml").code
+
+    (foreseen,) = desk.foreseen("billing.yaml")
+
+    assert foreseen in desk.run("billing.yaml").said
+    assert [] == desk.foreseen("shop.yaml")
+
+
+def test_destination_that_cannot_be_read_is_a_warning_of_a_check(desk: Desk):
+    """The run will tell it as the fault it is; until then nobody knows."""
+    desk.write("rivet.yaml", {"shop": desk.database("shop", 3)}, FULL, FULL | {"name": "other"})
+    assert 0 == desk.run("rivet.yaml").code
+    for name in ("orders", "other"):
+        (manifest,) = (desk.folder / "lake" / name / "_rivet").glob("*.json")
+        manifest.write_text("{")
+
+    answer = desk.rivet("check", "--json", "-c", "rivet.yaml")
+
+    told = [each for export in json.loads(answer.out)["exports"] for each in export["findings"]]
+    assert [("provenance", "warn")] * 2 == [(each["name"], each["status"]) for each in told if each["fix"]]
+    assert 0 == answer.code

@@ -102,6 +102,18 @@ def test_equal_rows_without_a_key_come_as_often_as_they_are(lab: Lab, form: str)
     assert [1, 1, 1, 1, 1, 2, 2] == lab.ids("orders")
 
 
+def test_idle_runs_share_one_window(lab: Lab) -> None:
+    """Only a run that found rows at the last value makes the next window another one."""
+    lab.create("orders", {"id": "whole", "k": "whole"})
+    insert(lab, 1, k=10)
+    assert [1, 0, 0] == [run(lab) for _ in range(3)]
+    assert {"after=start", "after=10"} == set(lab.manifests("orders"))
+    insert(lab, 2, k=10)
+
+    assert [1, 0, 0] == [run(lab) for _ in range(3)]
+    assert {"after=start", "after=10", "after+1=10"} == set(lab.manifests("orders"))
+
+
 @everywhere
 def test_row_that_changed_under_the_same_cursor_value_stays_as_it_was_exported(lab: Lab) -> None:
     """The key tells that it was exported; a change that the cursor does not show is not seen, as ever."""

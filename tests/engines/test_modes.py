@@ -369,6 +369,22 @@ def test_day_begins_where_the_timezone_says(lab: Lab) -> None:
     assert list(range(23, 47)) == lab.ids("orders")
 
 
+@pytest.mark.parametrize("engine", ["postgres", "mariadb", "mysql", "sqlserver", "sqlite"], indirect=True)
+def test_times_without_a_zone_are_read_in_that_of_the_windows(lab: Lab) -> None:
+    """A day of Prague is that day's digits, wherever the server is; a column of dates has only whole days."""
+    lab.create("local", {"id": "whole", "moment": "moment", "day": "day"}, index=["moment"])
+    first = datetime(2026, 1, 1)
+    rows = [first + timedelta(hours=hour) for hour in range(72)]
+    lab.insert("local", [{"id": n, "moment": at, "day": at.date()} for n, at in enumerate(rows)])
+    block = "{{name: local, table: local, mode: time_window, time_column: {}, start: 2026-01-01, timezone: {}}}"
+
+    for column in ("moment", "day"):
+        for zone in ("Europe/Prague", "America/New_York"):
+            outcome = lab.export(block.format(column, zone), partitions=("2026-01-02",))
+            assert outcome.success, outcome.message
+            assert list(range(24, 48)) == lab.ids("local"), (column, zone)
+
+
 def test_hourly_windows_hold_one_hour(lab: Lab) -> None:
     """granularity: hour cuts at the hour."""
     lab.export(DAILY.replace("}", ", granularity: hour}"), partitions=("2026-01-03-05:00",))

@@ -86,6 +86,29 @@ def test_commit_between_snapshot_and_plan_is_not_skipped(fresh_database: str) ->
     assert ([1], [2, 3]) == (first, second)
 
 
+def test_commit_right_behind_the_snapshot_is_not_skipped(fresh_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who was open is listed before the snapshot is taken: a list of after it would lack who committed since."""
+    run(fresh_database, STAMPED.format("timestamptz"), INSERT)
+    time.sleep(0.3)
+    begin = PostgresSession._start
+
+    with writer(fresh_database, INSERT) as late:
+        run(fresh_database, INSERT)
+        time.sleep(0.3)
+
+        def start(planning: PostgresSession) -> None:
+            begin(planning)
+            late.commit()
+
+        monkeypatch.setattr(PostgresSession, "_start", start)
+        first, high, _ = export_after(fresh_database, "at", None)
+        monkeypatch.undo()
+    time.sleep(0.3)
+    second, _, _ = export_after(fresh_database, "at", high)
+
+    assert ([1], [2, 3]) == (first, second)
+
+
 def test_number_cursor_waits_for_open_transactions(fresh_database: str) -> None:
     """A transaction that ends within two seconds is waited for, and its row is in the same run."""
     run(fresh_database, STAMPED.format("timestamptz"))

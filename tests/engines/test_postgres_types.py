@@ -290,6 +290,16 @@ def test_policy_null_replaces_and_counts(
 
 
 @pytest.mark.parametrize("reader", READERS)
+def test_digits_beside_a_special_value_are_kept(fresh_database: str, reader: str) -> None:
+    """An amount of more digits than a double has, in one page with a NaN."""
+    amount = "12345678901234567890.12"
+    both = f"'NaN'), (3, {amount}"
+    table, special = read_special(fresh_database, "numeric(30,2)", both, reader, "native", "null")
+
+    assert ({"v": {"nan": 1}}, Decimal(amount)) == (special, table.column("v").to_pylist()[-1])
+
+
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize(("ddl", "literal", "kind", "words", "text"), SPECIAL)
 def test_policy_text_makes_the_whole_column_text(
     fresh_database: str, ddl: str, literal: str, kind: str, words: str, text: str, reader: str

@@ -27,7 +27,7 @@ LATER = {
 }
 
 
-@pytest.fixture(params=["postgres", "mariadb", "sqlite"])
+@pytest.fixture(params=["postgres", "mariadb", "mysql", "sqlserver", "sqlite"])
 def lab(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """An empty database and an empty folder."""
     return lab_in(tmp_path, ENGINES[request.param], request, monkeypatch)
@@ -51,7 +51,7 @@ def test_rerun_after_a_death_has_each_row_once(lab: Lab, place: str, form: str, 
     """The second run dies; a reader sees no row twice, and after the third each row once, with or without the store."""
     word, key = FORMS[form]
     types = lab.engine.types
-    text = "varchar(20)" if lab.engine.name == "mariadb" else types["note"]
+    text = types["note"].replace("200", "20")  # short enough for an index
     lab.sql(
         f"CREATE TABLE orders (id {types['whole']}{key}, k {text if word == 'note' else types['whole']})",
         "CREATE INDEX orders_k ON orders (k)",

@@ -11,7 +11,7 @@ import pytest
 from rivet_resources.changes import mysql_events as ev
 from rivet_resources.changes.mysql_events import DELETE, INSERT, UPDATE, Field
 from rivet_resources.changes.mysql_gtid import runs
-from rivet_resources.changes.mysql_layout import Cells, Layout, big, little
+from rivet_resources.changes.mysql_layout import Cells, Layout, big, little, prefix_of
 from rivet_resources.changes.mysql_rows import Rows, RowsEvent, rows_of
 from rivet_resources.errors import LogRefused
 
@@ -140,3 +140,9 @@ def test_gtids_that_follow_each_other_are_joined() -> None:
         runs([(one, 5), None, ((0, 1), 6), (two, 7), (one, 8), (one, 9)])
     )
     assert [] == list(runs([None]))
+
+
+@pytest.mark.parametrize(("length", "prefix"), [(0, 1), (255, 1), (256, 2), (65535, 2)])
+def test_length_of_a_text_has_one_byte_up_to_255(length: int, prefix: int) -> None:
+    """varchar(64) in utf8mb4 takes up to 256 bytes, so its cells begin with two."""
+    assert prefix == prefix_of(Field("c", ev.VARCHAR, divmod(length, 256)[::-1], nullable=True))

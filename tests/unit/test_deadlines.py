@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
 import time
@@ -95,6 +96,7 @@ def test_forked_process_has_a_clock_of_its_own() -> None:
     with deadline(BOUND, lambda: None):
         child = os.fork()
         if child == 0:
+            signal.alarm(20)  # a lock that was copied while it was held is never given back
             over = threading.Event()
             try:
                 with deadline(SOON, over.set):

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sqlalchemy import delete, update
 
 from rivet_resources import drain as drain_module
 from rivet_resources.changes.envelope import change_schema
@@ -19,7 +20,7 @@ from rivet_resources.changes.protocol import Capture, Position
 from rivet_resources.destinations.local import Local
 from rivet_resources.drain import drain
 from rivet_resources.drain_plan import Drained, DrainPlan, Hands
-from rivet_resources.errors import CheckpointUnusable, LogSetup, PositionLost, RivetError
+from rivet_resources.errors import CheckpointUnusable, LogSetup, PositionLost, RivetError, WindowTaken
 from rivet_resources.extract import CursorMove, Extract, Measures, Relation, Staged, Window
 from rivet_resources.formats.parquet import Parquet
 from rivet_resources.manifest import current_manifests, window_manifest
@@ -27,6 +28,7 @@ from rivet_resources.settings import pace
 from rivet_resources.sources.evidence import Finding
 from rivet_resources.sources.protocol import TypeRules
 from rivet_resources.state.checkpoint import state_checkpoints
+from rivet_resources.state.leases import export_lease
 from rivet_resources.state.store import State, default_url, open_state
 from rivet_resources.types import Column
 from tests.fake_log import FakeLog, FakeSource
@@ -321,3 +323,23 @@ def _dying(fatal: str, nth: int = 1) -> Callable[[str], None]:
             raise Killed
 
     return step
+
+
+def test_drain_whose_lease_was_taken_publishes_nothing(bench: Bench) -> None:
+    """Believed dead, it finds out before its window is shown; the next drain brings every change once."""
+    bench.run()
+    write(bench.log, 0, 3)
+
+    def take(name: str) -> None:
+        if name == "part":
+            with bench.state._database.write() as connection:
+                connection.execute(update(export_lease).values(run_id="its successor"))
+
+    with pytest.raises(WindowTaken):
+        bench.run(take)
+    assert [] == bench.ids("orders") == bench.ids("lines")
+    with bench.state._database.write() as connection:
+        connection.execute(delete(export_lease))
+    bench.run()
+
+    assert [0, 1, 2] == bench.ids("orders") == bench.ids("lines")

@@ -354,6 +354,26 @@ def test_increment_run_again_from_the_middle_replaces_its_descendants(lake: Lake
     assert [1, 2, 3, 4, 5, 6, 7] == lake.rows()
 
 
+def test_window_committed_again_over_a_death_still_hides_what_that_replaced(lake: Lake) -> None:
+    """A run died behind its swap, before it removed what it replaced; the next one of its window comes unswept."""
+    lake.after(None, 3)
+    lake.after(3, 5)
+    lake.after(5, 9)
+    lake.state.cursor = "3"
+
+    def die(name: str) -> None:
+        if name == "success":
+            raise RuntimeError(name)
+
+    with pytest.raises(RuntimeError):
+        lake.publish(lake.stage(Window("after=3"), 4, 7, cursor=CursorMove("3", "7", "id")), step=die)
+    assert [1, 2, 3, 4, 5, 6, 7] == lake.rows()
+
+    lake.after(3, 8)
+
+    assert ({"after=start", "after=3"}, [1, 2, 3, 4, 5, 6, 7, 8]) == (lake.windows(), lake.rows())
+
+
 def test_empty_increment_is_replaced_by_the_next(lake: Lake) -> None:
     """A run that found nothing leaves a manifest without parts, and the next one takes its place."""
     lake.after(None, 3)
@@ -503,10 +523,22 @@ def test_run_that_loses_after_its_parts_had_names_takes_them_back(lake: Lake) ->
     assert sorted(part.path for part in theirs.parts) == lake.parts()
 
 
+def test_loser_that_resumed_the_same_chunks_leaves_the_winner_its_parts(lake: Lake) -> None:
+    """Both found the finished chunks of one dead run; what the winner's manifest names is no longer the loser's."""
+    first = lake.stage(ALL, 1, 5)
+    second = replace(first, extract=replace(first.extract, run_id="orders_run_0000ff"))
+    lake.publish(first)
+
+    with pytest.raises(WindowTaken):
+        lake.publish(second)
+
+    assert ([1, 2, 3, 4, 5], 2) == (lake.rows(), len(lake.parts()))
+
+
 def test_lease_lost_before_the_swap_publishes_nothing(lake: Lake) -> None:
-    """A step may refuse; the parts are taken back and the old rows stay."""
+    """A step may refuse; the parts are taken back and the old rows stay, with their marker for other readers."""
     lake.commit(ALL, 1, 3)
-    before = lake.parts()
+    before, marked = lake.parts(), [lake.root.read(name) for name in ("manifest.json", "_SUCCESS")]
 
     def refuse(name: str) -> None:
         if name == "manifest":
@@ -517,6 +549,7 @@ def test_lease_lost_before_the_swap_publishes_nothing(lake: Lake) -> None:
 
     assert [1, 2, 3] == lake.rows()
     assert before == lake.parts()
+    assert marked == [lake.root.read(name) for name in ("manifest.json", "_SUCCESS")]
 
 
 def test_two_threads_that_publish_one_window_end_with_one_winner(lake: Lake) -> None:
@@ -638,6 +671,19 @@ def test_sweep_spares_living_and_resumable_runs(lake: Lake, orphaned: Staged) ->
         owners.clear()
 
     assert 4 == len(lake.parts())
+
+
+def test_sweep_spares_fresh_parts_of_a_run_of_another_store(lake: Lake) -> None:
+    """Somebody whose store this is not may be about to name them; after a day nobody is."""
+    now = datetime.now(UTC)
+    fresh, old = (
+        f"orders_{moment:%Y%m%d_%H%M%S}_000_0000ff_chunk0.parquet" for moment in (now, now - timedelta(days=2))
+    )
+    for path in (fresh, old):
+        lake.root.put(path, b"")
+
+    assert 1 == sweep(lake.root, export="orders", state=lake.state)
+    assert [fresh] == lake.parts()
 
 
 def test_sweep_never_touches_what_rivet_did_not_write(lake: Lake) -> None:
