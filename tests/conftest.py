@@ -35,7 +35,7 @@ multiprocessing.util.Finalize(None, shutil.rmtree, (os.environ["TMPDIR"], True),
 os.environ.pop("RIVET_CONFIG", None)
 
 
-SHARES = {"matrix": 10, "workload": 100}  # by marker: one of so many tests runs without --whole
+SHARES = {"matrix": 10, "vast": 100}  # by marker: one of so many tests runs without --whole
 THREAD_SECONDS = 5.0  # for a thread that ends with its test to come to its end
 WORKERS_PER_CORE = 2  # a third of a test's time is waiting: for servers, for the disk, for a moment to come
 

@@ -59,6 +59,7 @@ def ids(folder: Path, export: str) -> list[int]:
     return sorted(number for file in files for number in pq.read_table(f"{root.uri}/{file}")["id"].to_pylist())
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("export", [export["name"] for export in EXPORTS])
 def test_run_whose_store_is_away_for_twenty_seconds_is_finished(
     export: str, fresh_database: str, tmp_path: Path

@@ -42,7 +42,7 @@ def insert(lab: Lab, rows: dict[int, tuple[int, ...]], word: str) -> list[int]:
     return ids
 
 
-@pytest.mark.matrix
+@pytest.mark.vast
 @pytest.mark.parametrize("loses_state", [False, True], ids=["state", "lost-state"])
 @pytest.mark.parametrize("later", LATER)
 @pytest.mark.parametrize("form", FORMS)

@@ -14,7 +14,7 @@ from tests.lab_engines import ENGINES
 from tests.workloads.plan import plan
 from tests.workloads.run import doing
 
-pytestmark = [pytest.mark.faults, pytest.mark.workload]
+pytestmark = [pytest.mark.faults, pytest.mark.vast]
 
 SEEDS = range(500)
 
