@@ -1,7 +1,7 @@
 """What Dagster loads: components under `defs/`, and the rivet.yaml (or folder of them) that $RIVET_CONFIG names.
 
-Belongs here: putting assets, resources, sensor and executor together. Not here: what an asset is (`assets.py`).
-Loading opens no connection and starts no JVM.
+Belongs here: putting assets, resources, sensor and executor together. Not here: what an asset is
+(`dagster/export_asset.py`). Loading opens no connection and starts no JVM.
 
 Executor: in this process, since a JVM and a Python start per step cost more than most exports; the price is that a
 crash of the interpreter takes the whole run (dagster.md, section 6).
@@ -17,16 +17,16 @@ from typing import Any
 
 import dagster as dg
 
-from rivet_assets.automation import automation_sensor
-from rivet_assets.build import build_asset_checks, build_assets
-from rivet_assets.config import RivetConfig, load_config
-from rivet_assets.environment import config_files, params
-from rivet_assets.failure_sensor import failure_sensors
-from rivet_assets.repair_job import repair_jobs
-from rivet_assets.resources import RESOURCES
-from rivet_assets.retry_sensor import retry_sensors
-from rivet_assets.sensors import drain_sensors, joined
-from rivet_assets.specs import EXPORT, asset_spec, source_specs
+from rivet_assets.config.environment import config_files, params
+from rivet_assets.config.load import RivetConfig, load_config
+from rivet_assets.dagster.automation import automation_sensor
+from rivet_assets.dagster.build import build_asset_checks, build_assets
+from rivet_assets.dagster.drain_sensor import drain_sensors, joined
+from rivet_assets.dagster.failure_sensor import failure_sensors
+from rivet_assets.dagster.repair_job import repair_jobs
+from rivet_assets.dagster.resources import RESOURCES
+from rivet_assets.dagster.retry_sensor import retry_sensors
+from rivet_assets.dagster.specs import EXPORT, asset_spec, source_specs
 from rivet_resources.errors import ConfigError
 
 DEMO = "demo"  # the packaged example; it makes room for a configuration of one's own

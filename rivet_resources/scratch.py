@@ -24,7 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rivet_resources.errors import DestinationError
-from rivet_resources.parts import enough_room
+from rivet_resources.write.parts import enough_room
 
 PREFIX = "rivet-scratch-"
 LOCK = ".in-use"

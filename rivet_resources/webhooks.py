@@ -1,7 +1,7 @@
 """Posting JSON to people's webhooks: bounded in time, quiet when it fails.
 
 Belongs here: which addresses are taken, one request, one more try, many at once. Not here: when there is something to
-tell and in which words (`rivet_assets/notices.py`).
+tell and in which words (`rivet_assets/notify/messages.py`).
 
 A webhook's address is a secret, so no text here holds one: a message is named by its key in the YAML. Redirects are
 not followed, since they could carry a message anywhere. Threads are daemons: a silent server keeps no process alive.

@@ -19,17 +19,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivet_resources.apply.writing import Derived
-from rivet_resources.changes.envelope import as_inserts, change_schema
-from rivet_resources.commit import publish
-from rivet_resources.destinations.protocol import Destination, Root
-from rivet_resources.exporter import Exporter
-from rivet_resources.extract import CursorMove, Relation, Window
-from rivet_resources.formats.parquet import Parquet
-from rivet_resources.manifest import Manifest
-from rivet_resources.settings import Spark
-from rivet_resources.spark import SparkRuntime
+from rivet_resources.commit.manifest import Manifest
+from rivet_resources.commit.publish import publish
+from rivet_resources.contracts.change_envelope import as_inserts, change_schema
+from rivet_resources.contracts.destination import Destination, Root
+from rivet_resources.contracts.extract import CursorMove, Relation, Window
+from rivet_resources.contracts.settings import Spark
+from rivet_resources.read.stage import Exporter
+from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.state.store import State
+from rivet_resources.tables.writing import Derived
+from rivet_resources.write.formats.parquet import Parquet
 from tests.fakes import FolderDestination, TableSource, columns_of, extract_of
 
 KEY = ("id", "area")
@@ -244,7 +244,7 @@ class Lake:
         """Read what a reader of a derived table sees."""
         import pyarrow.parquet as pq
 
-        from rivet_resources.manifest import current_manifests
+        from rivet_resources.commit.manifest import current_manifests
 
         root = self.destination.root(f"{self.export}_{name}")
         (manifest,) = current_manifests(root).values()

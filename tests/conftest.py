@@ -16,7 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import room, servers, servers_mysql, tds
+from tests import room
+from tests.emulators.tds import server as tds
+from tests.servers import mysql as servers_mysql
+from tests.servers import postgres as servers
 
 # Before any driver is imported: the emulators take any key, and no test may reach a real account.
 os.environ.setdefault("AWS_ACCESS_KEY_ID", "test")
@@ -235,8 +238,8 @@ def gcs_server() -> Iterator[servers.ObjectStore]:
 @pytest.fixture(scope="session")
 def spark_runtime() -> Iterator[object]:
     """One Spark session for the whole pytest session, started on its first use."""
-    from rivet_resources.settings import Spark
-    from rivet_resources.spark import SparkRuntime
+    from rivet_resources.contracts.settings import Spark
+    from rivet_resources.spark.runtime import SparkRuntime
 
     # Not behind the other workers, as it stands behind the processes of a user by default.
     runtime = SparkRuntime(Spark(master="local[2,3]", niceness=0))

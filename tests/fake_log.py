@@ -14,10 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivet_resources.changes.protocol import ENVELOPE, Capture, Changes, Commit, Lag, Position, Survey
+from rivet_resources.contracts.change_log import ENVELOPE, Capture, Changes, Commit, Lag, Position, Survey
+from rivet_resources.contracts.evidence import Finding
+from rivet_resources.contracts.types import Column
 from rivet_resources.errors import PositionLost
-from rivet_resources.sources.evidence import Finding
-from rivet_resources.types import Column
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 

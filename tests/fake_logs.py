@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from rivet_resources.changes.protocol import Capture, Commit, Lag, Position, Survey
+from rivet_resources.contracts.change_log import Capture, Commit, Lag, Position, Survey
+from rivet_resources.contracts.evidence import Finding
+from rivet_resources.contracts.settings import Pace, Tuning
 from rivet_resources.errors import PositionLost, RivetError, UnknownTable
-from rivet_resources.settings import Pace, Tuning
-from rivet_resources.sources.evidence import Finding
 
 IDENTITY = "system_identifier:7"
 

@@ -15,12 +15,12 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from rivet_resources.contracts.extract import Chunk, Extract, Part, Relation, Window
+from rivet_resources.contracts.settings import Pace, Tuning, pace
+from rivet_resources.contracts.source import Page, Wait
+from rivet_resources.contracts.types import Column
 from rivet_resources.errors import RivetError, WindowTaken
-from rivet_resources.extract import Chunk, Extract, Part, Relation, Window
-from rivet_resources.formats.parquet import Parquet
-from rivet_resources.settings import Pace, Tuning, pace
-from rivet_resources.sources.protocol import Page, Wait
-from rivet_resources.types import Column
+from rivet_resources.write.formats.parquet import Parquet
 
 FAST = pace(None, Tuning(profile="fast", retry_backoff_ms=0))
 RUN_ID = "orders_20260131T120000.123_abc123"

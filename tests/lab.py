@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from rivet_assets.config import RivetConfig, load_config
-from rivet_assets.run import Outcome, run_exports
+from rivet_assets.config.load import RivetConfig, load_config
+from rivet_assets.launch.run_exports import Outcome, run_exports
+from rivet_resources.commit.manifest import Manifest, current_manifests
 from rivet_resources.destinations.local import Local
-from rivet_resources.manifest import Manifest, current_manifests
 from rivet_resources.state.scopes import Scope
 from rivet_resources.state.store import State, default_url, open_state
 from tests.lab_engines import POSTGRES, Engine, Open

@@ -1,7 +1,7 @@
 """The engines a laboratory can stand on: how each is started, spoken to, and addressed in a rivet.yaml.
 
 Belongs here: one value per engine, facts only. Not here: what the tests do with them (`lab.py`), starting servers
-(`servers.py`, `servers_mysql.py`).
+(`servers/postgres.py`, `servers/mysql.py`).
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def write_postgres(url: str) -> Iterator[Open]:
 @contextmanager
 def connect_mysql(url: str) -> Iterator[Execute]:
     """Run statements at MySQL or MariaDB, each in its own transaction."""
-    from tests.servers_mysql import connection
+    from tests.servers.mysql import connection
 
     with connection(url) as opened, opened.cursor() as cursor:
         yield lambda statement: cursor.execute(statement) and None
@@ -132,7 +132,7 @@ def connect_mysql(url: str) -> Iterator[Execute]:
 @contextmanager
 def write_mysql(url: str) -> Iterator[Open]:
     """Hold a transaction open at MySQL or MariaDB."""
-    from tests.servers_mysql import connection
+    from tests.servers.mysql import connection
 
     with connection(url, autocommit=False) as opened, opened.cursor() as cursor:
         yield Open(lambda statement: cursor.execute(statement) and None, opened.commit)
@@ -141,7 +141,7 @@ def write_mysql(url: str) -> Iterator[Open]:
 @contextmanager
 def connect_sqlserver(url: str) -> Iterator[Execute]:
     """Run statements at SQL Server, each in its own transaction."""
-    from tests import tds
+    from tests.emulators.tds import server as tds
 
     with tds.connect(url) as execute:
         yield lambda statement: execute(statement) and None
@@ -150,7 +150,7 @@ def connect_sqlserver(url: str) -> Iterator[Execute]:
 @contextmanager
 def write_sqlserver(url: str) -> Iterator[Open]:
     """Hold a transaction open at SQL Server."""
-    from tests import tds
+    from tests.emulators.tds import server as tds
 
     with tds.writer(url) as opened:
         yield Open(opened.execute, opened.commit)

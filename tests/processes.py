@@ -1,7 +1,8 @@
 """Processes for tests that cost no imports: each is forked from a server that has everything imported already.
 
 Belongs here: starting `python -m …` in such a process, its streams, its end. Not here: what the process does. Tests
-of what a start itself costs or sets (`test_demo.py`, `test_spark.py`, a handful per command) use the real executable.
+of what a start itself costs or sets (`test_demo.py`, `spark/test_runtime.py`, a handful per command) use the real
+executable.
 
 The server is Python's own (`multiprocessing`, start method `forkserver`): single-threaded when it forks, one per
 test worker, gone with it. A command took 2.3 CPU s of imports without it (measured on two cores, 2026-11-22).
@@ -29,7 +30,7 @@ from typing import IO, Any
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.preloaded"])
 ROOT = Path(__file__).parents[1]
-RIVET = "rivet_assets.cli"  # the module behind `rivet`
+RIVET = "rivet_assets.cli.main"  # the module behind `rivet`
 
 
 class Process:

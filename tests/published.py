@@ -17,15 +17,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivet_resources.commit import publish
-from rivet_resources.destinations.protocol import Root
-from rivet_resources.exporter import Exporter
-from rivet_resources.extract import Window
-from rivet_resources.manifest import Manifest, manifest_path, success_marker
-from rivet_resources.spark import Spark, SparkRuntime
+from rivet_resources.commit.manifest import Manifest, manifest_path, success_marker
+from rivet_resources.commit.publish import publish
+from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.extract import Window
+from rivet_resources.prove.flaws import Depth, Validated
+from rivet_resources.prove.validate import validate
+from rivet_resources.read.stage import Exporter
+from rivet_resources.spark.runtime import Spark, SparkRuntime
 from rivet_resources.state.store import State
-from rivet_resources.validation import validate
-from rivet_resources.validation_flaws import Depth, Validated
 from tests.fakes import extract_of
 
 ALL = Window("all")

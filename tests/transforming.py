@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 from pydantic import TypeAdapter
 
-from rivet_resources.transforms import pipeline
-from rivet_resources.transforms.protocol import Transform
-from rivet_resources.transforms.union import Step
+from rivet_resources.contracts.transform import Transform
+from rivet_resources.shape.transforms import pipeline
+from rivet_resources.shape.transforms.union import Step
 
 READ: TypeAdapter[Any] = TypeAdapter(Step)
 

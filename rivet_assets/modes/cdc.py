@@ -1,8 +1,8 @@
 """Follow a database's change log (`mode: cdc`): a drain per run, one asset per table.
 
 Belongs here: the YAML keys, what a drain asks of the log, the first copy of a table. Not here: the drain itself
-(`rivet_resources/drain.py`), logs of one engine (`rivet_resources/changes/`), current-state and history tables
-(`rivet_resources/apply/`).
+(`rivet_resources/drain/drain.py`), logs of one engine (`rivet_resources/engines/*/log/`), current-state and history
+tables (`rivet_resources/tables/`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from rivet_assets.export import Export
-from rivet_assets.export_values import ColumnsOnce, TableName, broken
+from rivet_assets.blocks.export import Export
+from rivet_assets.blocks.export_values import ColumnsOnce, TableName, broken
 from rivet_assets.modes.protocol import Planning, compose
-from rivet_resources.changes.protocol import Capture, Untold
-from rivet_resources.extract import CursorMove, Extract, Window
-from rivet_resources.settings import Settings
-from rivet_resources.sources.names import split_name
-from rivet_resources.transforms.filter import Filter
+from rivet_resources.contracts.change_log import Capture, Untold
+from rivet_resources.contracts.extract import CursorMove, Extract, Window
+from rivet_resources.contracts.settings import Settings
+from rivet_resources.engines.shared.names import split_name
+from rivet_resources.shape.transforms.filter import Filter
 
 START = "after=start"  # the window of the first copy, or of nothing: where the chain of windows begins
 SNAPSHOT_FOLDER = "snapshot"

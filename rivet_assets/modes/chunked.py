@@ -1,7 +1,7 @@
 """Export a whole table in pieces by key (`mode: chunked`): in parallel, each piece recoverable on its own.
 
 Belongs here: the YAML keys, which way of cutting they choose, the guards. Not here: arithmetic of ranges
-(`ranges.py`), how a source finds bounds (`Session.bounds`, `quantiles`, `keyset_bounds`).
+(`key_ranges.py`), how a source finds bounds (`Session.bounds`, `quantiles`, `keyset_bounds`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import xxhash
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from rivet_assets.export import Export
+from rivet_assets.blocks.export import Export
+from rivet_assets.modes.key_ranges import Range, between_inner_bounds, by_days, equal_width
 from rivet_assets.modes.protocol import Planning, compose, require_bound
-from rivet_assets.modes.ranges import Range, between_inner_bounds, by_days, equal_width
+from rivet_resources.commit.manifest import Manifest
+from rivet_resources.contracts.extract import Chunk, Extract, KeyRange, Reader, Relation, Window
+from rivet_resources.contracts.source import Source
+from rivet_resources.contracts.types import Column
 from rivet_resources.errors import ConfigError, SourceError
-from rivet_resources.extract import Chunk, Extract, KeyRange, Reader, Relation, Window
-from rivet_resources.manifest import Manifest
-from rivet_resources.sources.protocol import Source
-from rivet_resources.transforms.mask import Mask
-from rivet_resources.types import Column
+from rivet_resources.shape.transforms.mask import Mask
 
 Cutting = Literal["range", "statistics", "days", "dense", "keyset"]
 
@@ -112,7 +112,7 @@ class Chunked(Export):
         return replace(extract, pace=extract.pace.model_copy(update={"max_retries": self.chunk_max_attempts - 1}))
 
     def predicate(self, planning: Planning, manifest: Manifest) -> str:
-        """Say which rows the window holds: all. Its chunks are compared one by one (`again.py`)."""
+        """Say which rows the window holds: all. Its chunks are compared one by one (`reread.py`)."""
         return ""
 
     def shares(self, planning: Planning, manifest: Manifest) -> tuple[int, int]:

@@ -1,17 +1,17 @@
 """Export a whole table or query each time (`mode: full`). The window is `all`; a new run replaces the old one.
 
 Belongs here: the YAML keys of the mode and what it asks the source for. Not here: how the source
-cuts a table into chunks (`rivet_resources/sources/`).
+cuts a table into chunks (`rivet_resources/engines/`).
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-from rivet_assets.export import Export
+from rivet_assets.blocks.export import Export
 from rivet_assets.modes.protocol import Planning, compose
-from rivet_resources.extract import Extract, Window
-from rivet_resources.manifest import Manifest
+from rivet_resources.commit.manifest import Manifest
+from rivet_resources.contracts.extract import Extract, Window
 
 
 class Full(Export):

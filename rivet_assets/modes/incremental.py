@@ -18,23 +18,16 @@ from typing import Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from rivet_assets.export import Export
-from rivet_assets.export_values import Duration
+from rivet_assets.blocks.export import Export
+from rivet_assets.blocks.export_values import Duration
 from rivet_assets.modes.incremental_again import ends_again, newer_rows, shared_of
-from rivet_assets.modes.incremental_boundary import (
-    CursorColumns,
-    chunks_of,
-    ends_of,
-    in_turn,
-    note_before,
-    pieces,
-)
+from rivet_assets.modes.incremental_boundary import CursorColumns, chunks_of, ends_of, in_turn, note_before, pieces
 from rivet_assets.modes.protocol import Planning, compose, require_bound
-from rivet_resources.boundary import Boundary
+from rivet_resources.commit.manifest import Manifest
+from rivet_resources.commit.manifest_entries import ManifestCursor
+from rivet_resources.contracts.boundary import Boundary
+from rivet_resources.contracts.extract import CursorMove, Extract, Window
 from rivet_resources.errors import BoundsUnusable, SourceError
-from rivet_resources.extract import CursorMove, Extract, Window
-from rivet_resources.manifest import Manifest
-from rivet_resources.manifest_entries import ManifestCursor
 
 
 class Incremental(Export):

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from rivet_assets.modes.incremental_boundary import CursorColumns, identity_of, is_comparable
 from rivet_assets.modes.protocol import Planning
-from rivet_resources.boundary import MOST_REMEMBERED, Boundary, Edge, Ends, Sift
-from rivet_resources.chain import edge_of, resolve_cursor
+from rivet_resources.commit.chain import edge_of, resolve_cursor
+from rivet_resources.commit.manifest import Manifest
+from rivet_resources.commit.manifest_entries import ManifestCursor
+from rivet_resources.contracts.boundary import MOST_REMEMBERED, Boundary, Edge, Ends, Sift
 from rivet_resources.errors import EndsUnknown
-from rivet_resources.manifest import Manifest
-from rivet_resources.manifest_entries import ManifestCursor
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ relation's key where it has one, else by all cells, equal rows as often as they 
 under the same cursor value is known by its key, and not exported again; without a key it is another row, and is.
 
 Belongs here: what a window reads at its two ends and how its rows are told apart. Not here: the window
-(`incremental.py`), finding the rows in pages (`rivet_resources/sieve.py`), what is remembered
-(`rivet_resources/boundary.py`).
+(`incremental.py`), finding the rows in pages (`rivet_resources/read/sieve.py`), what is remembered
+(`rivet_resources/contracts/boundary.py`).
 
 The rows are left out here and not by the server (2026-11): a list of keys in SQL is short for few rows only, differs
 per engine and collation, and cannot name equal rows of a table without a key. The server compares where cells cannot:
@@ -22,11 +22,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rivet_assets.modes.protocol import Planning
-from rivet_resources.boundary import MOST_REMEMBERED, Boundary, Edge, End, Ends, Sift
+from rivet_resources.contracts.boundary import MOST_REMEMBERED, Boundary, Edge, End, Ends, Sift
+from rivet_resources.contracts.extract import Chunk, Extract, Relation
+from rivet_resources.contracts.types import Column
 from rivet_resources.errors import SourceError
-from rivet_resources.extract import Chunk, Extract, Relation
-from rivet_resources.sieve import cell_of, scheme_of
-from rivet_resources.types import Column
+from rivet_resources.read.sieve import cell_of, scheme_of
 
 Read = tuple[tuple[End | None, str], ...]  # predicates, each with the end of the window at which all its rows stand
 

@@ -1,9 +1,9 @@
 """Follow a table by the stamps its rows carry (`mode: poll`), where there is no change log to read.
 
 Belongs here: the YAML keys, and the window (last delivered row, end of the closed rows]. Not here: what a table needs
-to be polled (`poll_checks.py`), places in it (`rivet_resources/polling_places.py`), what rows become (`polling.py`),
-full diffs (`polling_diff.py`), how a source finds the bound below which no open transaction can still commit
-(`Session.horizon`).
+to be polled (`poll_preconditions.py`), places in it (`rivet_resources/poll/places.py`), what rows become
+(`shape/poll_envelope.py`), full diffs (`poll/full_diff.py`), how a source finds the bound below which no open
+transaction can still commit (`Session.horizon`).
 
 The watermark is the place of the last delivered row, stamp and key, and never the bound. The window's end is found
 first, then read: so the window is closed, a run that dies is replaced by the next, and `max_pages` may end in a tie.
@@ -17,9 +17,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from rivet_assets.export import Export
-from rivet_assets.export_values import ColumnsOnce, Ratio, broken
-from rivet_assets.modes.poll_checks import (
+from rivet_assets.blocks.export import Export
+from rivet_assets.blocks.export_values import ColumnsOnce, Ratio, broken
+from rivet_assets.modes.poll_preconditions import (
     key_columns,
     refuse_clock,
     refuse_hidden_keys,
@@ -28,17 +28,17 @@ from rivet_assets.modes.poll_checks import (
     stamp_column,
 )
 from rivet_assets.modes.protocol import Planning, compose
+from rivet_resources.commit.manifest import current_manifests
+from rivet_resources.contracts.extract import Chunk, CursorMove, Extract, Window
+from rivet_resources.contracts.settings import Settings, pace
+from rivet_resources.contracts.source import Horizon
 from rivet_resources.errors import SourcePermission
-from rivet_resources.extract import Chunk, CursorMove, Extract, Window
-from rivet_resources.manifest import current_manifests
-from rivet_resources.polling import PollShape, diffed, position_of
-from rivet_resources.polling_diff import Diff, Found
-from rivet_resources.polling_found import WithFound
-from rivet_resources.polling_places import Order, last_place, strict
-from rivet_resources.polling_watermark import Place, Watermark, check_fits, parse
-from rivet_resources.settings import Settings, pace
-from rivet_resources.sources.protocol import Horizon
-from rivet_resources.transforms.filter import Filter
+from rivet_resources.poll.diff_pages import WithFound
+from rivet_resources.poll.full_diff import Diff, Found
+from rivet_resources.poll.places import Order, last_place, strict
+from rivet_resources.poll.watermark import Place, Watermark, check_fits, parse
+from rivet_resources.shape.poll_envelope import PollShape, diffed, position_of
+from rivet_resources.shape.transforms.filter import Filter
 
 CODE = "RIVET_CONFIG_POLL"
 LONG_HELD_SECONDS = 600

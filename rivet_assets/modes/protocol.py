@@ -1,4 +1,4 @@
-"""What every mode offers. A mode *is* the export's YAML block (`rivet_assets/export.py`) plus `extract`.
+"""What every mode offers. A mode *is* the export's YAML block (`rivet_assets/blocks/export.py`) plus `extract`.
 
 Belongs here: what a mode may ask while it plans, and the part of an Extract that is the same in each.
 """
@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from rivet_resources.boundary import Boundary
+from rivet_resources.contracts.boundary import Boundary
+from rivet_resources.contracts.extract import Chunk, CursorMove, Extract, MetaColumns, Relation, Window
+from rivet_resources.contracts.settings import pace
+from rivet_resources.contracts.source import Session, Source
+from rivet_resources.contracts.types import Column
 from rivet_resources.errors import ConfigError, SourceError, UnknownColumn
-from rivet_resources.extract import Chunk, CursorMove, Extract, MetaColumns, Relation, Window
-from rivet_resources.rowhash import check_columns
-from rivet_resources.settings import pace
-from rivet_resources.shaping import planned, schema_of
-from rivet_resources.sources.protocol import Session, Source
-from rivet_resources.transforms.mask import Mask
-from rivet_resources.transforms.pipeline import Plan
-from rivet_resources.types import Column
+from rivet_resources.shape.rowhash.hash import check_columns
+from rivet_resources.shape.shape import planned, schema_of
+from rivet_resources.shape.transforms.mask import Mask
+from rivet_resources.shape.transforms.pipeline import Plan
 
 if TYPE_CHECKING:
-    from rivet_assets.export import Export
-    from rivet_resources.manifest import Manifest
+    from rivet_assets.blocks.export import Export
+    from rivet_resources.commit.manifest import Manifest
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Export one window of time per partition (`mode: time_window`).
 
 Belongs here: the YAML keys and the predicate of a window. Not here: Dagster's partitions of it
-(`rivet_assets/partitions.py`), reading and writing (`rivet_resources`).
+(`rivet_assets/modes/partitions.py`), reading and writing (`rivet_resources`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from rivet_assets.export import Export
+from rivet_assets.blocks.export import Export
 from rivet_assets.modes.protocol import Planning, compose, require_column
+from rivet_resources.commit.manifest import Manifest
+from rivet_resources.contracts.extract import Extract
+from rivet_resources.contracts.types import Column
 from rivet_resources.errors import BoundsUnusable, SourceError
-from rivet_resources.extract import Extract
-from rivet_resources.manifest import Manifest
-from rivet_resources.types import Column
 
 
 class TimeWindow(Export):

@@ -1,4 +1,4 @@
 """One file per place where parts go: its YAML block, staging, publishing, the fenced swap.
 
-`protocol.py` is what they share.
+`contracts/destination.py` is what they share.
 """

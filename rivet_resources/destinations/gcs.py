@@ -1,7 +1,7 @@
 """Objects in a bucket of Google Cloud Storage (`type: gcs`).
 
 Belongs here: the YAML block, and staging, moving and swapping on GCS. Not here: the order of publishing
-(`commit.py`); connecting and what errors mean (`gcs_client.py`).
+(`commit/publish.py`); connecting and what errors mean (`gcs_client.py`).
 
 A staged part is an object below `_staged/<run id>/`. Publishing rewrites it on the server, without moving
 its bytes through this machine, and deletes the staged one. The swap of a manifest is one upload with
@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rivet_resources.destinations.addressing import (
+from rivet_resources.contracts.addressing import (
     PROBE,
     STAGED,
     Template,
@@ -33,11 +33,11 @@ from rivet_resources.destinations.addressing import (
     staged_run,
     with_date,
 )
+from rivet_resources.contracts.extract import Part
+from rivet_resources.contracts.settings import Settings
 from rivet_resources.destinations.gcs_client import REQUEST_SECONDS, control, translated
-from rivet_resources.destinations.ranged import ranged_file
+from rivet_resources.destinations.range_file import ranged_file
 from rivet_resources.errors import DestinationError, DestinationUnreachable, PartCorrupt, WindowTaken
-from rivet_resources.extract import Part
-from rivet_resources.settings import Settings
 
 UPLOAD_BYTES = 8 << 20  # per request of a resumable upload; bounds a task's memory
 READ_TRIES = 5

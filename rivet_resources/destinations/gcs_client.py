@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rivet_resources.contracts.tls_faults import tls_fault
 from rivet_resources.errors import (
     BucketMissing,
     DestinationAuth,
@@ -19,7 +20,6 @@ from rivet_resources.errors import (
     DestinationTls,
     DestinationUnreachable,
 )
-from rivet_resources.tls_faults import tls_fault
 
 if TYPE_CHECKING:
     from rivet_resources.destinations.gcs import Gcs

@@ -1,6 +1,6 @@
 """Who signs in to a Google Cloud Storage bucket, and by which way: told without a secret.
 
-Belongs here: the order of precedence and what each step answers. Not here: whether the store agrees (`probing.py`).
+Belongs here: the order of precedence and what each step answers. Not here: whether the store agrees (`probe.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rivet_resources.sources.evidence import Finding
+from rivet_resources.contracts.evidence import Finding
 
 if TYPE_CHECKING:
     from rivet_resources.destinations.gcs import Gcs

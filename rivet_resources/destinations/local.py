@@ -1,7 +1,7 @@
 """Files on a disk of this machine, or on one mounted at the same place by all (`type: local`).
 
 Belongs here: the YAML block, and staging, renaming and swapping on a file system. Not here: the order of
-publishing (`commit.py`). A rename inside one file system is the commit point; every rename is followed by
+publishing (`commit/publish.py`). A rename inside one file system is the commit point; every rename is followed by
 an fsync of its folder, so that it outlives a power cut.
 
 The folder itself may be reached through symbolic links, as the user configured it. Below it no link is followed that
@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, Literal, Self
 import xxhash
 from pydantic import Field
 
-from rivet_resources.destinations.addressing import (
+from rivet_resources.contracts.addressing import (
     MANIFESTS,
     PROBE,
     STAGED,
@@ -39,9 +39,9 @@ from rivet_resources.destinations.addressing import (
     stays_inside,
     with_date,
 )
+from rivet_resources.contracts.extract import Part
+from rivet_resources.contracts.settings import Settings
 from rivet_resources.errors import DestinationError, DestinationPermission, DiskFull, PartCorrupt, WindowTaken
-from rivet_resources.extract import Part
-from rivet_resources.settings import Settings
 
 STRAY_SECONDS = 3600  # a temp file this old belongs to nobody: small objects take milliseconds to write
 

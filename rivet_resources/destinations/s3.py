@@ -1,7 +1,7 @@
 """Objects in a bucket of S3, or of anything that speaks it (`type: s3`).
 
 Belongs here: the YAML block, and staging, completing and swapping on an object store. Not here: the order
-of publishing (`commit.py`); connecting and what errors mean (`s3_client.py`).
+of publishing (`commit/publish.py`); connecting and what errors mean (`s3_client.py`).
 
 A staged part is a multipart upload that is not completed: its final key does not exist for anybody.
 Completing it is the commit point of the part. The swap of a manifest is one conditional PUT. A store that
@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rivet_resources.destinations.addressing import (
+from rivet_resources.contracts.addressing import (
     PROBE,
     STAGED,
     Template,
@@ -39,11 +39,11 @@ from rivet_resources.destinations.addressing import (
     staged_run,
     with_date,
 )
-from rivet_resources.destinations.ranged import ranged_file
+from rivet_resources.contracts.extract import Part
+from rivet_resources.contracts.settings import Settings
+from rivet_resources.destinations.range_file import ranged_file
 from rivet_resources.destinations.s3_client import ABSENT, connect, error_code, same_object, translated
 from rivet_resources.errors import DestinationError, PartCorrupt, WindowTaken
-from rivet_resources.extract import Part
-from rivet_resources.settings import Settings
 
 # S3 takes 5 MiB to 5 GiB per piece and 10,000 pieces per upload; 8 MiB bounds a task's memory.
 # Source: Amazon S3 User Guide, "Amazon S3 multipart upload limits".

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rivet_resources.contracts.settings import secret
+from rivet_resources.contracts.tls_faults import tls_fault
 from rivet_resources.errors import (
     BucketMissing,
     DestinationAuth,
@@ -18,8 +20,6 @@ from rivet_resources.errors import (
     DestinationTls,
     DestinationUnreachable,
 )
-from rivet_resources.settings import secret
-from rivet_resources.tls_faults import tls_fault
 
 if TYPE_CHECKING:
     from rivet_resources.destinations.s3 import S3

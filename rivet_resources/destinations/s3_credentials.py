@@ -1,6 +1,6 @@
 """Who signs in to an S3 bucket, and by which way: told without a secret.
 
-Belongs here: the order of precedence and what each step answers. Not here: whether the store agrees (`probing.py`).
+Belongs here: the order of precedence and what each step answers. Not here: whether the store agrees (`probe.py`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from rivet_resources.contracts.evidence import Finding
 from rivet_resources.destinations.s3_client import connect
 from rivet_resources.errors import ConfigError
-from rivet_resources.sources.evidence import Finding
 
 if TYPE_CHECKING:
     from rivet_resources.destinations.s3 import S3

@@ -18,12 +18,12 @@ from datetime import date
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self
 
-from rivet_resources.destinations.addressing import STAGED
+from rivet_resources.contracts.addressing import STAGED
+from rivet_resources.contracts.extract import Part
+from rivet_resources.contracts.settings import Settings
 from rivet_resources.destinations.local import LocalRoot, remove_tree
 from rivet_resources.errors import DestinationError
-from rivet_resources.extract import Part
 from rivet_resources.scratch import private_folder
-from rivet_resources.settings import Settings
 
 ABANDONED_SECONDS = 86_400.0  # no part waits longer for the others of its run
 

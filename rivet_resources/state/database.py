@@ -1,7 +1,7 @@
 """The line to the state store: one engine, short transactions, the store's own clock.
 
 Belongs here: what differs between SQLite and PostgreSQL as a place to keep state. Not here: which tables there are
-(one file per family), how they came to be (`migrations.py`), what a refusal means (`refusals.py`).
+(one file per family), how they came to be (`migrations.py`), what a refusal means (`errors.py`).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from rivet_resources.engines.postgres.connect import LIVELINESS, watched
 from rivet_resources.errors import StateError
-from rivet_resources.sources.postgres_connection import LIVELINESS, watched
-from rivet_resources.state.refusals import (
+from rivet_resources.state.errors import (
     SQLITE_BUSY_SECONDS,
     StateUnavailable,
     explain_line,

@@ -1,7 +1,7 @@
 """The journal of runs: what happened, in order, for `rivet journal` and for whoever asks why a run was slow.
 
-Belongs here: the table `run_journal`. Not here: when something is worth an entry (`rivet_assets/attempt.py`,
-`governor.py`). No entry holds a row value or a secret; losing them costs history, never a row.
+Belongs here: the table `run_journal`. Not here: when something is worth an entry (`rivet_assets/run/attempt.py`,
+`read/governor.py`). No entry holds a row value or a secret; losing them costs history, never a row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Who is working on a window right now: one row per export and window, renewed while its process lives.
 
 Belongs here: the table `export_lease`, taking, renewing and giving back. Not here: the last word; two winners of one
-window are impossible even if a lease fails, because the manifest swap is fenced (`commit.py`).
+window are impossible even if a lease fails, because the manifest swap is fenced (`commit/publish.py`).
 """
 
 from __future__ import annotations

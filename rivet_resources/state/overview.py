@@ -1,6 +1,6 @@
 """What `rivet state show` and `rivet metrics` print: plain rows, ready for a table or JSON.
 
-Belongs here: which facts stand side by side. Not here: how they are printed (`rivet_assets/cli.py`).
+Belongs here: which facts stand side by side. Not here: how they are printed (`rivet_assets/cli/main.py`).
 """
 
 from __future__ import annotations

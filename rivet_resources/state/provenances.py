@@ -1,6 +1,6 @@
 """Of which database and destination the state of each export is: one row per export, written when a run has ended.
 
-Belongs here: the table `export_provenance`. Not here: what follows from a difference (`rivet_assets/admission.py`).
+Belongs here: the table `export_provenance`. Not here: what follows from a difference (`rivet_assets/run/admission.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Column, Connection, Table, Text, select
 
-from rivet_resources.provenance import Provenance, difference, provenance_of
+from rivet_resources.contracts.provenance import Provenance, difference, provenance_of
 from rivet_resources.state.database import METADATA, Instant, now, upsert
 
 MOST_ACCEPTED = 20

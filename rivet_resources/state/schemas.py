@@ -1,6 +1,6 @@
 """Which columns an export had: the baseline of the drift gate, and its history.
 
-Belongs here: the table `export_schema`. Not here: what a difference means (`drift.py` decides).
+Belongs here: the table `export_schema`. Not here: what a difference means (`run/drift.py` decides).
 """
 
 from __future__ import annotations

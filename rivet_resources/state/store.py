@@ -1,7 +1,7 @@
 """The state store as the rest of Rivet sees it: `open_state(url)` and the methods of `State`.
 
 Belongs here: which table families take part in one transaction. Not here: the families themselves (`cursors.py`,
-`leases.py`, `checkpoint_table.py`, `chunks.py`, `runs.py`, `files.py`, `schemas.py`) and the database's manners
+`leases.py`, `checkpoints/table.py`, `chunks.py`, `runs.py`, `files.py`, `schemas.py`) and the database's manners
 (`database.py`).
 
 The manifests are the truth. What is lost here costs time (a window is read again) or history, never a row.
@@ -19,23 +19,13 @@ from typing import Any, TypeVar, Unpack
 
 from sqlalchemy import select, union
 
-from rivet_resources.boundary import Boundary
+from rivet_resources.contracts.boundary import Boundary
+from rivet_resources.contracts.extract import ChunkResult
+from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.errors import StateError
-from rivet_resources.extract import ChunkResult
-from rivet_resources.provenance import Provenance
-from rivet_resources.state import (
-    chunks,
-    cursors,
-    files,
-    journal,
-    leases,
-    provenances,
-    runs,
-    schemas,
-    verifications,
-)
+from rivet_resources.state import chunks, cursors, files, journal, leases, provenances, runs, schemas, verifications
 from rivet_resources.state.adoption import Adoptions
-from rivet_resources.state.checkpoint_table import TableCheckpoints
+from rivet_resources.state.checkpoints.table import TableCheckpoints
 from rivet_resources.state.chunks import ChunkProgress
 from rivet_resources.state.committed import Committed, columns_of, origin_of, run_of
 from rivet_resources.state.cursors import Cursor

@@ -1,7 +1,7 @@
 """What was proved of published windows: the newest verdict of each kind per window.
 
-Belongs here: the table `verification`. Not here: proving (`validation.py`, `reconciliation.py`). A verdict is of one
-commit: when the window's manifest is of another run, it says nothing any more.
+Belongs here: the table `verification`. Not here: proving (`prove/validate.py`, `prove/reconcile.py`). A verdict is of
+one commit: when the window's manifest is of another run, it says nothing any more.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def main() -> None:
     out.mkdir(parents=True)
     config = out / "rivet.yaml"
     config.write_text(YAML.format(path=out / "lake", throttle=args.throttle_ms))
-    run = [sys.executable, "-m", "rivet_assets.cli", "run", "-c", str(config)]
+    run = [sys.executable, "-m", "rivet_assets.cli.main", "run", "-c", str(config)]
     with shop.server(folder / "server") as url:
         env = environment(url, folder)
         _fill(url, args.rows)

@@ -16,14 +16,14 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from rivet_resources.apply.history import stage_history
-from rivet_resources.apply.mirror import stage_mirror
-from rivet_resources.changes.envelope import change_schema
-from rivet_resources.commit import publish
+from rivet_resources.commit.publish import publish
+from rivet_resources.contracts.change_envelope import change_schema
+from rivet_resources.contracts.settings import Spark
 from rivet_resources.destinations.local import Local
-from rivet_resources.settings import Spark
-from rivet_resources.spark import SparkRuntime
+from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.state.store import open_state
+from rivet_resources.tables.history import stage_history
+from rivet_resources.tables.mirror import stage_mirror
 from tests.applying import Lake
 from tests.bench.measuring import table
 

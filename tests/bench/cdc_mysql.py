@@ -1,7 +1,7 @@
 """`python -m tests.bench.cdc_mysql [--rows 1000000] [--small 100000]`: draining binary logs of MariaDB and MySQL.
 
 Belongs here: the three workloads (transactions of 100 rows, of one row, one of a million), our drain to zstd Parquet,
-python-mysql-replication on the same log. Not here: the servers (`servers_binlog.py`). Each reader runs in a process of
+python-mysql-replication on the same log. Not here: the servers (`servers/binlog.py`). Each reader runs in a process of
 its own, so that its peak of memory is its own.
 """
 
@@ -16,13 +16,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rivet_resources.changes.mysql_place import Place
-from rivet_resources.changes.protocol import Capture
-from rivet_resources.sources.mysql import MySql
-from rivet_resources.sources.protocol import TypeRules
+from rivet_resources.contracts.change_log import Capture
+from rivet_resources.contracts.source import TypeRules
+from rivet_resources.engines.mysql.binlog.position import Place
+from rivet_resources.engines.mysql.source import MySql
 from tests.bench.draining import EAGER, drained, peak_mb
-from tests.servers_binlog import BinlogServer, serving
-from tests.servers_mysql import connection, shared_mysql
+from tests.servers.binlog import BinlogServer, serving
+from tests.servers.mysql import connection, shared_mysql
 
 TABLE = """CREATE TABLE orders (id bigint PRIMARY KEY, customer int NOT NULL, status varchar(20) NOT NULL,
 amount decimal(12,2) NOT NULL, ratio double, note varchar(100), day date, created datetime(6) NOT NULL,

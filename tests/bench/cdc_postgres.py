@@ -21,15 +21,15 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from rivet_resources.changes.postgres import open_log
-from rivet_resources.changes.postgres_peek import Peek, Wire
-from rivet_resources.changes.protocol import Capture
-from rivet_resources.sources.postgres import Postgres
-from rivet_resources.sources.protocol import TypeRules
-from tests import servers
+from rivet_resources.contracts.change_log import Capture
+from rivet_resources.contracts.source import TypeRules
+from rivet_resources.engines.postgres.log.log import open_log
+from rivet_resources.engines.postgres.log.peek import Peek, Wire
+from rivet_resources.engines.postgres.source import Postgres
 from tests.bench.draining import EAGER, drained
 from tests.bench.measuring import table
-from tests.engines.postgres_changes import read_change, read_relation
+from tests.engines.postgres.changes import read_change, read_relation
+from tests.servers import postgres as servers
 
 TABLE = (
     "CREATE TABLE bench (id bigint PRIMARY KEY, a int, b int, price numeric(12,2), at timestamptz, day date, ok bool, "
@@ -105,8 +105,8 @@ def plainly(batches: list[pa.Array]) -> None:
 
 def by_vectors(url: str, work: str, batches: list[pa.Array]) -> None:
     """Decode all to typed tables, as a window does."""
-    from rivet_resources.changes.postgres_lsn import Seen
-    from rivet_resources.changes.postgres_window import Window
+    from rivet_resources.engines.postgres.log.lsn import Seen
+    from rivet_resources.engines.postgres.log.window import Window
 
     with open_log(asked(work), line=Postgres(url=url).line("rivet:bench", EAGER), pace=EAGER) as log:
         log.survey()

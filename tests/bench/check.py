@@ -17,10 +17,11 @@ from pathlib import Path
 
 import yaml
 
-from rivet_assets.checking import check_exports
-from rivet_assets.config import load_config
-from tests import servers, servers_mysql
+from rivet_assets.config.load import load_config
+from rivet_assets.preflight.check import check_exports
 from tests.lab_engines import MARIADB, POSTGRES, Engine, Execute
+from tests.servers import mysql as servers_mysql
+from tests.servers import postgres as servers
 
 TABLES, ROWS = 100, 1000
 MODES = (
@@ -75,7 +76,7 @@ def _measure(engine: Engine, url: str, connect: Callable[[str], AbstractContextM
 
 def _command(config: Path, env: dict[str, str]) -> float:
     began = time.perf_counter()
-    command = [sys.executable, "-m", "rivet_assets.cli", "check", "-c", str(config)]
+    command = [sys.executable, "-m", "rivet_assets.cli.main", "check", "-c", str(config)]
     subprocess.run(command, env=env, check=True, capture_output=True)
     return time.perf_counter() - began
 

@@ -1,8 +1,8 @@
 """`python -m tests.bench.checksums [--rows 500000]`: what checksums of cells cost, by type and in a whole export.
 
 Belongs here: ns a cell by type beside a loop over `xxhash`, and the CPU of one inline export of the shop's narrow rows
-with and without sums, as a ratio. Not here: whether sums are right (tests/unit/test_checksums.py). Rounds take turns,
-and the best of each counts, since other processes share the machine's caches.
+with and without sums, as a ratio. Not here: whether sums are right (tests/unit/write/test_checksums.py). Rounds take
+turns, and the best of each counts, since other processes share the machine's caches.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from rivet_assets.config import load_config
-from rivet_assets.run import run_exports
-from rivet_resources.checksums import column_sum, keyed_sum
-from rivet_resources.checksums_cells import as_binary, plain
+from rivet_assets.config.load import load_config
+from rivet_assets.launch.run_exports import run_exports
+from rivet_resources.write.checksums.cells import as_binary, plain
+from rivet_resources.write.checksums.sums import column_sum, keyed_sum
 from tests.bench import shop
 from tests.bench.measuring import table
 from tests.bench.rowhash import narrow
@@ -123,7 +123,7 @@ def _export(work: Path, *, with_sums: bool) -> float:
     shutil.rmtree(work / "lake", ignore_errors=True)
     config = work / "rivet.yaml"
     config.write_text(YAML.format(path=work / "lake"))
-    sums = mock.patch("rivet_resources.checksums.RunningSums.add")
+    sums = mock.patch("rivet_resources.write.checksums.sums.RunningSums.add")
     if with_sums:
         (outcome,) = run_exports(load_config(config))
     else:

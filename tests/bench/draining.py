@@ -12,16 +12,16 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rivet_resources.changes.protocol import Capture, Handover, LogSource, Position
+from rivet_resources.contracts.change_log import Capture, Handover, LogSource, Position
+from rivet_resources.contracts.extract import Staged
+from rivet_resources.contracts.settings import Tuning, pace
 from rivet_resources.destinations.local import Local
-from rivet_resources.drain import drain
-from rivet_resources.drain_book import DRAINING
-from rivet_resources.drain_plan import Drained, DrainPlan, Hands
-from rivet_resources.extract import Staged
-from rivet_resources.formats.parquet import Parquet
-from rivet_resources.settings import Tuning, pace
-from rivet_resources.state.checkpoint import Checkpoint, state_checkpoints
+from rivet_resources.drain.checkpoint_book import DRAINING
+from rivet_resources.drain.drain import drain
+from rivet_resources.drain.plan import Drained, DrainPlan, Hands
+from rivet_resources.state.checkpoints.stores import Checkpoint, state_checkpoints
 from rivet_resources.state.store import default_url, open_state
+from rivet_resources.write.formats.parquet import Parquet
 
 EAGER = pace(Tuning(profile="fast"), None)
 RUN = "bench_20260101T000000.000_000001"

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import duckdb
 
-from rivet_resources import jvm, jvm_archive
-from rivet_resources.jvm_training import build
+from rivet_resources.spark import jvm, jvm_archive
+from rivet_resources.spark.jvm_training import build
 from tests.bench import shop
 from tests.bench.measuring import Figures, measure, table
 
@@ -133,7 +133,7 @@ def _rivet(name: str, variant: str, out: Path) -> list[str]:
     folder.mkdir()
     config = folder / "rivet.yaml"
     config.write_text(RIVET_YAML.format(name=name, spark=spark, tuning=tuning, path=folder / "lake"))
-    return [sys.executable, "-m", "rivet_assets.cli", "run", "-c", str(config)]
+    return [sys.executable, "-m", "rivet_assets.cli.main", "run", "-c", str(config)]
 
 
 def _jdbc(name: str, out: Path, folder: Path, env: dict[str, str]) -> list[str]:

@@ -121,7 +121,7 @@ def _pgbench(args: argparse.Namespace, url: str, out: Path) -> Iterator[None]:
 def _export(tuning: str, env: dict[str, str], out: Path) -> None:
     config = out / "rivet.yaml"
     config.write_text(YAML.format(tuning=tuning, path=out / "lake"))
-    command = [sys.executable, "-m", "rivet_assets.cli", "run", "-c", str(config)]
+    command = [sys.executable, "-m", "rivet_assets.cli.main", "run", "-c", str(config)]
     ran = subprocess.run(command, cwd=out, env=env, capture_output=True, text=True, check=False)
     if ran.returncode:
         raise RuntimeError(f"the export ended with {ran.returncode}:\n{ran.stderr[-3000:]}")

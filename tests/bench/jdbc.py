@@ -4,8 +4,8 @@ import os
 import sys
 from urllib.parse import urlsplit
 
-from rivet_resources.settings import Spark
-from rivet_resources.spark import SparkRuntime
+from rivet_resources.contracts.settings import Spark
+from rivet_resources.spark.runtime import SparkRuntime
 
 query, target, jar, flags = sys.argv[1:]
 place = urlsplit(os.environ["BENCH_URL"])

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import duckdb
 
-from rivet_resources import jvm, jvm_archive
+from rivet_resources.spark import jvm, jvm_archive
 from tests.bench import mariadb_shop as shop
 from tests.bench import measuring
 from tests.bench.full import environment
@@ -140,7 +140,7 @@ def _rivet(name: str, variant: str, out: Path) -> list[str]:
     folder.mkdir()
     config = folder / "rivet.yaml"
     config.write_text(RIVET_YAML.format(name=name, spark=spark, tuning=tuning, path=folder / "lake"))
-    return [sys.executable, "-m", "rivet_assets.cli", "run", "-c", str(config)]
+    return [sys.executable, "-m", "rivet_assets.cli.main", "run", "-c", str(config)]
 
 
 def _rival(word: str, name: str, out: Path, folder: Path, env: dict[str, str]) -> list[str]:

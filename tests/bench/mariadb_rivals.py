@@ -76,8 +76,8 @@ def rows(name: str, target: str) -> None:
 
 def jdbc(name: str, target: str, jar: str, flags: str = "") -> None:
     """Read with Spark JDBC at its best flags: C2 kept as rows enter the JVM, SerialGC, class archive, fetch 10,000."""
-    from rivet_resources.settings import Spark
-    from rivet_resources.spark import SparkRuntime
+    from rivet_resources.contracts.settings import Spark
+    from rivet_resources.spark.runtime import SparkRuntime
 
     place = urlsplit(os.environ["BENCH_URL"])
     conf = {"spark.driver.extraClassPath": jar}

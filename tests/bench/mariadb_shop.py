@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import pymysql
 
-from tests.servers import free_port
+from tests.servers.postgres import free_port
 
 SETTINGS = (
     "--innodb-buffer-pool-size=1G", "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0",

@@ -1,8 +1,8 @@
 """`python -m tests.bench.rowhash [--rows 200000]`: CPU a row of hashing ten narrow columns.
 
 Belongs here: the row hash beside what a machine-independent yardstick costs (Arrow casting every column to text) and
-beside a loop over rows. Not here: whether hashes are right (tests/unit/test_rowhash.py). Rounds take turns, and the
-best of each counts, since other processes share the machine's caches.
+beside a loop over rows. Not here: whether hashes are right (tests/unit/shape/test_rowhash.py). Rounds take turns, and
+the best of each counts, since other processes share the machine's caches.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from rivet_resources.rowhash import row_hashes
+from rivet_resources.shape.rowhash.hash import row_hashes
 from tests.bench.measuring import table
 
 NULLS = 0.1  # of the two texts

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psycopg
 
-from rivet_resources.embedded import serving
-from tests.servers import DEBIAN_POSTGRES
+from rivet_resources.embedded_postgres import serving
+from tests.servers.postgres import DEBIAN_POSTGRES
 
 SETTINGS = {
     "shared_buffers": "1GB", "max_connections": "60", "fsync": "off", "synchronous_commit": "off",

@@ -58,7 +58,7 @@ def _command(folder: Path, count: int, spark: str) -> list[str]:
     )
     config = folder / "rivet.yaml"
     config.write_text(f"source: {{type: postgres, url_env: BENCH_URL}}\n{spark}\nexports:\n{exports}")
-    return [sys.executable, "-m", "rivet_assets.cli", "run", "-c", str(config)]
+    return [sys.executable, "-m", "rivet_assets.cli.main", "run", "-c", str(config)]
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ import duckdb
 import pyarrow as pa
 from pydantic import TypeAdapter
 
-from rivet_resources.transforms.pipeline import plan
-from rivet_resources.transforms.union import Step
+from rivet_resources.shape.transforms.pipeline import plan
+from rivet_resources.shape.transforms.union import Step
 from tests.bench import mariadb_shop as shop
 from tests.bench import measuring
 from tests.bench.full import environment
@@ -132,7 +132,7 @@ def _run(folder: Path, spark: str, steps: list[dict[str, Any]], env: dict[str, s
     config = folder / "rivet.yaml"
     config.write_text(RIVET_YAML.format(spark=spark, steps=json.dumps(steps), path=folder / "lake"))
     print(f"  {folder.parent.name}, {folder.name}", file=sys.stderr)
-    command = [sys.executable, "-m", "rivet_assets.cli", "run", "-c", str(config)]
+    command = [sys.executable, "-m", "rivet_assets.cli.main", "run", "-c", str(config)]
     return measuring.measure(command, url=env["BENCH_URL"], env=env, cwd=folder, watch=shop.longest_statement)
 
 

@@ -1,6 +1,7 @@
 """Drains of several tables whose state an earlier Rivet kept under bare names: whose it becomes, and what follows.
 
-Belongs here: change logs. Not here: exports that read tables (`test_whose_state.py`), the rule (`test_adoption.py`).
+Belongs here: change logs. Not here: exports that read tables (`test_whose_state.py`), the rule
+(`state/test_adoption.py`).
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ import duckdb
 import pytest
 from sqlalchemy import create_engine, inspect, text
 
-from rivet_assets.config import load_config
-from rivet_assets.run import open_state_of
+from rivet_assets.config.load import load_config
+from rivet_assets.launch.run_exports import open_state_of
+from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.destinations.local import Local
-from rivet_resources.manifest import current_manifests
 from rivet_resources.state.adoption import ALL
 from rivet_resources.state.migrations import MIGRATIONS
 from rivet_resources.state.scopes import SEPARATOR, name_in
 from rivet_resources.state.store import default_url
 from tests.end_to_end.test_whose_state import Desk
 from tests.lab_engines import MARIADB, POSTGRES, Engine
-from tests.servers_logical import logical_database
-from tests.servers_mysql import create_mysql_database, drop_mysql_database
+from tests.servers.logical import logical_database
+from tests.servers.mysql import create_mysql_database, drop_mysql_database
 
 TABLES = ("orders", "items")
 BEFORE_SCOPES = 3  # the version of the state store

@@ -21,10 +21,10 @@ import psycopg
 import pytest
 import yaml
 
-from rivet_assets import cli
-from tests import servers_own
-from tests.servers import ObjectStore
-from tests.servers_own import PASSWORD, Own
+from rivet_assets.cli import main as cli
+from tests.servers import own as servers_own
+from tests.servers.own import PASSWORD, Own
+from tests.servers.postgres import ObjectStore
 
 pytestmark = pytest.mark.xdist_group("bad_input")  # one set of servers; a second one for what is slow
 apart = pytest.mark.xdist_group("apart")
@@ -279,7 +279,8 @@ def test_command_that_someone_waits_for_is_not_tried_again_in_silence(
 ) -> None:
     """`init`, `discover` and `plan` answer at once, whatever `max_retries` says; a run would wait."""
     project.configure(CHUNKED, file="patient.yaml", tuning={"max_retries": 9})
-    monkeypatch.setattr("rivet_resources.retry.time.sleep", lambda seconds: pytest.fail(f"waits for {seconds} s"))
+    sleep = "rivet_resources.contracts.retry.time.sleep"
+    monkeypatch.setattr(sleep, lambda seconds: pytest.fail(f"waits for {seconds} s"))
 
     with full(server):
         codes = [project.told(f"{command} -c patient.yaml").code for command in ("discover", "plan")]

@@ -13,17 +13,17 @@ import duckdb
 import psycopg
 import pytest
 
-from rivet_assets import report
-from rivet_assets.config import RivetConfig, load_config
-from rivet_assets.reconciled import Depth, Reconciled
-from rivet_assets.reconciling import reconcile_export
-from rivet_assets.run import open_state_of, run_exports
+from rivet_assets.config.load import RivetConfig, load_config
+from rivet_assets.launch import outcome as report
+from rivet_assets.launch.run_exports import open_state_of, run_exports
+from rivet_assets.prove.reconcile import reconcile_export
+from rivet_assets.prove.reconcile_result import Depth, Reconciled
+from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.destinations.local import Local
-from rivet_resources.manifest import current_manifests
-from rivet_resources.row_sides import RowDifferences
-from rivet_resources.spark import SparkRuntime
+from rivet_resources.prove.compare_rows import RowDifferences
+from rivet_resources.spark.runtime import SparkRuntime
 from tests.end_to_end.test_cli import ROOT, Shell
-from tests.servers_logical import logical_database
+from tests.servers.logical import logical_database
 
 TABLES = """
 CREATE TABLE orders (id bigint PRIMARY KEY, total numeric(12,2), note text);

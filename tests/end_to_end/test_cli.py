@@ -15,9 +15,9 @@ import psycopg
 import pytest
 import yaml
 
-from rivet_assets.cli import COMMANDS
-from rivet_assets.commands.completions import SHELLS
-from rivet_assets.config import config_from_attributes, config_json_schema, load_text
+from rivet_assets.cli.commands.completions import SHELLS
+from rivet_assets.cli.main import COMMANDS
+from rivet_assets.config.load import config_from_attributes, config_json_schema, load_text
 from tests import processes
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +74,7 @@ def shell(tmp_path: Path, fresh_database: str) -> Shell:
 def test_version_answers_without_loading_anything_heavy() -> None:
     """`rivet --version` imports neither Dagster nor Spark nor a driver."""
     heavy = ("dagster", "pyspark", "pyarrow", "psycopg")
-    code = f"import rivet_assets.cli, sys; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import rivet_assets.cli.main, sys; print([name for name in {heavy} if name in sys.modules])"
 
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, check=True)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from rivet_resources.jvm import find_java
+from rivet_resources.spark.jvm import find_java
 from tests.lab import Lab
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -63,7 +63,7 @@ def test_export_runs_over_spark_connect(lab_over: Lab, connect_server: str) -> N
     lab_over.config("{name: orders, table: orders, mode: chunked, chunk_column: id, chunk_size: 20, parallel: 2}")
     config.write_text(config.read_text().replace("spark: inline", f"spark: {{remote: '{connect_server}'}}"))
 
-    command = [sys.executable, "-m", "rivet_assets.cli", "run", "-c", str(config)]
+    command = [sys.executable, "-m", "rivet_assets.cli.main", "run", "-c", str(config)]
     run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=False)
 
     assert run.returncode == 0, run.stderr

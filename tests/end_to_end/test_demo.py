@@ -16,10 +16,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.servers import free_port
+from tests.servers.postgres import free_port
 
 ROOT = Path(__file__).parents[2]
-DEMO = [sys.executable, "-m", "rivet_assets.cli", "demo"]
+DEMO = [sys.executable, "-m", "rivet_assets.cli.main", "demo"]
 
 
 def environment() -> dict[str, str]:

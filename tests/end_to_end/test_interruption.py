@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from tests.lab import store_of
-from tests.servers_logical import logical_database
+from tests.servers.logical import logical_database
 
 ENDS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 # What the issue promises, and then as much again for a busy machine: without the cure these never end, or take minutes.
@@ -64,7 +64,7 @@ class Command:
 
         environment = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "rivet_assets.cli", *arguments],
+            [sys.executable, "-m", "rivet_assets.cli.main", *arguments],
             cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             preexec_fn=dispose,
         )  # fmt: skip

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rivet_resources.commit.manifest import current_manifests
+from rivet_resources.contracts.destination import Root
 from rivet_resources.destinations.gcs import Gcs
-from rivet_resources.destinations.protocol import Root
 from rivet_resources.destinations.s3 import S3
-from rivet_resources.manifest import current_manifests
 from tests.lab import Lab
 
 TABLE = (

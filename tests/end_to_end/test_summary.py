@@ -19,13 +19,13 @@ import pytest
 import yaml
 from click.shell_completion import BashComplete
 
-from rivet_assets import cli
-from rivet_assets.config import load_config
+from rivet_assets.cli import main as cli
+from rivet_assets.config.load import load_config
+from rivet_assets.dagster.failure_sensor import NAME, tell_failure
 from rivet_assets.definitions import definitions_of
-from rivet_assets.failure_sensor import NAME, tell_failure
-from rivet_assets.proving import Proofs, proved
-from rivet_assets.run import open_state_of, run_exports
-from tests.receiver import Receiver, receiver
+from rivet_assets.launch.prove_after_run import Proofs, proved
+from rivet_assets.launch.run_exports import open_state_of, run_exports
+from tests.servers.receiver import Receiver, receiver
 
 ROOT = Path(__file__).parents[2]
 CANARY = "4929-1234-canary"
@@ -394,7 +394,7 @@ def test_terminal_shows_live_lines_and_then_the_summary(place: Place) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ |= {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100"}
-        os.execv(sys.executable, [sys.executable, "-m", "rivet_assets.cli", "run"])
+        os.execv(sys.executable, [sys.executable, "-m", "rivet_assets.cli.main", "run"])
     written = b""
     try:
         while piece := os.read(terminal, 65536):
@@ -432,7 +432,7 @@ def test_bash_completes(place: Place) -> None:
     """The script that `rivet completions bash` prints works in a bash."""
     place.configure(GOOD)
     script = place.rivet("completions", "bash").out
-    (place.folder / "rivet").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rivet_assets.cli "$@"\n')
+    (place.folder / "rivet").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rivet_assets.cli.main "$@"\n')
     (place.folder / "rivet").chmod(0o755)
     ask = 'COMP_WORDS=(rivet journal -e o); COMP_CWORD=3; _rivet_completion rivet; echo "${COMPREPLY[@]}"'
 

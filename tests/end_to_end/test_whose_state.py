@@ -1,7 +1,7 @@
 """Whose state and whose files: two files, two projects, two databases that share names, a store or a folder.
 
 Belongs here: what a user of the command line sees of it. Not here: what databases say of themselves
-(`tests/engines/test_identity.py`), the rule that compares (`tests/unit/test_provenance.py`).
+(`tests/engines/test_identity.py`), the rule that compares (`tests/unit/state/test_provenances.py`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import pyarrow.csv
 import pytest
 import yaml
 
-from rivet_assets import cli
+from rivet_assets.cli import main as cli
+from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.destinations.local import Local
-from rivet_resources.manifest import current_manifests
 from rivet_resources.state.store import open_state
 from tests.lab_engines import MARIADB, POSTGRES, Engine
-from tests.servers import create_database, drop_database
-from tests.servers_mysql import create_mysql_database, drop_mysql_database
+from tests.servers.mysql import create_mysql_database, drop_mysql_database
+from tests.servers.postgres import create_database, drop_database
 
 BEFORE = Path(__file__).parent / "before_scopes"  # made by Rivet of 2026-11-22, state store version 3
 REFUSED = "RIVET_PROVENANCE_REFUSED"

@@ -19,23 +19,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rivet_resources.apply.history import stage_history
-from rivet_resources.apply.mirror import stage_mirror
-from rivet_resources.changes.envelope import as_inserts, change_schema
-from rivet_resources.commit import publish
+from rivet_resources.commit.manifest import Manifest, current_manifests
+from rivet_resources.commit.publish import publish
+from rivet_resources.commit.reader import read_parts
+from rivet_resources.contracts.change_envelope import as_inserts, change_schema
+from rivet_resources.contracts.extract import Staged
+from rivet_resources.contracts.settings import Spark
+from rivet_resources.contracts.types import JSON, UUID
 from rivet_resources.destinations.s3 import S3
 from rivet_resources.errors import ManifestUnreadable, UnknownColumn, UnsupportedColumn, WindowConflict
-from rivet_resources.executor import TaskFailed
-from rivet_resources.extract import Staged
-from rivet_resources.manifest import Manifest, current_manifests
-from rivet_resources.reader import read_parts
-from rivet_resources.settings import Spark
-from rivet_resources.spark import SparkRuntime
+from rivet_resources.read.executor import TaskFailed
+from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.state.store import open_state
-from rivet_resources.types import JSON, UUID
+from rivet_resources.tables.history import stage_history
+from rivet_resources.tables.mirror import stage_mirror
 from tests.applying import KEY, TABLE, Change, Lake, Shop, position
 from tests.fakes import FolderDestination, FolderRoot
-from tests.servers import ObjectStore
+from tests.servers.postgres import ObjectStore
 
 pytestmark = pytest.mark.spark
 
@@ -490,7 +490,7 @@ def test_parts_of_a_run_whose_job_died_are_removed(
     lake: Lake, spark_runtime: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What tasks staged before another one died goes; what other runs staged stays."""
-    monkeypatch.setattr("rivet_resources.apply.writing.SPREAD_BYTES", 1)
+    monkeypatch.setattr("rivet_resources.tables.writing.SPREAD_BYTES", 1)
     lake.window(as_inserts(pa.Table.from_pylist([row(1), row(2)], TABLE), position(1)), high=position(1), pieces=2)
     other = stage_mirror(lake.derived("mirror"), spark=spark_runtime)
     dying = lake.derived("mirror", destination=SecondDiesDestination(lake.destination.path))  # type: ignore[attr-defined]

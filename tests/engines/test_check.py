@@ -10,14 +10,12 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from rivet_assets.check_report import document, exit_code, render
-from rivet_assets.checking import Checked, check_exports, checked_facts
-from rivet_assets.cli import commands
-from rivet_resources.errors import (
-    ConfigError,
-)
-from rivet_resources.types import Column
-from tests import tds
+from rivet_assets.cli.main import commands
+from rivet_assets.preflight.check import Checked, check_exports, checked_facts
+from rivet_assets.preflight.report import document, exit_code, render
+from rivet_resources.contracts.types import Column
+from rivet_resources.errors import ConfigError
+from tests.emulators.tds import server as tds
 from tests.engines.test_modes import ALL_IDS, ORDERS, WHOLE_TABLE, order
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
@@ -177,7 +175,7 @@ def test_made_up_rows_are_checked_without_a_server(tmp_path: Path) -> None:
 
 def made_up(folder: Path, mode: str) -> Checked:
     """Check an export of a made-up stream."""
-    from rivet_assets.config import load_text
+    from rivet_assets.config.load import load_text
 
     text = f"""
         source: {{type: datagen, max_events: 100000, include_sequence: true, seed: 1}}
@@ -276,8 +274,8 @@ def test_suggested_index_can_be_pasted_into_every_engine(lab: Lab) -> None:
     block = f"{{name: orders, table: orders, mode: incremental, cursor_column: {json.dumps(evil)}}}"
     told = checked(lab, block)
 
-    from rivet_assets.preflight import Facts, create_index
-    from rivet_resources.settings import pace
+    from rivet_assets.preflight.verdict import Facts, create_index
+    from rivet_resources.contracts.settings import pace
 
     relation = quote("orders")
     facts = Facts("orders", "incremental", lab.engine.name, "", relation, pace(None, None), column=evil,
@@ -317,8 +315,8 @@ def test_made_up_values_are_ordered() -> None:
     """For every type that a key or a stamp can have; others get none."""
     import pyarrow as pa
 
-    from rivet_assets.dry_session import made_up as made
-    from rivet_resources.types import INSTANT, NAIVE, UUID
+    from rivet_assets.preflight.dry_session import made_up as made
+    from rivet_resources.contracts.types import INSTANT, NAIVE, UUID
 
     kinds = [pa.int64(), pa.decimal128(9, 2), pa.float64(), pa.string(), pa.date32(), NAIVE, INSTANT, UUID]
     told = [made(Column("k", "", kind, "k"), rows=10) for kind in kinds]

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from rivet_assets.check_report import exit_code, render
-from rivet_assets.checking import Checked, check_exports
+from rivet_assets.preflight.check import Checked, check_exports
+from rivet_assets.preflight.report import exit_code, render
 from rivet_resources.errors import (
     SourceAuth,
     SourceError,
@@ -22,7 +22,7 @@ from rivet_resources.errors import (
 from tests.engines.test_modes import ALL_IDS, ORDERS, WHOLE_TABLE, order
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
-from tests.servers_mysql import run
+from tests.servers.mysql import run
 
 everywhere = pytest.mark.parametrize("engine", ENGINES, indirect=True)
 on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
+from rivet_resources.contracts.extract import Part
 from rivet_resources.destinations import s3_client
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.local import Local, translate
@@ -40,9 +41,8 @@ from rivet_resources.errors import (
     RivetError,
     WindowTaken,
 )
-from rivet_resources.extract import Part
 from tests.fence import fenced
-from tests.servers import ObjectStore
+from tests.servers.postgres import ObjectStore
 
 RUN, OTHER_RUN = "orders_20260131T120000.000_aaaaaa", "orders_20260131T120000.000_bbbbbb"
 NAME = "dt=2026-01-31/orders_20260131_120000_000_aaaaaa_chunk0.parquet"

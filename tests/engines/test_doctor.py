@@ -16,25 +16,27 @@ import psycopg
 import pytest
 import yaml
 
-from rivet_assets import cli
-from rivet_assets.config import RivetConfig, load_config
-from rivet_assets.doctor import examine
-from rivet_assets.doctor_report import document, render
-from rivet_assets.doctor_rows import Row
-from rivet_assets.run import run_exports
+from rivet_assets.cli import main as cli
+from rivet_assets.config.load import RivetConfig, load_config
+from rivet_assets.doctor.examine import examine
+from rivet_assets.doctor.report import document, render
+from rivet_assets.doctor.row import Row
+from rivet_assets.launch.run_exports import run_exports
+from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.local import Local
-from rivet_resources.destinations.probing import probe
+from rivet_resources.destinations.probe import probe
 from rivet_resources.destinations.s3 import S3
-from rivet_resources.manifest import current_manifests
-from rivet_resources.sources.datagen import Datagen
-from rivet_resources.sources.mysql import MySql
-from rivet_resources.sources.postgres import Postgres
-from rivet_resources.sources.sqlite import Sqlite
-from rivet_resources.sources.sqlserver import SqlServer
-from tests import servers_mysql, servers_own, tds
-from tests.engines.postgres_reads import EAGER
-from tests.servers_own import PASSWORD, Own
+from rivet_resources.engines.datagen.source import Datagen
+from rivet_resources.engines.mysql.source import MySql
+from rivet_resources.engines.postgres.source import Postgres
+from rivet_resources.engines.sqlite.source import Sqlite
+from rivet_resources.engines.sqlserver.source import SqlServer
+from tests.emulators.tds import server as tds
+from tests.engines.postgres.reads import EAGER
+from tests.servers import mysql as servers_mysql
+from tests.servers import own as servers_own
+from tests.servers.own import PASSWORD, Own
 
 CANARY = "canary-in-a-coal-mine"
 TUNING = {"profile": "fast", "max_retries": 1, "retry_backoff_ms": 100}
@@ -440,7 +442,7 @@ class _Pooled:
 
 def test_proxy_that_hands_out_numbers_of_its_own_is_told(fresh_mariadb: str) -> None:
     """The number of the handshake is not the server's; no proxy is at hand, so the handshake's is changed."""
-    from rivet_resources.sources import mysql_examine
+    from rivet_resources.engines.mysql import preflight as mysql_examine
 
     with MySql(url=fresh_mariadb).session(application="rivet:x", pace=EAGER) as session:
         found = {f.name: f for f in mysql_examine.examine(session, told_id=-1, tables=(), connections=1)}  # type: ignore[arg-type]

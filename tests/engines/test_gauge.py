@@ -12,17 +12,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from rivet_resources.settings import Tuning, pace
-from rivet_resources.sources import sqlserver_gauge
-from rivet_resources.sources.datagen import Datagen
-from rivet_resources.sources.evidence import Effort, Gauge, Pressure
-from rivet_resources.sources.gauging import pressure_of
-from rivet_resources.sources.mysql import MySql
-from rivet_resources.sources.mysql_gauge import digest
-from rivet_resources.sources.postgres import Postgres
-from rivet_resources.sources.protocol import TypeRules
-from rivet_resources.sources.sqlite import Sqlite
-from rivet_resources.sources.sqlserver import SqlServer
+from rivet_resources.contracts.evidence import Effort, Gauge, Pressure
+from rivet_resources.contracts.settings import Tuning, pace
+from rivet_resources.contracts.source import TypeRules
+from rivet_resources.engines.datagen.source import Datagen
+from rivet_resources.engines.mysql.gauge import digest
+from rivet_resources.engines.mysql.source import MySql
+from rivet_resources.engines.postgres.source import Postgres
+from rivet_resources.engines.shared.gauge import pressure_of
+from rivet_resources.engines.sqlite.source import Sqlite
+from rivet_resources.engines.sqlserver import gauge as sqlserver_gauge
+from rivet_resources.engines.sqlserver.source import SqlServer
 from tests.lab import Lab
 from tests.lab_engines import ENGINES, Engine
 

@@ -7,14 +7,14 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from rivet_resources.provenance import DatabaseIdentity
-from rivet_resources.settings import pace
-from rivet_resources.sources.mysql import MySql
-from rivet_resources.sources.postgres import Postgres
-from rivet_resources.sources.protocol import Source
-from rivet_resources.sources.sqlite import Sqlite
-from rivet_resources.sources.sqlserver import SqlServer
-from tests.servers import create_database, drop_database
+from rivet_resources.contracts.provenance import DatabaseIdentity
+from rivet_resources.contracts.settings import pace
+from rivet_resources.contracts.source import Source
+from rivet_resources.engines.mysql.source import MySql
+from rivet_resources.engines.postgres.source import Postgres
+from rivet_resources.engines.sqlite.source import Sqlite
+from rivet_resources.engines.sqlserver.source import SqlServer
+from tests.servers.postgres import create_database, drop_database
 
 
 def identity(source: Source, *, snapshot: bool = True) -> DatabaseIdentity:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from rivet_assets.config import load_config
-from rivet_assets.run import run_exports
-from rivet_resources import boundary
+from rivet_assets.config.load import load_config
+from rivet_assets.launch.run_exports import run_exports
+from rivet_resources.contracts import boundary
 from rivet_resources.state.store import default_url
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 
 if TYPE_CHECKING:
-    from rivet_resources.spark import SparkRuntime
+    from rivet_resources.spark.runtime import SparkRuntime
 
 BATCHES = "{name: orders, table: orders, mode: incremental, cursor_column: k}"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -39,6 +39,11 @@ def lab(tmp_path: Path, engine: Engine, request: pytest.FixtureRequest, monkeypa
     return lab_in(tmp_path, engine, request, monkeypatch)
 
 
+HOLDING = (
+    "rivet_resources.contracts.boundary",
+    "rivet_resources.read.sieve",
+    "rivet_assets.modes.incremental_boundary",
+)
 everywhere = pytest.mark.parametrize("engine", ENGINES, indirect=True)
 
 
@@ -256,7 +261,7 @@ def test_value_with_too_many_rows_is_told_and_no_row_of_it_is_lost_silently(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run that ends there says so; the run after more have come is refused, with ways to go on."""
-    for name in ("rivet_resources.boundary", "rivet_resources.sieve", "rivet_assets.modes.incremental_boundary"):
+    for name in HOLDING:
         monkeypatch.setattr(f"{name}.MOST_REMEMBERED", 3)
     lab.create("orders", {"id": "whole", "k": "whole"})
     insert(lab, 1, 2, 3, 4, k=10)
@@ -279,7 +284,7 @@ def test_value_with_too_many_rows_is_told_and_no_row_of_it_is_lost_silently(
 
 def test_visits_to_one_value_add_up_to_too_many(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """What several windows found is remembered together, and limited together."""
-    for name in ("rivet_resources.boundary", "rivet_resources.sieve", "rivet_assets.modes.incremental_boundary"):
+    for name in HOLDING:
         monkeypatch.setattr(f"{name}.MOST_REMEMBERED", 3)
     lab.create("orders", {"id": "whole", "k": "whole"})
     insert(lab, 1, 2, k=10)

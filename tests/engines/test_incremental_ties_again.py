@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from rivet_assets.plan_apply import PlanStale, apply_plan
-from rivet_assets.planning import plan_exports
-from rivet_assets.reconcile_report import flagged_of
-from rivet_assets.reconciled import Depth, Reconciled
-from rivet_assets.reconciling import reconcile_export
-from rivet_assets.repairing import Repaired, repair_export
-from rivet_assets.validating import validate_export
-from rivet_resources.exporter import Exporter
-from rivet_resources.settings import Spark
-from rivet_resources.spark import SparkRuntime
+from rivet_assets.launch.apply_plan import PlanStale, apply_plan
+from rivet_assets.plan.planner import plan_exports
+from rivet_assets.prove.reconcile import reconcile_export
+from rivet_assets.prove.reconcile_report import flagged_of
+from rivet_assets.prove.reconcile_result import Depth, Reconciled
+from rivet_assets.prove.repair import Repaired, repair_export
+from rivet_assets.prove.validate import validate_export
+from rivet_resources.contracts.settings import Spark
+from rivet_resources.read.stage import Exporter
+from rivet_resources.spark.runtime import SparkRuntime
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 

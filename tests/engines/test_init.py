@@ -12,19 +12,20 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 import yaml
 
-from rivet_assets.config import RivetConfig, load_config, load_text
-from rivet_assets.init_command import Wanted, look, write
-from rivet_assets.init_source import point
-from rivet_assets.run import run_exports
-from rivet_assets.scaffold import propose
-from rivet_assets.scaffold_yaml import Scaffold, render
+from rivet_assets.config.load import RivetConfig, load_config, load_text
+from rivet_assets.launch.run_exports import run_exports
+from rivet_assets.scaffold.init import Wanted, look, write
+from rivet_assets.scaffold.propose import propose
+from rivet_assets.scaffold.source import point
+from rivet_assets.scaffold.yaml import Scaffold, render
+from rivet_resources.contracts.evidence import TableFacts
+from rivet_resources.contracts.settings import pace
 from rivet_resources.errors import ConfigError, RivetError, UnknownTable
-from rivet_resources.settings import pace
-from rivet_resources.sources.evidence import TableFacts
-from tests import processes, servers_mysql
+from tests import processes
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
-from tests.servers import free_port
+from tests.servers import mysql as servers_mysql
+from tests.servers.postgres import free_port
 from tests.ui.test_component import PYPROJECT, dg_check
 
 CANARY = "canary-in-a-coal-mine"

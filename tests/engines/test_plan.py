@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from rivet_assets import plan_artefact
-from rivet_assets.config import RivetConfig, load_config
-from rivet_assets.plan_apply import Applied, PlanExpired, PlanStale, apply_plan
-from rivet_assets.plan_artefact import PlanArtefact
-from rivet_assets.plan_report import render
-from rivet_assets.planning import Planned, plan_exports
-from rivet_assets.recorder import News
+from rivet_assets.config.load import RivetConfig, load_config
+from rivet_assets.launch.apply_plan import Applied, PlanExpired, PlanStale, apply_plan
+from rivet_assets.launch.recorder import News
+from rivet_assets.plan import artefact as plan_artefact
+from rivet_assets.plan.artefact import PlanArtefact
+from rivet_assets.plan.planner import Planned, plan_exports
+from rivet_assets.plan.report import render
 from rivet_resources.errors import RivetError, WindowBusy
 from tests import processes
 from tests.lab import Lab, lab_in

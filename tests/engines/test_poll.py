@@ -16,13 +16,13 @@ import pytest
 import yaml
 
 from rivet_assets.modes.protocol import Planning
-from rivet_resources.extract import Extract
-from rivet_resources.polling_watermark import Mark, Watermark, parse
-from rivet_resources.settings import pace
-from rivet_resources.sources import sqlserver_horizon
-from rivet_resources.sources.postgres_session import PostgresSession
-from rivet_resources.sources.protocol import Horizon
-from rivet_resources.sources.sqlite_session import SqliteSession
+from rivet_resources.contracts.extract import Extract
+from rivet_resources.contracts.settings import pace
+from rivet_resources.contracts.source import Horizon
+from rivet_resources.engines.postgres.session import PostgresSession
+from rivet_resources.engines.sqlite.session import SqliteSession
+from rivet_resources.engines.sqlserver import horizon as sqlserver_horizon
+from rivet_resources.poll.watermark import Mark, Watermark, parse
 from tests import processes
 from tests.faults.dying import DIED
 from tests.lab import Lab, lab_in

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rivet_resources.settings import pace
-from rivet_resources.sources.postgres_horizon import Floor
-from rivet_resources.sources.protocol import TypeRules
-from rivet_resources.sources.sqlserver import SqlServer
-from tests import tds
-from tests.engines.postgres_reads import rules, run, session
+from rivet_resources.contracts.settings import pace
+from rivet_resources.contracts.source import TypeRules
+from rivet_resources.engines.postgres.horizon import Floor
+from rivet_resources.engines.sqlserver.source import SqlServer
+from tests.emulators.tds import server as tds
+from tests.engines.postgres.reads import rules, run, session
 
 SECOND = datetime(2026, 1, 1, 0, 0, 5, tzinfo=UTC)
 

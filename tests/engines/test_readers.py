@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from tests.engines.test_postgres_types import CASES
+from tests.engines.postgres.test_types import CASES
 from tests.lab import Lab
 
 # Cells inside Arrow's range but outside a reader's own: checked through pyarrow only.

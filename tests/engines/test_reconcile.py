@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from rivet_assets.export import Export
-from rivet_assets.reconcile_report import document, exit_code, lines
-from rivet_assets.reconciled import Depth, Reconciled, WindowVerdict, reconciled_facts
-from rivet_assets.reconciling import reconcile_export
-from rivet_assets.reconciling_window import Comparison
+from rivet_assets.blocks.export import Export
+from rivet_assets.prove.reconcile import reconcile_export
+from rivet_assets.prove.reconcile_report import document, exit_code, lines
+from rivet_assets.prove.reconcile_result import Depth, Reconciled, WindowVerdict, reconciled_facts
+from rivet_assets.prove.reconcile_window import Comparison
 from rivet_resources.errors import ConfigError
 from tests import processes
 from tests.lab import Lab, lab_in

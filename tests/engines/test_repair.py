@@ -11,23 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from rivet_assets.reconcile_report import Flagged, flagged_in, flagged_of
-from rivet_assets.reconciled import Depth
-from rivet_assets.reconciling import reconcile_export
-from rivet_assets.repairing import Repaired, RepairRefused, repair_export
-from rivet_assets.validate_report import document as validate_document
-from rivet_assets.validating import validate_export
+from rivet_assets.prove.reconcile import reconcile_export
+from rivet_assets.prove.reconcile_report import Flagged, flagged_in, flagged_of
+from rivet_assets.prove.reconcile_result import Depth
+from rivet_assets.prove.repair import Repaired, RepairRefused, repair_export
+from rivet_assets.prove.validate import validate_export
+from rivet_assets.prove.validate_report import document as validate_document
+from rivet_resources.commit.manifest import Manifest, current_manifests
+from rivet_resources.commit.manifest_entries import ManifestPart
+from rivet_resources.contracts.extract import Window
+from rivet_resources.contracts.settings import Spark
 from rivet_resources.errors import ManifestUnreadable
-from rivet_resources.exporter import Exporter
-from rivet_resources.extract import Window
-from rivet_resources.manifest import Manifest, current_manifests
-from rivet_resources.manifest_entries import ManifestPart
-from rivet_resources.settings import Spark
-from rivet_resources.spark import SparkRuntime
+from rivet_resources.read.stage import Exporter
+from rivet_resources.spark.runtime import SparkRuntime
 from tests import processes
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
-from tests.servers import ObjectStore
+from tests.servers.postgres import ObjectStore
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 ORDERS = {"id": "whole", "at": "instant", "amount": "amount", "note": "note"}

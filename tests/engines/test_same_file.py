@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rivet_resources.rowhash import row_hashes
+from rivet_resources.shape.rowhash.hash import row_hashes
 from tests.engines.typed import AT, MODES, export
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES

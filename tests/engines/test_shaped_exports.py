@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from rivet_resources.rowhash import row_hashes
+from rivet_resources.shape.rowhash.hash import row_hashes
 from tests import processes
 from tests.lab import Lab
 

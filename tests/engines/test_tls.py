@@ -16,21 +16,21 @@ import psycopg
 import pymysql
 import pytest
 
+from rivet_resources.contracts.evidence import Finding
+from rivet_resources.contracts.tls_faults import TEXTS, WORDS, tls_fault
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.s3 import S3
+from rivet_resources.engines.mysql.errors import connect_fault as mysql_fault
+from rivet_resources.engines.mysql.source import MySql
+from rivet_resources.engines.postgres.errors import connect_fault as postgres_fault
+from rivet_resources.engines.postgres.source import Postgres
+from rivet_resources.engines.sqlserver.driver import Refused
+from rivet_resources.engines.sqlserver.errors import connect_fault
 from rivet_resources.errors import ConfigError, DestinationTls, RivetError, SourceAuth, SourceTls
-from rivet_resources.sources.evidence import Finding
-from rivet_resources.sources.mysql import MySql
-from rivet_resources.sources.mysql_errors import connect_fault as mysql_fault
-from rivet_resources.sources.postgres import Postgres
-from rivet_resources.sources.postgres_errors import connect_fault as postgres_fault
-from rivet_resources.sources.sqlserver_driver import Refused
-from rivet_resources.sources.sqlserver_errors import connect_fault
-from rivet_resources.tls_faults import TEXTS, WORDS, tls_fault
-from tests import servers_own
-from tests.engines.postgres_reads import EAGER
-from tests.servers import free_port
-from tests.servers_own import PASSWORD
+from tests.engines.postgres.reads import EAGER
+from tests.servers import own as servers_own
+from tests.servers.own import PASSWORD
+from tests.servers.postgres import free_port
 
 Mode = Literal["disable", "require", "verify-ca", "verify-full"]
 MODES: tuple[Mode, ...] = ("disable", "require", "verify-ca", "verify-full")

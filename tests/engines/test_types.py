@@ -104,7 +104,7 @@ def test_csv_is_the_same_in_every_mode_and_reader(lab: Lab) -> None:
 )
 def test_spark_reads_the_cells_pyarrow_reads(lab: Lab, spark_runtime: Any, keys: dict[str, str]) -> None:
     """With the manifest's schema Spark has the portable file's cells, from whichever file; '' is NULL in CSV."""
-    from rivet_resources.reader import read_parts
+    from rivet_resources.commit.reader import read_parts
 
     fill(lab, "cells", readable(lab), ids=ROWS)
     export(lab, "cells", "full")
@@ -280,7 +280,7 @@ WHERE c.name LIKE '%Data Type%'"""
 
 def offered(lab: Lab) -> set[str]:
     """Give the catalog's name of each type that a column can be declared as."""
-    from tests.servers_mysql import connection
+    from tests.servers.mysql import connection
 
     found = set()
     with connection(lab.url) as opened, opened.cursor() as cursor:
@@ -302,7 +302,7 @@ TYPE_OF = "SELECT data_type FROM information_schema.columns WHERE table_schema =
 
 def covered(lab: Lab) -> set[str]:
     """Give the catalog's name of each type that the cases use."""
-    from tests.servers_mysql import connection
+    from tests.servers.mysql import connection
 
     with connection(lab.url) as opened, opened.cursor() as cursor:
         cursor.execute(TYPE_OF.replace("'offered'", "'cells'"))
@@ -324,7 +324,7 @@ ELSEWHERE = {"timestamp", "json", "vector"}
 @pytest.mark.parametrize("lab", ["sqlserver"], indirect=True)
 def test_every_type_of_sql_server_has_a_row(lab: Lab) -> None:
     """A type that a later version of SQL Server brings fails here until a row covers it."""
-    from tests import tds
+    from tests.emulators.tds import server as tds
 
     with tds.connect(lab.url) as execute:
         names = {row[0] for row in execute("SELECT name FROM sys.types WHERE user_type_id <= 256")}

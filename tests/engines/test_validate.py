@@ -13,18 +13,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rivet_assets.validating import facts_of
-from rivet_resources.changes.envelope import as_inserts
+from rivet_assets.prove.validate import facts_of
+from rivet_resources.commit.manifest import manifest_path, success_marker
+from rivet_resources.contracts.change_envelope import as_inserts
+from rivet_resources.contracts.extract import CursorMove, Window
 from rivet_resources.destinations.local import Local
 from rivet_resources.errors import DestinationError, UnsupportedColumn
-from rivet_resources.extract import CursorMove, Window
-from rivet_resources.formats.csv import Csv
-from rivet_resources.formats.ndjson import Ndjson
-from rivet_resources.formats.parquet import Parquet
-from rivet_resources.manifest import manifest_path, success_marker
+from rivet_resources.prove.flaws import Depth
+from rivet_resources.prove.validate import TOLD_OBJECTS, validate
 from rivet_resources.state.store import default_url, open_state
-from rivet_resources.validation import TOLD_OBJECTS, validate
-from rivet_resources.validation_flaws import Depth
+from rivet_resources.write.formats.csv import Csv
+from rivet_resources.write.formats.ndjson import Ndjson
+from rivet_resources.write.formats.parquet import Parquet
 from tests.engines.test_destinations import destination, fenced_gcs, fenced_s3  # noqa: F401
 from tests.published import ALL, JANUARY, ORDERS, Published, flipped
 
@@ -289,7 +289,7 @@ def test_file_that_is_no_manifest_could_not_be_verified(lake: Published) -> None
 def test_manifest_larger_than_any_reader_takes_is_not_read(disk: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of that size is no manifest, and is not brought into memory."""
     disk.commit()
-    monkeypatch.setattr("rivet_resources.validation_manifest.MANIFEST_BYTES", 100)
+    monkeypatch.setattr("rivet_resources.prove.manifest.MANIFEST_BYTES", 100)
 
     assert ["MANIFEST_READ_ERROR"] == disk.codes("light")
 
@@ -408,7 +408,7 @@ def test_parts_that_cannot_be_read_could_not_be_verified(disk: Published, monkey
     def fail(file: Path) -> Any:
         raise OSError(errno.EIO, "Input/output error", str(file))
 
-    monkeypatch.setattr("rivet_resources.validation_parts.checksums", fail)
+    monkeypatch.setattr("rivet_resources.prove.part.checksums", fail)
 
     found = disk.validate()
 

@@ -14,25 +14,25 @@ import psycopg
 import pytest
 import yaml
 
-from rivet_assets import validate_report
-from rivet_assets.commands.validate import validate_command
-from rivet_assets.config import load_config
-from rivet_assets.run import run_exports
-from rivet_assets.scoping import state_of
-from rivet_assets.validating import validate_export, validated_folders
-from rivet_resources.apply.history import stage_history
-from rivet_resources.apply.mirror import stage_mirror
-from rivet_resources.commit import publish
+from rivet_assets.cli.commands.validate import validate_command
+from rivet_assets.config.load import load_config
+from rivet_assets.launch.run_exports import run_exports
+from rivet_assets.prove import validate_report
+from rivet_assets.prove.validate import validate_export, validated_folders
+from rivet_assets.run.scope import state_of
+from rivet_resources.commit.manifest import current_manifests
+from rivet_resources.commit.publish import publish
 from rivet_resources.destinations.local import Local
 from rivet_resources.errors import ConfigError
-from rivet_resources.manifest import current_manifests
+from rivet_resources.prove.validate import validate
 from rivet_resources.state.store import default_url, open_state
-from rivet_resources.validation import validate
+from rivet_resources.tables.history import stage_history
+from rivet_resources.tables.mirror import stage_mirror
 from tests.applying import Lake, position
 from tests.lab import Lab
 from tests.lab_engines import ENGINES, Engine
 from tests.published import closing, flipped
-from tests.servers_logical import logical_database
+from tests.servers.logical import logical_database
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivet_resources.settings import Tuning, pace
+from rivet_resources.contracts.settings import Tuning, pace
+from tests.engines.mysql.type_cases import MARIADB, MYSQL
+from tests.engines.postgres.type_cases import POSTGRES
+from tests.engines.sqlite.type_cases import SQLITE
+from tests.engines.sqlserver.type_cases import SQLSERVER
 from tests.engines.type_cases import TypeCases
-from tests.engines.type_cases_mysql import MARIADB, MYSQL
-from tests.engines.type_cases_postgres import POSTGRES
-from tests.engines.type_cases_sqlite import SQLITE
-from tests.engines.type_cases_sqlserver import SQLSERVER
 from tests.lab import Lab
 
 CASES: Mapping[str, TypeCases] = {

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from rivet_assets.config import load_config
-from rivet_assets.draining import DrainSite, run_drain
+from rivet_assets.config.load import load_config
+from rivet_assets.launch.run_exports import open_state_of
 from rivet_assets.modes.cdc import Cdc
-from rivet_assets.run import open_state_of
-from rivet_resources.changes.protocol import LogSource
-from rivet_resources.drain_plan import Drained
-from rivet_resources.exporter import Exporter
-from rivet_resources.spark import SparkRuntime
+from rivet_assets.run.drain import DrainSite, run_drain
+from rivet_resources.contracts.change_log import LogSource
+from rivet_resources.drain.plan import Drained
+from rivet_resources.read.stage import Exporter
+from rivet_resources.spark.runtime import SparkRuntime
 
 DEAD = 86  # exit code of a chosen death
 

@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rivet_assets.config import load_config
-from rivet_assets.run import run_exports
-from rivet_resources import commit, io_manager
-from rivet_resources.extract import Staged
+from rivet_assets.config.load import load_config
+from rivet_assets.launch.run_exports import run_exports
+from rivet_resources.commit import publish as commit
+from rivet_resources.contracts.extract import Staged
+from rivet_resources.dagster import io_manager
 
 DIED = 86
 PUBLISH_STEPS = ("parts", "manifest", "success", "cursor", "acknowledge", "metrics")

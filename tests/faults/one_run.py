@@ -20,13 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from rivet_resources.commit import publish, sweep
+from rivet_resources.commit.manifest import Manifest, current_manifests, window_manifest
+from rivet_resources.commit.publish import publish, sweep
+from rivet_resources.contracts.destination import Destination, Root
+from rivet_resources.contracts.extract import CursorMove, Extract, Measures, Part, Staged, Window
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.local import Local
-from rivet_resources.destinations.protocol import Destination, Root
 from rivet_resources.destinations.s3 import S3
-from rivet_resources.extract import CursorMove, Extract, Measures, Part, Staged, Window
-from rivet_resources.manifest import Manifest, current_manifests, window_manifest
 from rivet_resources.state.runs import RunRecord
 from rivet_resources.state.store import open_state
 from tests.fakes import extract_of

@@ -19,17 +19,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rivet_assets.config import load_config
-from rivet_assets.draining import checkpoint_key, checkpoints_of
-from rivet_assets.forgetting import forget
+from rivet_assets.config.load import load_config
+from rivet_assets.launch.run_exports import open_state_of
 from rivet_assets.modes.cdc import Cdc
-from rivet_assets.run import open_state_of
-from rivet_resources.changes.postgres_lsn import lsn_number, position
-from rivet_resources.destinations.protocol import Root
-from rivet_resources.drain_plan import Drained
+from rivet_assets.run.drain import checkpoint_key, checkpoints_of
+from rivet_assets.run.reset import forget
+from rivet_resources.commit.manifest import current_manifests
+from rivet_resources.contracts.destination import Root
+from rivet_resources.drain.plan import Drained
+from rivet_resources.engines.postgres.log.lsn import lsn_number, position
 from rivet_resources.errors import RivetError
-from rivet_resources.manifest import current_manifests
-from rivet_resources.state.checkpoint import Checkpoint, Checkpoints
+from rivet_resources.state.checkpoints.stores import Checkpoint, Checkpoints
 from tests import processes
 from tests.faults.drain_run import DEAD, drained
 
@@ -265,7 +265,7 @@ def drop_slot(url: str, slot: str) -> None:
 
 def mysql_shop(url: str, folder: Path, *, settings: str = "", rollover: int = 4) -> Shop:
     """Open a shop on a database of MariaDB or MySQL that has no table `orders`."""
-    from tests.servers_mysql import connection
+    from tests.servers.mysql import connection
 
     def run(*statements: str) -> None:
         with connection(url) as opened, opened.cursor() as cursor:

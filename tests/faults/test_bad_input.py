@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from rivet_resources.sources.postgres import Postgres
+from rivet_resources.engines.postgres.source import Postgres
 from tests.lab import Lab
 
 TABLE = (

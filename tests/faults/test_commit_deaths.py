@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from rivet_resources.destinations.addressing import part_nonce
-from rivet_resources.manifest import current_manifests
+from rivet_resources.commit.manifest import current_manifests
+from rivet_resources.contracts.addressing import part_nonce
 from tests import processes
 from tests.faults.one_run import DEAD, EXPORT, Run, committed, destination_of, execute
-from tests.servers import ObjectStore
+from tests.servers.postgres import ObjectStore
 
 STEPS = ("parts", "manifest", "success", "cursor", "acknowledge", "metrics")
 EFFECTS = tuple(range(10))  # of a publish: parts, swap, two files, what it replaces

@@ -17,9 +17,10 @@ import pymysql
 import pytest
 
 from rivet_resources.errors import CheckpointUnusable, LogBusy, PositionLost, SourceLost, SourcePermission
-from tests import room, servers_mysql
+from tests import room
 from tests.faults.shop import CREATE, Shop, begin_anew, begun, mysql_shop, until, user_of
-from tests.servers_binlog import BinlogServer, initialise, serving
+from tests.servers import mysql as servers_mysql
+from tests.servers.binlog import BinlogServer, initialise, serving
 
 pytestmark = [pytest.mark.faults, pytest.mark.matrix]
 

@@ -1,7 +1,7 @@
 """Death of a drain at each step, on each engine that has a log; then more writes, then a drain that must set it right.
 
 What is judged is what a reader of manifests sees: no (position, sequence) twice, and the changes of each table,
-replayed over its first copy, are the table. The step names are those of `drain.py` and `commit.py`.
+replayed over its first copy, are the table. The step names are those of `drain/drain.py` and `commit/publish.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rivet_resources.destinations.local import Local
-from tests import tds
+from tests.emulators.tds import server as tds
 from tests.faults.shop import Shop, mysql_shop, postgres_shop
 
 pytestmark = [pytest.mark.faults, pytest.mark.matrix]
@@ -41,7 +41,7 @@ def shop_of_mariadb(fresh_mariadb: str, tmp_path: Path) -> Shop:
 
 @pytest.fixture
 def shop_of_sqlserver(fresh_sqlserver: str, tmp_path: Path) -> Iterator[Shop]:
-    from tests.tds_changes import captured_tables, write
+    from tests.engines.sqlserver.changes import captured_tables, write
 
     def rows() -> dict[int, int]:
         with tds.connect(fresh_sqlserver) as execute:

@@ -29,7 +29,7 @@ from rivet_resources.errors import (
     WindowBusy,
 )
 from tests.faults.shop import CREATE, Shop, begin_anew, begun, postgres_shop, until, user_of
-from tests.servers_logical import OwnServer
+from tests.servers.logical import OwnServer
 
 pytestmark = [pytest.mark.faults, pytest.mark.matrix]
 

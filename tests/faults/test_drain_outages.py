@@ -16,13 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from rivet_resources import drain as drain_module
+from rivet_resources.drain import drain as drain_module
 from rivet_resources.errors import DestinationUnreachable, DiskFull, SourceLost, SourceUnreachable
-from tests import room, servers_mysql
+from tests import room
 from tests.faults.shop import Shop, begun, mysql_shop, postgres_shop
-from tests.servers import free_port
-from tests.servers_binlog import BinlogServer, serving
-from tests.servers_logical import OwnServer
+from tests.servers import mysql as servers_mysql
+from tests.servers.binlog import BinlogServer, serving
+from tests.servers.logical import OwnServer
+from tests.servers.postgres import free_port
 
 pytestmark = [pytest.mark.faults, pytest.mark.matrix]
 
@@ -100,7 +101,7 @@ def test_postgres_killed_amid_an_answer(
     own_postgres: OwnServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Parts of the window are written already, and more of it is still at the server."""
-    from rivet_resources.changes import postgres
+    from rivet_resources.engines.postgres.log import log as postgres
 
     monkeypatch.setattr(postgres, "SMALL_BYTES", 0)
     monkeypatch.setattr(drain_module, "WINDOW_CHANGES", 1000)

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from rivet_resources.errors import DriftRefused, LogRefused, PositionLost
-from tests import room, servers_mysql
+from tests import room
 from tests.faults.shop import CREATE, Shop, begin_anew, mysql_shop, postgres_shop
-from tests.servers_binlog import BinlogServer, serving
+from tests.servers import mysql as servers_mysql
+from tests.servers.binlog import BinlogServer, serving
 
 pytestmark = [pytest.mark.faults, pytest.mark.matrix]
 

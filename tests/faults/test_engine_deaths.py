@@ -79,7 +79,7 @@ OTHERS = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AN
 
 def kill(lab: Lab, condition: str = "1 = 1") -> int:
     """End every other connection to this database that the condition finds; how many there were."""
-    from tests.servers_mysql import connection
+    from tests.servers.mysql import connection
 
     with connection(lab.url) as opened, opened.cursor() as cursor:
         cursor.execute(f"{OTHERS} AND {condition}")

@@ -20,12 +20,12 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from rivet_resources.exporter import Exporter
-from rivet_resources.extract import Staged
-from rivet_resources.settings import Spark, Tuning, pace
-from rivet_resources.sources.postgres import Postgres
-from rivet_resources.sources.protocol import TypeRules
-from rivet_resources.spark import SparkRuntime
+from rivet_resources.contracts.extract import Staged
+from rivet_resources.contracts.settings import Spark, Tuning, pace
+from rivet_resources.contracts.source import TypeRules
+from rivet_resources.engines.postgres.source import Postgres
+from rivet_resources.read.stage import Exporter
+from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.state.store import open_state
 from tests.fakes import extract_of
 from tests.lab import Lab

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rivet_resources.commit import publish
+from rivet_resources.commit.publish import publish
 from rivet_resources.errors import WindowTaken
 from rivet_resources.state.store import open_state
 from tests import processes

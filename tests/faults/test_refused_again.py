@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rivet_resources.exporter import Exporter
+from rivet_resources.read.stage import Exporter
 from tests.lab import Lab, lab_in
 from tests.lab_engines import SQLITE
 

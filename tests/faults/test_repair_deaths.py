@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from rivet_assets.config import load_config
-from rivet_assets.reconcile_report import flagged_of
-from rivet_assets.reconciling import reconcile_export
-from rivet_assets.repairing import repair_export
-from rivet_assets.run import open_state_of
-from rivet_assets.validating import validate_export
-from rivet_resources.exporter import Exporter
-from rivet_resources.spark import SparkRuntime
+from rivet_assets.config.load import load_config
+from rivet_assets.launch.run_exports import open_state_of
+from rivet_assets.prove.reconcile import reconcile_export
+from rivet_assets.prove.reconcile_report import flagged_of
+from rivet_assets.prove.repair import repair_export
+from rivet_assets.prove.validate import validate_export
+from rivet_resources.read.stage import Exporter
+from rivet_resources.spark.runtime import SparkRuntime
 from tests import processes
 from tests.faults.dying import DIED, die_after_pages, die_after_parts
 from tests.lab import Lab

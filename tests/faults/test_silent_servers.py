@@ -13,23 +13,24 @@ from typing import Any
 
 import pytest
 
+from rivet_resources.contracts.settings import Tuning, pace
+from rivet_resources.contracts.source import TypeRules
 from rivet_resources.destinations import gcs_client, s3_client
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.s3 import S3
+from rivet_resources.engines.mysql.source import MySql
+from rivet_resources.engines.postgres.source import Postgres
+from rivet_resources.engines.sqlserver.source import SqlServer
 from rivet_resources.errors import RivetError, SourceLost
-from rivet_resources.settings import Tuning, pace
-from rivet_resources.sources.mysql import MySql
-from rivet_resources.sources.postgres import Postgres
-from rivet_resources.sources.protocol import TypeRules
-from rivet_resources.sources.sqlserver import SqlServer
 from rivet_resources.state import database
 from rivet_resources.state.store import open_state
-from tests import processes, servers
+from tests import processes
 from tests.faults.shop import begun, mysql_shop, postgres_shop
 from tests.lab import Lab, lab_in
 from tests.lab_engines import MARIADB, POSTGRES, SQLSERVER, Engine
-from tests.listening import Proxy, proxied
-from tests.servers_logical import logical_database
+from tests.servers import postgres as servers
+from tests.servers.listening import Proxy, proxied
+from tests.servers.logical import logical_database
 
 pytestmark = pytest.mark.faults
 
@@ -226,7 +227,8 @@ def test_postgres_that_falls_silent_in_a_drain(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: str | int, small_bytes: int
 ) -> None:
     """At the survey, the peek, the acknowledgement and amid the answer; nothing is lost."""
-    from rivet_resources.changes import postgres, postgres_peek
+    from rivet_resources.engines.postgres.log import log as postgres
+    from rivet_resources.engines.postgres.log import peek as postgres_peek
 
     monkeypatch.setattr(postgres, "SMALL_BYTES", small_bytes)
     monkeypatch.setattr(postgres_peek, "MARGIN_SECONDS", 3.0)
@@ -253,7 +255,8 @@ def test_long_work_at_the_slot_is_waited_for(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that decodes for longer than every limit, and says so when asked, is no silent one."""
-    from rivet_resources.changes import postgres, postgres_peek
+    from rivet_resources.engines.postgres.log import log as postgres
+    from rivet_resources.engines.postgres.log import peek as postgres_peek
 
     monkeypatch.setattr(postgres, "SMALL_BYTES", 0)
     with logical_database(postgres_url) as url, postgres_shop(url, tmp_path, rollover=50_000) as shop:

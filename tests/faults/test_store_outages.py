@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.destinations.local import Local
-from rivet_resources.manifest import current_manifests
 from rivet_resources.state.store import open_state
 from tests import processes
 from tests.lab_engines import connect_postgres
-from tests.listening import proxied
+from tests.servers.listening import proxied
 
 pytestmark = pytest.mark.faults
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rivet_resources.changes import mysql_events as ev
-from rivet_resources.changes import mysql_texts
-from rivet_resources.changes.mysql_compressed import LARGEST_EVENT, inflated, unpacked
-from rivet_resources.changes.mysql_json import json_text
-from rivet_resources.changes.mysql_layout import Layout
-from rivet_resources.changes.mysql_rows import rows_of
+from rivet_resources.engines.mysql.binlog import events as ev
+from rivet_resources.engines.mysql.binlog import texts as mysql_texts
+from rivet_resources.engines.mysql.binlog.compression import LARGEST_EVENT, inflated, unpacked
+from rivet_resources.engines.mysql.binlog.json import json_text
+from rivet_resources.engines.mysql.binlog.row_layout import Layout
+from rivet_resources.engines.mysql.binlog.rows import rows_of
 from rivet_resources.errors import LogRefused
 
 FEW = settings(max_examples=300, derandomize=True, deadline=None, database=None)

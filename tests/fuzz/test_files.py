@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rivet_assets.config import load_text
-from rivet_assets.plan_artefact import read as read_plan
-from rivet_assets.reconcile_report import read_report
-from rivet_assets.yaml_lines import YamlFault, read_yaml
+from rivet_assets.config.load import load_text
+from rivet_assets.config.yaml_document import YamlFault, read_yaml
+from rivet_assets.plan.artefact import read as read_plan
+from rivet_assets.prove.reconcile_report import read_report
+from rivet_resources.commit.manifest import parse, read_schema
 from rivet_resources.errors import ConfigError, ManifestUnreadable, RivetError
-from rivet_resources.manifest import parse, read_schema
-from rivet_resources.state.checkpoint import file_checkpoints
+from rivet_resources.state.checkpoints.stores import file_checkpoints
 
 FEW = settings(max_examples=300, derandomize=True, deadline=None, database=None)
 SOON_SECONDS = 15.0  # on a busy machine; each takes less than two on a quiet one

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rivet_resources.sources import mysql_packets, mysql_wire
-from rivet_resources.sources.mysql_packets import Definition, RawRows
+from rivet_resources.engines.mysql.wire import packets as mysql_packets
+from rivet_resources.engines.mysql.wire import rows as mysql_wire
+from rivet_resources.engines.mysql.wire.packets import Definition, RawRows
 
 FEW = settings(max_examples=500, derandomize=True, deadline=None, database=None)
 EIGHT = [b"\xfe" + number.to_bytes(8, "little") for number in (2**63, 2**64 - 1, 2**63 - 1, 2**32, 5)]

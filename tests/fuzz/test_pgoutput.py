@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rivet_resources.changes import postgres_messages as messages
+from rivet_resources.engines.postgres.log import messages
 from rivet_resources.errors import LogRefused
 
 FEW = settings(max_examples=500, derandomize=True, deadline=None, database=None)

@@ -17,10 +17,10 @@ import dagster as dg
 import psycopg
 import pytest
 
-from rivet_assets.config import load_config
+from rivet_assets.config.load import load_config
 from rivet_assets.definitions import definitions_of
+from rivet_resources.commit.manifest import Manifest, current_manifests
 from rivet_resources.destinations.local import Local
-from rivet_resources.manifest import Manifest, current_manifests
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 PASSWORD = "wrong-battery-staple"  # as good as any: the server asks for none on its socket

@@ -15,7 +15,7 @@ PYPROJECT = """
 directory_type = "project"
 [tool.dg.project]
 root_module = "mine"
-registry_modules = ["rivet_assets.component"]
+registry_modules = ["rivet_assets.dagster.component"]
 """
 GOOD = """
 type: rivet_assets.Exports

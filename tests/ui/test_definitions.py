@@ -7,7 +7,7 @@ import textwrap
 import dagster as dg
 import pytest
 
-from rivet_assets.config import load_config
+from rivet_assets.config.load import load_config
 from rivet_assets.definitions import definitions_of, load_definitions
 from rivet_resources.errors import ConfigError
 
@@ -127,7 +127,7 @@ def test_code_version_follows_what_is_exported_and_not_when(tmp_path):
 
 LOAD_MANY = """
 import sys, time
-from rivet_assets.config import load_config
+from rivet_assets.config.load import load_config
 from rivet_assets.definitions import definitions_of
 import dagster as dg
 config = load_config(sys.argv[1])

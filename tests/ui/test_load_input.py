@@ -70,8 +70,8 @@ def test_only_committed_parts_are_read(shop, spark_runtime):
 
 def test_one_day_a_range_and_all_days(shop, spark_runtime):
     """A partitioned mart gets the windows it asks for, an unpartitioned one the union of all."""
-    from rivet_assets.config import load_config
-    from rivet_assets.partitions import partitions_of
+    from rivet_assets.config.load import load_config
+    from rivet_assets.modes.partitions import partitions_of
 
     days = partitions_of(load_config(shop.config).export("days"))
     shop.run("postgres/days", days=("2026-01-02", "2026-01-05"))
@@ -89,8 +89,8 @@ def test_one_day_a_range_and_all_days(shop, spark_runtime):
 
 def test_day_that_was_never_committed_is_an_error_with_its_name(shop, spark_runtime):
     """A missing window is not an empty one."""
-    from rivet_assets.config import load_config
-    from rivet_assets.partitions import partitions_of
+    from rivet_assets.config.load import load_config
+    from rivet_assets.modes.partitions import partitions_of
 
     days = partitions_of(load_config(shop.config).export("days"))
     shop.run("postgres/days", days=("2026-01-02", "2026-01-03"))

@@ -6,7 +6,7 @@ import dagster as dg
 import psycopg
 import pytest
 
-from rivet_assets.admission import ADOPT
+from rivet_assets.run.admission import ADOPT
 from tests.ui.conftest import SHOP
 
 BAD_SOURCE = """
@@ -250,7 +250,7 @@ def test_every_run_is_recorded_with_its_end(shop):
 
 def test_other_database_behind_a_source_fails_the_step_until_the_run_is_tagged(shop, real_postgres_url, monkeypatch):
     """Both kinds of assets; nothing is removed, and the failure names the tag."""
-    from tests.servers import create_database, drop_database
+    from tests.servers.postgres import create_database, drop_database
 
     assert shop.run("postgres/orders").success
     assert shop.run("postgres/days", days=("2026-01-01", "2026-01-02")).success

@@ -12,8 +12,8 @@ import pytest
 
 from rivet_resources import webhooks
 from rivet_resources.webhooks import Message, refused_address, send, send_all
-from tests.receiver import STAYS_SILENT, receiver
-from tests.servers_mysql import make_certificates
+from tests.servers.mysql import make_certificates
+from tests.servers.receiver import STAYS_SILENT, receiver
 
 BODY = {"event": "failure", "export": "Größen"}
 

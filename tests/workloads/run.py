@@ -16,13 +16,14 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from rivet_assets.report import Outcome
-from rivet_assets.run import run_exports
-from tests import processes, tds
+from rivet_assets.launch.outcome import Outcome
+from rivet_assets.launch.run_exports import run_exports
+from tests import processes
+from tests.emulators.tds import server as tds
+from tests.engines.sqlserver.changes import ENABLE, enabling
 from tests.faults.dying import DIED
 from tests.faults.shop import drop_slot
 from tests.lab import Lab
-from tests.tds_changes import ENABLE, enabling
 from tests.workloads.judge import Attempt, Judge, Wrong, judge_of
 from tests.workloads.published import Windows, published, strays
 from tests.workloads.steps import (

@@ -1,0 +1,222 @@
+"""One block of `exports:`: every key that means the same in each mode.
+
+Belongs here: the keys, and what single keys may hold. Not here: rules between keys (`export_rules.py`), keys of
+one mode (`modes/`), the union of modes and everything above an export (`config/load.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, ValidationError, field_validator, model_validator
+from pydantic_core import CoreSchema, core_schema
+
+from rivet_assets.blocks.choice import Choice, NameOr, details, refusals
+from rivet_assets.blocks.export_rules import broken_rules
+from rivet_assets.blocks.export_values import (
+    ColumnRules,
+    ColumnsOnce,
+    Cron,
+    Duration,
+    ExportName,
+    GroupName,
+    Owner,
+    Query,
+    Ratio,
+    SpelledNull,
+    TableName,
+    Texts,
+    broken,
+)
+from rivet_resources.contracts.settings import Settings, Size, Tuning
+from rivet_resources.contracts.source import TypeRules
+from rivet_resources.contracts.transform import Transform
+from rivet_resources.contracts.types import SpecialValue
+from rivet_resources.destinations.gcs import Gcs
+from rivet_resources.destinations.local import Local
+from rivet_resources.destinations.s3 import S3
+from rivet_resources.destinations.stdout import Stdout
+from rivet_resources.engines.datagen.source import Datagen
+from rivet_resources.engines.mysql.source import MySql
+from rivet_resources.engines.postgres.source import Postgres
+from rivet_resources.engines.sqlite.source import Sqlite
+from rivet_resources.engines.sqlserver.source import SqlServer
+from rivet_resources.shape.transforms.union import STEPS
+from rivet_resources.write.formats.csv import Csv
+from rivet_resources.write.formats.ndjson import Ndjson
+from rivet_resources.write.formats.parquet import COMPRESSION_PROFILES, Codec, ColumnEncoding, Parquet, ParquetOptions
+
+ENGINES = (Postgres, MySql, SqlServer, Sqlite, Datagen)
+LATER_SOURCES = {"mongo": "is not in this version; it reads postgres, mysql, mariadb, sqlserver, sqlite, datagen"}
+LATER_DESTINATIONS = {"azure": "is not in this version; write to local, s3, gcs or stdout"}
+
+# A new engine or destination is one line here.
+SOURCES = Choice("type", *ENGINES, unknown="RIVET_CONFIG_TYPE_UNKNOWN", later=LATER_SOURCES)
+SourceBlock = Postgres | MySql | SqlServer | Sqlite | Datagen
+AnySource = Annotated[SourceBlock, SOURCES]
+AnyDestination = Annotated[
+    Local | S3 | Gcs | Stdout,
+    Choice("type", Local, S3, Gcs, Stdout, unknown="RIVET_CONFIG_TYPE_UNKNOWN", later=LATER_DESTINATIONS),
+]
+
+
+STEP_CHOICE = Choice("type", *STEPS, unknown="RIVET_CONFIG_TYPE_UNKNOWN")
+AnyStep = Annotated[Transform, STEP_CHOICE]
+
+
+class Quality(Settings):
+    """Rules over a whole window; one that fails keeps the window from being published."""
+
+    row_count_min: int | None = Field(None, ge=0, description="fewest rows, inclusive")
+    row_count_max: int | None = Field(None, ge=0, description="most rows, inclusive")
+    null_ratio_max: dict[str, Ratio] = Field(
+        default_factory=dict, description="column → largest share of NULLs, 0 to 1; fails only when exceeded"
+    )
+    unique_columns: ColumnsOnce = Field((), description="each alone holds no value twice; NULLs are ignored")
+
+
+class MetaColumnsBlock(Settings):
+    """Columns Rivet appends after the source's own."""
+
+    exported_at: bool = Field(False, description="append _rivet_exported_at, one instant per window")
+    row_hash: bool | ColumnsOnce = Field(
+        False, description="append _rivet_row_hash over all columns, or over the listed ones in that order"
+    )
+
+    @field_validator("row_hash")
+    @classmethod
+    def some_columns(cls, asked: bool | tuple[str, ...]) -> bool | tuple[str, ...]:
+        """Refuse a hash over no column."""
+        if asked == ():
+            raise broken("RIVET_CONFIG_ROW_HASH", "lists no column; write true for all of them, or name some")
+        return asked
+
+
+class Freshness(Settings):
+    """How old the last published window may get before Dagster says so."""
+
+    fail_after: Duration = Field(description="seconds, or a number with s, m, h or d, such as 26h")
+    warn_after: Duration | None = Field(None, description="earlier, and only a warning")
+
+    @model_validator(mode="after")
+    def warn_before_fail(self) -> Self:
+        """Refuse a warning that would come after the failure."""
+        if self.warn_after is not None and self.warn_after >= self.fail_after:
+            raise broken("RIVET_CONFIG_FRESHNESS", "warn_after is not shorter than fail_after; shorten it")
+        return self
+
+
+def _fails_after(value: object) -> object:
+    return value if isinstance(value, Mapping | Freshness) else {"fail_after": value}
+
+
+class Export(Settings):
+    """What to read, and what to write where. `modes/` adds when and in which pieces."""
+
+    name: ExportName = Field(description="names its asset, folder, files and cursor; unique in the file")
+    mode: str = Field("full", description="full, incremental, chunked, time_window, cdc or poll")
+    source: Annotated[str | SourceBlock | None, NameOr(SOURCES)] = Field(
+        None, description="name of one of `sources:`, or a source block of its own; default: the only source"
+    )
+    query: Query | None = Field(None, description="a SELECT; one of query, query_file and table")
+    query_file: str | None = Field(
+        None, min_length=1, description="file with a SELECT, in the folder of the config or below"
+    )
+    table: TableName | None = Field(None, description='name or schema.name; quoted where SQL needs it: public."Orders"')
+    params: Texts = Field(default_factory=dict, description="values bound to :name in the query, as text")
+    format: Literal["parquet", "csv", "ndjson"] = Field(description="how parts are written")
+    compression: Codec = Field("zstd", description="codec of Parquet parts; CSV and NDJSON are never compressed")
+    compression_level: int | None = Field(None, description="zstd 1 to 22, default 3; gzip 0 to 10, default 6")
+    compression_profile: Literal["none", "fast", "balanced", "compact"] | None = Field(
+        None, description="instead of compression: fast is snappy, balanced zstd 3, compact zstd 9"
+    )
+    parquet: ParquetOptions = Field(
+        default_factory=ParquetOptions, description="row groups, encodings, typing of Parquet"
+    )
+    destination: AnyDestination = Field(description="where parts are published")
+    skip_empty: bool = Field(False, description="zero rows: write nothing and leave what is published")
+    max_file_size: Size | None = Field(None, description="split parts at this size: a number with B, KB, MB or GB")
+    parallel: int = Field(1, ge=1, description="tasks that read the source side by side")
+    transforms: tuple[Annotated[str | AnyStep, NameOr(STEP_CHOICE)], ...] = Field(
+        (), description="what becomes of each row on its way, in this order: steps, or names of root `transforms:`"
+    )
+    meta_columns: MetaColumnsBlock = Field(default_factory=MetaColumnsBlock, description="columns appended to each row")
+    quality: Quality | None = Field(None, description="rules that may stop a window")
+    columns: ColumnRules = Field(default_factory=dict, description="type overrides by column, or table.column")
+    on_special_value: Annotated[SpecialValue, SpelledNull] = Field(
+        "fail", description="what happens to a value its type cannot hold"
+    )
+    on_unsupported: Literal["text", "fail"] = Field(
+        "text", description="types without an Arrow home: as text, or refused"
+    )
+    on_schema_drift: Literal["warn", "continue", "fail"] = Field(
+        "warn", description="columns changed since the last run: tell, stay silent, or stop with exit code 4"
+    )
+    tuning: Tuning | None = Field(None, description="overrides the source's tuning field by field")
+    schedule: Cron | None = Field(None, description="cron expression, five fields")
+    freshness: (
+        Annotated[Freshness, BeforeValidator(_fails_after, json_schema_input_type=int | str | Freshness)] | None
+    ) = Field(None, description="when Dagster calls the asset stale")
+    description: str | None = Field(None, description="markdown, shown on the asset's page")
+    group: GroupName | None = Field(None, description="Dagster group; default: the source's name")
+    owners: tuple[Owner, ...] = Field((), description="e-mail addresses, or team:name")
+    tags: Texts = Field(default_factory=dict, description="Dagster tags of the asset")
+    wave: int | None = Field(
+        None, ge=1, le=4, description="when `rivet apply` runs it, 1 first; default: by its score; see `rivet plan`"
+    )
+    parallel_safe: bool = Field(True, description="false: `rivet apply` runs nothing beside it")
+    source_group: GroupName | None = Field(
+        None, description="exports of one group never run side by side in `rivet apply`"
+    )
+    reconcile_required: bool = Field(
+        False,
+        description="`rivet run` and `rivet apply` reconcile it with the source each time; `rivet plan` puts it later",
+    )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Put the rules between keys around everything else, so that all that is wrong is told at once."""
+        return core_schema.no_info_wrap_validator_function(cls._with_rules, handler(source))
+
+    @classmethod
+    def _with_rules(cls, block: Any, validate: core_schema.ValidatorFunctionWrapHandler) -> Self:
+        faults = broken_rules(block) if isinstance(block, Mapping) else []
+        try:
+            export: Self = validate(block)
+        except ValidationError as error:
+            raise refusals(cls.__name__, [*details(error), *faults]) from None
+        if faults:
+            raise refusals(cls.__name__, faults)
+        return export
+
+    @property
+    def steps(self) -> tuple[Transform, ...]:
+        """Give the transforms; names were replaced by what they name when the file was read."""
+        return tuple(step for step in self.transforms if not isinstance(step, str))
+
+    def format_settings(self) -> Parquet | Csv | Ndjson:
+        """Join the keys that say how parts are written."""
+        if self.format == "csv":
+            return Csv(type="csv")
+        if self.format == "ndjson":
+            return Ndjson(type="ndjson")
+        codec, level = self.compression, self.compression_level
+        if self.compression_profile is not None:
+            codec, level = COMPRESSION_PROFILES[self.compression_profile]
+        asked = {
+            name.rpartition(".")[2]: ColumnEncoding(encoding=rule.encoding)
+            for name, rule in self.columns.items()
+            if rule.encoding is not None
+        }
+        options = self.parquet.model_copy(update={"columns": {**asked, **self.parquet.columns}})
+        return Parquet(type="parquet", compression=codec, compression_level=level, options=options)
+
+    def type_rules(self) -> TypeRules:
+        """Join the keys that say what columns become."""
+        return TypeRules(
+            columns=self.columns,
+            on_special_value=self.on_special_value,
+            on_unsupported=self.on_unsupported,
+            typing=self.parquet.types,
+        )

@@ -1,0 +1,147 @@
+"""Rules between keys of one export. They read the raw block, so they speak up even where single keys are wrong too.
+
+Belongs here: one function per rule, and their list. Not here: what a single key may hold (`export_values.py`),
+rules of one mode (`modes/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pydantic_core import InitErrorDetails
+
+from rivet_assets.blocks.choice import refusal
+from rivet_resources.write.formats.parquet import LEVELS
+
+Block = Mapping[str, Any]
+Rule = Callable[[Block], Iterator[InitErrorDetails]]
+
+TEXTS = ("csv", "ndjson")  # formats that are written plain
+RELATIONS = ("query", "query_file", "table")
+
+
+def given(block: Block, *keys: str) -> list[str]:
+    """List which of the keys are there with a value."""
+    return [key for key in keys if block.get(key) is not None]
+
+
+def inner(block: Block, key: str, name: str) -> Any:
+    """Read a key of an inner block, whether it is still raw or validated already; None where it is not there."""
+    value = block.get(key)
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def one_relation(block: Block) -> Iterator[InitErrorDetails]:
+    """Ask for exactly one of query, query_file and table."""
+    if block.get("mode") == "cdc":
+        yield from _tables_of_a_log(block)
+        return
+    relations = given(block, *RELATIONS)
+    if not relations:
+        yield refusal("RIVET_CONFIG_NO_RELATION", "says not what to read; write one of query, query_file or table")
+    for extra in relations[1:]:
+        yield refusal(
+            "RIVET_CONFIG_TWO_RELATIONS",
+            f"stands beside {relations[0]}; keep one of {', '.join(relations)}",
+            loc=(extra,),
+        )
+
+
+def _tables_of_a_log(block: Block) -> Iterator[InitErrorDetails]:
+    """Ask for `table` or `tables`: a log holds changes of tables, and no query can be asked of it."""
+    for extra in given(block, "query", "query_file"):
+        message = "cannot be asked of a change log; write `table`, or `tables`"
+        yield refusal("RIVET_CONFIG_CDC", message, loc=(extra,))
+    relations = [key for key in ("table", "tables") if block.get(key)]
+    if not relations and not given(block, "query", "query_file"):
+        yield refusal("RIVET_CONFIG_NO_RELATION", "says not what to follow; write `table`, or `tables` for several")
+    if len(relations) > 1:
+        yield refusal("RIVET_CONFIG_TWO_RELATIONS", "stands beside table; keep one of table, tables", loc=("tables",))
+
+
+def params_have_a_query(block: Block) -> Iterator[InitErrorDetails]:
+    """Refuse bound values that nothing binds."""
+    if block.get("params") and not given(block, "query", "query_file") and given(block, "table"):
+        yield refusal(
+            "RIVET_CONFIG_PARAMS",
+            "are bound to :name in a query, but this export reads a table; remove them",
+            loc=("params",),
+        )
+
+
+def level_fits_codec(block: Block) -> Iterator[InitErrorDetails]:
+    """Refuse a level its codec does not have (`contract.md`, 1.5)."""
+    level, codec = block.get("compression_level"), str(block.get("compression") or "zstd")
+    if level is None or block.get("format") in TEXTS:  # accepted and warned about
+        return
+    code, loc = "RIVET_CONFIG_COMPRESSION_LEVEL", ("compression_level",)
+    if given(block, "compression_profile"):
+        yield refusal(code, "stands beside compression_profile, which decides the level; keep one of them", loc=loc)
+    elif codec in ("snappy", "lz4", "none"):
+        yield refusal(code, f"has no meaning for {codec}; only zstd and gzip have levels; remove it", loc=loc)
+    elif codec in LEVELS and _as_int(level) is not None:
+        low, high, default = LEVELS[codec]
+        if not low <= (_as_int(level) or 0) <= high:
+            yield refusal(code, f"{level} is outside {low} to {high} of {codec}; leave it out for {default}", loc=loc)
+
+
+def csv_has_no_profile(block: Block) -> Iterator[InitErrorDetails]:
+    """Refuse a profile on CSV: unlike `compression`, no old configuration carries it."""
+    if block.get("format") in TEXTS and block.get("compression_profile") not in (None, "none"):
+        yield refusal(
+            "RIVET_CONFIG_CSV_PROFILE",
+            f"is for Parquet, and {str(block['format']).upper()} is never compressed; remove it",
+            loc=("compression_profile",),
+        )
+
+
+def stdout_is_one_stream(block: Block) -> Iterator[InitErrorDetails]:
+    """Refuse what would write several files into one stream."""
+    if inner(block, "destination", "type") != "stdout":
+        return
+    if block.get("max_file_size") is not None:
+        message = "splits files, and stdout is one stream; remove it, or choose another destination"
+        yield refusal("RIVET_CONFIG_STDOUT_SPLIT", message, loc=("max_file_size",))
+    if block.get("mode") == "chunked":
+        message = "chunked writes several files, and stdout is one stream; use full, or another destination"
+        yield refusal("RIVET_CONFIG_STDOUT_CHUNKED", message, loc=("mode",))
+    elif (_as_int(block.get("parallel")) or 1) > 1:
+        yield refusal(
+            "RIVET_CONFIG_STDOUT_CHUNKED",
+            "above 1 writes several files, and stdout is one stream; remove it",
+            loc=("parallel",),
+        )
+
+
+def quality_is_possible(block: Block) -> Iterator[InitErrorDetails]:
+    """Refuse bounds that no count of rows can satisfy."""
+    low, high = (_as_int(inner(block, "quality", key)) for key in ("row_count_min", "row_count_max"))
+    if low is not None and high is not None and low > high:
+        yield refusal(
+            "RIVET_CONFIG_QUALITY_BOUNDS",
+            f"{low} is above row_count_max {high}; no window could pass",
+            loc=("quality", "row_count_min"),
+        )
+
+
+def _as_int(value: Any) -> int | None:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return None
+
+
+RULES: tuple[Rule, ...] = (
+    one_relation,
+    params_have_a_query,
+    level_fits_codec,
+    csv_has_no_profile,
+    stdout_is_one_stream,
+    quality_is_possible,
+)
+
+
+def broken_rules(block: Block) -> list[InitErrorDetails]:
+    """Apply every rule to one raw block; no order among the answers."""
+    return [fault for rule in RULES for fault in rule(block)]

@@ -1,0 +1,1 @@
+"""The command line: `main` finds the command, `commands` has one file each."""

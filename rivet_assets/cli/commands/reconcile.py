@@ -1,0 +1,102 @@
+"""`rivet reconcile`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, load, say
+from rivet_resources.errors import ConfigError, RivetError
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
+    from rivet_assets.prove.reconcile_result import Depth
+
+T = TypeVar("T")
+
+DEPTHS = click.Choice(["counts", "checksums", "rows"])
+WINDOWS = click.option(
+    "--window", "windows", multiple=True, metavar="KEY", help="only this one, such as 2026-01-31; may be repeated"
+)
+
+
+@click.command("reconcile")
+@CONFIG
+@NAMES
+@PARAM
+@WINDOWS
+@click.option("--depth", type=DEPTHS, default="counts", show_default=True, help="numbers; every cell; which rows")
+@click.option("--strict", is_flag=True, help="exit code 1 when something could not be told")
+@JSON
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="write the JSON report there")
+@click.pass_context
+def reconcile_command(
+    context: click.Context, path: Path, names: Sequence[str], params: Sequence[str], windows: Sequence[str],
+    depth: Depth, strict: bool, as_json: bool, output: Path | None,
+) -> int:  # fmt: skip
+    """Compare what is published with the source as it is now; exit code 3 when rows differ."""
+    from rivet_assets.launch.run_exports import open_state_of
+    from rivet_assets.prove import reconcile_report as report
+    from rivet_assets.prove.reconcile import reconcile_export
+
+    config = load(path, params)
+    exports = [config.export(name) for name in dict.fromkeys(names)] or list(config.exports)
+    if windows and len(exports) > 1:
+        raise click.UsageError("--window belongs to one export; name it with -e")
+    state = open_state_of(config)
+    found, faults = each_by_itself(
+        context,
+        exports,
+        lambda export: reconcile_export(
+            config, export, depth=depth, windows=windows or None, state=state, tell=lambda line: None
+        ),
+    )
+    text = json.dumps(report.document(found), indent=2, default=str)
+    if output is not None:
+        try:
+            output.write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"-o {output} cannot be written: {error.strerror}. Name a file in a folder.") from error
+    if as_json:
+        click.echo(text)
+    else:
+        for each in found:
+            click.echo("\n".join(report.lines(each)))
+    code = report.exit_code(found, strict=strict)
+    if not code and any(each.verdict == "unknown" for each in found):
+        say("warning: not everything could be compared; --strict makes that exit code 1")
+    return worst([code, *(fault.exit_code for fault in faults)])
+
+
+def each_by_itself(
+    context: click.Context, exports: Sequence[Export], work: Callable[[Export], T]
+) -> tuple[list[T], list[RivetError]]:
+    """Do the work for each export; one that fails is told and stops no other, unless it is the only one.
+
+    Raises:
+        RivetError: of the only export.
+    """
+    done, faults = list[T](), list[RivetError]()
+    for export in exports:
+        try:
+            done.append(work(export))
+        except RivetError as error:
+            if len(exports) == 1:
+                raise
+            say(f"error: {export.name}: {error}")
+            faults.append(error)
+    if faults and context.obj is not None:
+        first = faults[0]
+        context.obj.failed(str(first), first.code, first.exit_code)
+    return done, faults
+
+
+def worst(codes: Sequence[int]) -> int:
+    """Answer for all exports together."""
+    from rivet_assets.launch.outcome import WORST_FIRST
+
+    return next((code for code in WORST_FIRST if code in codes), 0)

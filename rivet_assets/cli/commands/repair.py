@@ -1,0 +1,108 @@
+"""`rivet repair`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rivet_assets.cli.commands.reconcile import DEPTHS, WINDOWS, each_by_itself, worst
+from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, load, say
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
+    from rivet_assets.config.load import RivetConfig
+    from rivet_assets.prove.reconcile_report import Flagged
+    from rivet_assets.prove.reconcile_result import Depth
+    from rivet_assets.prove.repair import Repaired
+    from rivet_resources.state.store import State
+
+
+@click.command("repair")
+@CONFIG
+@NAMES
+@PARAM
+@WINDOWS
+@click.option(
+    "--report", type=click.Path(path_type=Path), metavar="FILE", help="of rivet reconcile or rivet validate, as JSON"
+)
+@click.option("--depth", type=DEPTHS, default="counts", show_default=True, help="of comparing, without --report")
+@click.option("--execute", is_flag=True, help="do it; otherwise only say what would be read again")
+@JSON
+@click.pass_context
+def repair_command(
+    context: click.Context, path: Path, names: Sequence[str], params: Sequence[str], windows: Sequence[str],
+    report: Path | None, depth: Depth, execute: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Export again the windows that differ from their source, or whose files are wrong, and nothing else."""
+    from rivet_assets.launch.run_exports import open_state_of
+    from rivet_assets.prove.reconcile_report import read_report
+    from rivet_assets.prove.repair import REFUSED
+
+    config = load(path, params)
+    given = read_report(report) if report is not None else None
+    exports = [config.export(name) for name in dict.fromkeys(names)] or list(config.exports)
+    if windows and len(exports) > 1:
+        raise click.UsageError("--window belongs to one export; name it with -e")
+    if not names:
+        for export in [export for export in exports if export.mode in REFUSED]:
+            say(f"{export.name}: left out, mode {export.mode} cannot be repaired")
+            exports.remove(export)
+    state = open_state_of(config)
+    done, faults = each_by_itself(
+        context,
+        exports,
+        lambda export: _repaired(
+            config, export, _flagged(config, export, given, windows, depth, state), execute, state
+        ),
+    )
+    if as_json:
+        click.echo(json.dumps({"execute": execute, "exports": [asdict(each) for each in done]}, indent=2))
+    else:
+        for each in done:
+            click.echo("\n".join(_lines(each)))
+        if not execute and any(each.windows for each in done):
+            say("nothing was changed; --execute does it")
+    return worst([*(each.exit_code for each in done), *(fault.exit_code for fault in faults)])
+
+
+def _flagged(
+    config: RivetConfig, export: Export, given: Sequence[Flagged] | None, windows: Sequence[str], depth: Depth,
+    state: State,
+) -> tuple[Flagged, ...]:  # fmt: skip
+    """Take the windows of the report, or look now: at the source, and at the files."""
+    from rivet_assets.prove.flagged_windows import flagged_now
+    from rivet_assets.prove.repair import REFUSED
+
+    if given is None:
+        if export.mode in REFUSED:
+            return ()
+        return flagged_now(config, export, depth=depth, windows=windows or None, state=state, tell=lambda line: None)
+    return tuple(each for each in given if each.export == export.name and (not windows or each.window in windows))
+
+
+def _repaired(
+    config: RivetConfig, export: Export, flagged: Sequence[Flagged], execute: bool, state: State
+) -> Repaired:  # fmt: skip
+    from rivet_assets.prove.repair import repair_export
+    from rivet_resources.read.stage import Exporter
+    from rivet_resources.spark.runtime import SparkRuntime
+
+    runtime = SparkRuntime(config.spark)
+    try:
+        return repair_export(
+            config, export, flagged, execute=execute, exporter=Exporter(runtime, state), state=state,
+            tell=lambda line: None,
+        )  # fmt: skip
+    finally:
+        runtime.stop()
+
+
+def _lines(done: Repaired) -> list[str]:
+    if not done.windows:
+        return [f"{done.export}: nothing to repair"]
+    return [f"{done.export} {each.window}: {each.status}, {each.text}" for each in done.windows]

@@ -1,0 +1,108 @@
+"""`rivet run`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, load, say
+
+if TYPE_CHECKING:
+    from rivet_assets.launch.outcome import Outcome
+
+# Options of the original that mean nothing here, and what to do instead.
+ELSEWHERE = {
+    "--force": "nothing has to be forced: running a window again replaces it. To read finished chunks of a failed run "
+    "again: rivet state reset -e NAME. To apply an old plan: rivet apply --force",
+    "--parallel-exports": "exports of one run follow each other, each with many readers. To run several at once: "
+    "rivet apply --pool N, or Dagster with its pools",
+    "--parallel-export-processes": "exports of one run follow each other, each with many readers. To run several at "
+    "once: rivet apply --pool N, or Dagster with its pools",
+}
+
+
+def _elsewhere(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    """Say what to do instead.
+
+    Raises:
+        UsageError: the option was given.
+    """
+    if wanted:
+        name = option.opts[0]
+        raise click.UsageError(f"{name} is not needed: {ELSEWHERE[name]}.")
+
+
+@click.command("run")
+@CONFIG
+@NAMES
+@click.option("--partition", "partitions", multiple=True, metavar="KEY", help="a window of time, such as 2026-01-31")
+@click.option("--partition-range", "ranges", multiple=True, metavar="A...B", help="windows from A to B, both included")
+@PARAM
+@JSON
+@click.option("--summary-output", type=click.Path(path_type=Path, dir_okay=False), help="the same JSON into a file")
+@click.option("--validate", is_flag=True, help="then read the published parts back and compare with the manifests")
+@click.option("--reconcile", is_flag=True, help="then count the source's rows against them too; implies --validate")
+@click.option("--resume", is_flag=True, help="always on: finished chunks of a failed run are kept")
+@click.option("--adopt", is_flag=True, help="go on though state or destination are of another database, or unproven")
+@click.option("--force", is_flag=True, hidden=True, expose_value=False, callback=_elsewhere)
+@click.option("--parallel-exports", is_flag=True, hidden=True, expose_value=False, callback=_elsewhere)
+@click.option("--parallel-export-processes", is_flag=True, hidden=True, expose_value=False, callback=_elsewhere)
+@click.option("-q", "--quiet", is_flag=True, help="no progress and no summary of what went well")
+@click.option("-v", "--verbose", is_flag=True, help="also the log lines of the run, and tracebacks")
+@click.pass_context
+def run_command(
+    context: click.Context, path: Path, names: Sequence[str], partitions: Sequence[str], ranges: Sequence[str],
+    params: Sequence[str], as_json: bool, summary_output: Path | None, validate: bool, reconcile: bool, resume: bool,
+    adopt: bool, quiet: bool, verbose: bool,
+) -> int:  # fmt: skip
+    """Run exports now; progress and summary go to stderr."""
+    from rivet_assets.cli.live import Screen
+    from rivet_assets.launch import outcome as report
+    from rivet_assets.launch.finish import close, tell_people
+    from rivet_assets.launch.outcome_of_run import safe_error
+    from rivet_assets.launch.prove_after_run import Proofs
+    from rivet_assets.launch.run_exports import run_exports
+    from rivet_assets.launch.summary_files import write_summary
+    from rivet_assets.run.admission import ADOPT
+
+    for text in ranges:
+        if "..." not in text:
+            raise click.UsageError(f"--partition-range {text!r} has no '...' between its two windows")
+    config = load(path, params)
+    tags = {ADOPT: "true"} if adopt else {}
+    with Screen(quiet=quiet, verbose=verbose).showing() as screen:
+        outcomes = run_exports(config, names=names, partitions=[*partitions, *ranges], watch=screen, tags=tags)
+    proofs = Proofs(validate or reconcile, reconcile)
+    outcomes = close(config, outcomes, proofs=proofs, tell=_warn if quiet else say)
+    _summarise(outcomes, quiet=quiet, verbose=verbose)
+    if as_json:
+        click.echo(json.dumps(report.document(outcomes), indent=2, default=str))
+    if summary_output is not None:
+        write_summary(summary_output, outcomes, tell=say)
+    tell_people(config, outcomes, tell=say)
+    worst = report.worst(outcomes)
+    if worst is not None and context.obj is not None:
+        context.obj.failed(safe_error(worst), worst.code, worst.exit_code)
+    return report.worst_exit_code(outcomes)
+
+
+def _warn(text: str) -> None:
+    """Tell what nobody asked not to hear."""
+    if text.startswith("warning"):
+        say(text)
+
+
+def _summarise(outcomes: Sequence[Outcome], *, quiet: bool, verbose: bool) -> None:
+    from rivet_assets.launch import outcome as report
+
+    for outcome in outcomes:
+        if not quiet or outcome.exit_code:
+            say("\n" + report.block(outcome))
+        if verbose and outcome.traceback:
+            say(outcome.traceback)
+    if len(outcomes) > 1 and not quiet:
+        say("\n" + report.table(outcomes))

@@ -1,0 +1,21 @@
+"""`rivet schema …`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.group("schema")
+def schema_group() -> None:
+    """JSON schemas, for editors."""
+
+
+@schema_group.command("config")
+def schema_config() -> int:
+    """Print the JSON schema of rivet.yaml."""
+    from rivet_assets.config.load import config_json_schema
+
+    click.echo(json.dumps(config_json_schema(), indent=2))
+    return 0

@@ -1,0 +1,135 @@
+"""`rivet state …`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from rivet_assets.cli.options import CONFIG, JSON, NAME, PARAM, known_names, load, print_rows, say
+
+
+@click.group("state")
+def state_group() -> None:
+    """What Rivet remembers: cursors, files. The manifests are the truth."""
+
+
+@state_group.command("show")
+@CONFIG
+@PARAM
+@JSON
+def state_show(path: Path, params: Sequence[str], as_json: bool) -> int:
+    """Show each export's cursor, or position in a log, and its last run."""
+    from rivet_assets.launch.run_exports import open_state_of
+    from rivet_assets.run.reset import standing
+
+    config = load(path, params)
+    state = open_state_of(config)
+    rows = []
+    for export in config.exports:
+        last = next(iter(state.runs(export.name, last=1)), None)
+        rows.append({
+            "export": export.name,
+            "cursor": standing(config, export, state=state),
+            "last run": last.started_at if last else None,
+            "status": last.status if last else "never ran",
+            "rows": last.total_rows if last else None,
+        })  # fmt: skip
+    return print_rows(rows, as_json=as_json)
+
+
+@state_group.command("files")
+@CONFIG
+@PARAM
+@NAME
+@click.option("--last", default=50, show_default=True, help="how many, newest first")
+@JSON
+def state_files(path: Path, params: Sequence[str], name: str | None, last: int, as_json: bool) -> int:
+    """List published files, newest first."""
+    from rivet_assets.launch.run_exports import open_state_of
+
+    config = load(path, params)
+    if name:
+        config.export(name)
+    return print_rows([asdict(file) for file in open_state_of(config).files(name, last)], as_json=as_json)
+
+
+@state_group.command("progression")
+@CONFIG
+@PARAM
+@NAME
+@JSON
+def state_progression(path: Path, params: Sequence[str], name: str | None, as_json: bool) -> int:
+    """Show how far each export has committed, and how far that is verified."""
+    from rivet_assets.launch.run_exports import open_state_of
+    from rivet_assets.prove.progression import progression
+
+    config = load(path, params)
+    state = open_state_of(config)
+    exports = [config.export(name)] if name else config.exports
+    return print_rows([asdict(progression(config, each, state=state)) for each in exports], as_json=as_json)
+
+
+@state_group.command("chunks")
+@CONFIG
+@PARAM
+@NAME
+@JSON
+def state_chunks(path: Path, params: Sequence[str], name: str | None, as_json: bool) -> int:
+    """List unfinished windows whose finished chunks the next run will keep."""
+    from rivet_assets.launch.run_exports import open_state_of
+
+    config = load(path, params)
+    state = open_state_of(config)
+    exports = [config.export(name)] if name else config.exports
+    rows = [asdict(found) for each in exports for found in state.chunk_progress(each.name)]
+    if not as_json:
+        rows = [{**row, "run_ids": ", ".join(row["run_ids"])} for row in rows]
+    return print_rows(rows, as_json=as_json)
+
+
+@state_group.command("reset")
+@CONFIG
+@PARAM
+@click.option("-e", "--export", "name", required=True, metavar="NAME", shell_complete=known_names)
+def state_reset(path: Path, params: Sequence[str], name: str) -> int:
+    """Forget an export's cursor: its next run starts from the beginning and replaces what is there."""
+    from rivet_assets.launch.run_exports import open_state_of
+
+    config = load(path, params)
+    from rivet_assets.run.reset import forget
+
+    forget(config, config.export(name), state=open_state_of(config))
+    say(f"{name}: the cursor is reset; the next run starts from the beginning and replaces its windows")
+    return 0
+
+
+@state_group.command("rebuild")
+@CONFIG
+@PARAM
+@NAME
+def state_rebuild(path: Path, params: Sequence[str], name: str | None) -> int:
+    """Fill the store again from the manifests at the destinations."""
+    from rivet_assets.launch.run_exports import open_state_of
+    from rivet_assets.run.reset import folders_of
+    from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
+    from rivet_resources.commit.manifest import current_manifests
+
+    config = load(path, params)
+    state = open_state_of(config)
+    for export in [config.export(name)] if name else config.exports:
+        for folder in folders_of(export):
+            root = export.destination.root(folder)
+            if not root.keeps_manifests:
+                say(f"{folder}: writes to a stream, which has no manifests")
+                continue
+            manifests = current_manifests(root)
+            # A position in a log is kept in its checkpoint; manifests cannot prove that nothing came after them.
+            cursor = None if export.mode == "cdc" else resolve_cursor(manifests)
+            boundary = resolve_boundary(manifests) if export.mode == "incremental" else None
+            state.rebuild(folder, manifests.values(), cursor=cursor, boundary=boundary)
+            files = sum(len(manifest.parts) for manifest in manifests.values())
+            say(f"{folder}: {len(manifests)} manifests, {files} files, cursor {cursor or '–'}")
+    return 0

@@ -1,0 +1,55 @@
+"""`rivet validate`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, load, say
+from rivet_resources.errors import ConfigError
+
+
+@click.command("validate")
+@CONFIG
+@NAMES
+@PARAM
+@click.option(
+    "--depth", type=click.Choice(["light", "sample", "full"]), default="full", show_default=True,
+    help="manifests and markers; parts and their sizes; bytes, rows and cells",
+)  # fmt: skip
+@click.option("--window", "windows", multiple=True, metavar="KEY", help="only this window; may be repeated")
+@click.option("--run-id", metavar="R", help="only windows that this run committed")
+@click.option("--date", "day", type=click.DateTime(["%Y-%m-%d"]), metavar="D", help="fills {date} of the destination")
+@click.option("--prefix", metavar="P", help="the very folder, instead of the configured one")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@JSON
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="write the report there")
+def validate_command(
+    path: Path, names: Sequence[str], params: Sequence[str], depth: str, windows: Sequence[str], run_id: str | None,
+    day: datetime | None, prefix: str | None, form: str, as_json: bool, output: Path | None,
+) -> int:  # fmt: skip
+    """Prove that what is published is what was committed; exit code 3 when it is not, 1 when that cannot be told."""
+    from rivet_assets.launch.run_exports import chosen, open_state_of
+    from rivet_assets.prove import validate_report
+    from rivet_assets.prove.validate import Asked, validate_export
+
+    config = load(path, params)
+    exports = chosen(config, names, ())
+    asked = Asked(depth, tuple(windows), run_id, day.date() if day else None, prefix)  # type: ignore[arg-type]
+    state = open_state_of(config)
+    found = [(export, validate_export(export, asked, state=state)) for export in exports]
+    wants_json = as_json or form == "json"
+    report = json.dumps(validate_report.document(found), indent=2) if wants_json else validate_report.render(found)
+    if output is not None:
+        try:
+            output.write_text(report + "\n", encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"-o {output} cannot be written: {error.strerror}. Name a file in a folder.") from error
+        say(f"written to {output}")
+    else:
+        click.echo(report)
+    return validate_report.exit_code(found)

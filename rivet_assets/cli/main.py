@@ -1,0 +1,162 @@
+"""`rivet …`: finds the command, and turns what it raises into an exit code.
+
+Belongs here: the list of commands, exit codes, how errors are told. Not here: the commands (`commands/`). Everything
+is imported by the command that needs it, so that `rivet --version` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from importlib import import_module
+
+import click
+
+from rivet_assets.cli.json_errors import INTERNAL, INTERRUPTED, USAGE, JsonErrors
+from rivet_assets.run import interruption
+from rivet_resources.errors import RivetError
+
+# Where each command is: file in `commands/`, and the name in it. In the order of `rivet --help`.
+COMMANDS = {
+    "run": "run:run_command",
+    "demo": "demo:demo_command",
+    "init": "init:init_command",
+    "discover": "discover:discover_command",
+    "check": "check:check_command",
+    "doctor": "doctor:doctor_command",
+    "plan": "plan:plan_command",
+    "apply": "apply:apply_command",
+    "validate": "validate:validate_command",
+    "reconcile": "reconcile:reconcile_command",
+    "repair": "repair:repair_command",
+    "cdc": "cdc:cdc_command",
+    "state": "state:state_group",
+    "metrics": "metrics:metrics_command",
+    "journal": "journal:journal_command",
+    "schema": "schema:schema_group",
+    "completions": "completions:completions_command",
+}
+
+
+JSON_ERRORS = "--json-errors"
+INTERRUPT = "interrupted; whatever was not committed is invisible, and the next run starts where this one did"
+
+
+class Commands(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Name all commands, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """Import one command; None when there is none of that name."""
+        if name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[name].partition(":")
+        command: click.Command = getattr(import_module(f"rivet_assets.cli.commands.{module}"), attribute)
+        return command
+
+
+def main() -> None:
+    """Run the command line; the process ends with the command's exit code (`contract.md`, section 14)."""
+    told = JsonErrors(_say)
+    with interruption.listening(lambda: _interrupted(told)):
+        code = _run(told)
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def _run(told: JsonErrors) -> int:
+    """Run the command, and turn what it raises into an exit code."""
+    try:
+        code = commands.main(prog_name="rivet", standalone_mode=False, obj=told)
+        if code and interruption.asked():
+            raise KeyboardInterrupt
+        told.ended(code or 0)
+        return code or 0
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except BaseException as error:
+        if not (interruption.asked() or isinstance(error, KeyboardInterrupt | click.Abort)):
+            return _failed(error, told)
+        code = _interrupted(told)  # whatever it is: the interrupt broke it
+        interruption.end_children()
+        return code
+
+
+def _failed(error: BaseException, told: JsonErrors) -> int:
+    """Tell what a command ended with; its exit code."""
+    if isinstance(error, click.ClickException):  # wrong usage: click's own exit code, 2, means transient here
+        error.show()
+        told.wanted = told.wanted or JSON_ERRORS in sys.argv  # it may stand behind what could not be read
+        told.failed(error.format_message(), USAGE, 1)
+        return 1
+    if isinstance(error, RivetError):
+        code = _refuse(error)
+        told.failed(str(error), error.code, code)
+        return code
+    if not told.wanted or not isinstance(error, Exception):
+        raise error
+    traceback.print_exception(error)
+    told.failed(type(error).__name__, INTERNAL, 1)
+    return 1
+
+
+def _interrupted(told: JsonErrors) -> int:
+    """Say once that the command was interrupted; its exit code."""
+    if not told.told:
+        _say(INTERRUPT)
+    told.failed(INTERRUPT, INTERRUPTED, interruption.EXIT_CODE)
+    return interruption.EXIT_CODE
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("rivet")
+    except PackageNotFoundError:
+        return "0+uninstalled"
+
+
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"rivet {_version()}")
+        context.exit()
+
+
+def _want_json_errors(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and isinstance(context.obj, JsonErrors):
+        context.obj.wanted = True
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="print it")
+@click.option(
+    JSON_ERRORS,
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_want_json_errors,
+    help="a failure is also one line of JSON on stderr: error, code, exit_class",
+)
+def commands() -> None:
+    """Export databases to checked, committed files, as Dagster assets run by Spark."""
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _refuse(error: RivetError) -> int:
+    lines = str(error).splitlines() or [type(error).__name__]
+    for line in lines:
+        _say(f"error: {line}")
+    return error.exit_code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""What the commands share: their options, reading the file, printing rows.
+
+Belongs here: words of the command line that mean the same everywhere. Not here: any work.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rivet_assets.config.yaml_document import YamlFault, read_yaml
+from rivet_resources.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rivet_assets.config.load import RivetConfig
+
+CONFIG = click.option(
+    "-c", "--config", "path", default="rivet.yaml", show_default=True, type=click.Path(path_type=Path), help="the YAML"
+)
+PARAM = click.option(
+    "-p", "--param", "params", multiple=True, metavar="KEY=VALUE", help="fills ${KEY}; before the environment"
+)
+
+
+def known_names(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
+    """Complete an export's name from the config, without checking it; nothing where it cannot be read."""
+    try:
+        document = read_yaml(Path(context.params.get("path") or "rivet.yaml").read_text(encoding="utf-8")).value
+        names = [str(export["name"]) for export in document["exports"]]
+    except (OSError, ValueError, LookupError, TypeError, YamlFault):
+        return []
+    return [name for name in names if name.startswith(typed)]
+
+
+NAMES = click.option(
+    "-e", "--export", "names", multiple=True, metavar="NAME", shell_complete=known_names,
+    help="only this one; may be repeated",
+)  # fmt: skip
+NAME = click.option("-e", "--export", "name", metavar="NAME", shell_complete=known_names, help="only of this one")
+JSON = click.option("--json", "as_json", is_flag=True, help="one JSON document on stdout")
+
+
+def load(path: Path, params: Sequence[str]) -> RivetConfig:
+    """Load the config with its `-p KEY=VALUE`.
+
+    Raises:
+        ConfigError: every fault of the file.
+    """
+    from rivet_assets.config.load import load_config
+
+    pairs = {}
+    for text in params:
+        name, found, value = text.partition("=")
+        if not found or not name:
+            raise ConfigError(f"--param {name!r} has no '='; write -p KEY=VALUE.")
+        pairs[name] = value
+    config = load_config(path, params=pairs)
+    for warning in config.warnings:
+        say(f"warning: {warning}")
+    return config
+
+
+def say(text: str) -> None:
+    """Tell people, on stderr."""
+    click.echo(text, err=True)
+
+
+def print_rows(rows: Sequence[dict[str, Any]], *, as_json: bool) -> int:
+    """Print rows as a table, or as JSON; exit code 0."""
+    if as_json:
+        click.echo(json.dumps(list(rows), indent=2, default=str))
+        return 0
+    if not rows:
+        say("nothing yet")
+        return 0
+    texts = [list(rows[0])] + [["–" if cell is None else str(cell) for cell in row.values()] for row in rows]
+    widths = [max(len(row[column]) for row in texts) for column in range(len(texts[0]))]
+    for row in texts:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return 0

@@ -1,0 +1,1 @@
+"""From a YAML file to a configuration, or to an error that names the line."""

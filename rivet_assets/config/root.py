@@ -1,0 +1,290 @@
+"""The root block: the whole of `rivet.yaml`, and of a component's `attributes:`.
+
+Belongs here: the root's keys, which mode is which block, rules between root and exports, finding an export's
+source. Not here: reading a file (`load.py`), keys of one export (`blocks/export.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails
+
+from rivet_assets.blocks.choice import Choice, details, nearest, refusal, refusals
+from rivet_assets.blocks.export import AnySource, AnyStep, Export
+from rivet_assets.blocks.export_values import SOURCE_NAME, project_name
+from rivet_assets.blocks.notifications import Notifications
+from rivet_assets.modes.cdc import Cdc
+from rivet_assets.modes.chunked import Chunked
+from rivet_assets.modes.full import Full
+from rivet_assets.modes.incremental import Incremental
+from rivet_assets.modes.poll import Poll
+from rivet_assets.modes.time_window import TimeWindow
+from rivet_resources.contracts.settings import Settings, Spark, pace
+from rivet_resources.contracts.source import Source
+from rivet_resources.errors import ConfigError
+
+# A new mode is one line here.
+AnyExport = Annotated[
+    Full | Incremental | Chunked | TimeWindow | Cdc | Poll,
+    Choice(
+        "mode",
+        Full,
+        Incremental,
+        Chunked,
+        TimeWindow,
+        Cdc,
+        Poll,
+        unknown="RIVET_CONFIG_MODE_UNKNOWN",
+        default="full",
+    ),
+]
+
+
+def _spark_block(value: object) -> object:
+    return {"engine": value} if isinstance(value, str) else value
+
+
+class RivetConfig(Settings):
+    """Sources, exports, and how they run."""
+
+    source: AnySource | None = Field(None, description="the one source of all exports")
+    sources: dict[str, AnySource] = Field(
+        default_factory=dict, description="several sources by name, instead of source"
+    )
+    transforms: dict[str, AnyStep] = Field(
+        default_factory=dict, description="steps by name, for the `transforms:` of several exports"
+    )
+    exports: tuple[AnyExport, ...] = Field((), description="what to read and where to write it; one asset each")
+    spark: Annotated[
+        Spark, BeforeValidator(_spark_block, json_schema_input_type=Literal["spark", "inline"] | Spark)
+    ] = Field(default_factory=Spark, description="where the work runs; inline: in this process, without a JVM")
+    state: SecretStr | None = Field(
+        None,
+        description="SQLAlchemy URL of the state store; RIVET_STATE_URL wins; default: a SQLite file beside the config",
+    )
+    project: Annotated[str, AfterValidator(project_name)] | None = Field(
+        None,
+        description="whose state it is in a store that several projects share; default: the name of the config's "
+        "folder, or none beside a store in that folder",
+    )
+    notifications: Notifications | None = Field(None, description="who is told what happened")
+
+    _file: Path | None = PrivateAttr(None)
+    _lines: dict[str, int] = PrivateAttr(default_factory=dict)
+    _warnings: tuple[str, ...] = PrivateAttr(())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_rules(cls, block: Any, validate: ValidatorFunctionWrapHandler) -> Self:
+        """Apply the rules between root and exports, and tell their faults together with all others."""
+        faults = list(_broken_rules(block)) if isinstance(block, Mapping) else []
+        try:
+            config: Self = validate(block)
+        except ValidationError as error:
+            raise refusals(cls.__name__, [*details(error), *faults]) from None
+        faults = faults or [*_unpaced(config), *_refused_modes(config), *_shared_logs(config), *_sparkless(config)]
+        if faults:
+            raise refusals(cls.__name__, faults)
+        exports = tuple(_with_steps(export, config.transforms) for export in config.exports)
+        return config.model_copy(update={"exports": exports, "spark": _tuned(config)})
+
+    @property
+    def file(self) -> Path | None:
+        """Give the file it was read from; None when it was built in Python."""
+        return self._file
+
+    @property
+    def folder(self) -> Path:
+        """Give the folder of the file, else the working one."""
+        return self._file.parent if self._file else Path.cwd()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Give what is accepted but should be looked at, one line each: `file:line: what`."""
+        return self._warnings
+
+    @property
+    def state_url(self) -> str | None:
+        """Give the state store's URL as configured; it may hold a password, so it is never logged."""
+        return self.state.get_secret_value() if self.state else None
+
+    def placed(self, *, file: Path, lines: Mapping[str, int], warnings: tuple[str, ...]) -> Self:
+        """Give a copy that knows where it was read from."""
+        copy = self.model_copy()
+        copy._file, copy._lines, copy._warnings = file.absolute(), dict(lines), warnings
+        return copy
+
+    def line_of(self, export: str) -> int | None:
+        """Find the line of the file on which an export begins."""
+        return self._lines.get(export)
+
+    def export(self, name: str) -> Export:
+        """Find an export.
+
+        Raises:
+            ConfigError: there is none of that name; the message lists those that exist.
+        """
+        for export in self.exports:
+            if export.name == name:
+                return export
+        known = [export.name for export in self.exports]
+        close = nearest(name, known)
+        raise ConfigError(
+            f"There is no export {name!r}; there are {', '.join(known)}.{f' Did you mean {close}?' if close else ''}",
+            codes=("RIVET_CONFIG_EXPORT_UNKNOWN",),
+        )
+
+    def source_of(self, export: Export) -> tuple[str, Source]:
+        """Find an export's source and its name; a source without a name is called by its type."""
+        if export.source is not None and not isinstance(export.source, str):
+            return export.source.type, export.source
+        if export.source is not None:
+            return export.source, self.sources[export.source]
+        if self.source is not None:
+            return self.source.type, self.source
+        ((name, source),) = self.sources.items()
+        return name, source
+
+
+def _broken_rules(block: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
+    """Apply the rules between root and exports to a raw block."""
+    exports = block.get("exports") or ()
+    if not exports:
+        yield refusal(
+            "RIVET_CONFIG_NO_EXPORTS", "there is nothing to export; write at least one block under `exports:`"
+        )
+    if not isinstance(exports, list | tuple):
+        return
+    yield from _sources_once(block)
+    yield from _named_once(exports)
+    for index, export in enumerate(exports):
+        yield from _source_exists(block, _value(export, "source"), ("exports", index))
+        yield from _steps_exist(block, _value(export, "transforms"), ("exports", index, "transforms"))
+
+
+def _sources_once(block: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
+    sources = block.get("sources")
+    if block.get("source") is not None and sources:
+        yield refusal(
+            "RIVET_CONFIG_TWO_SOURCE_FORMS",
+            "stands beside source; keep one: move the block of source into sources",
+            loc=("sources",),
+        )
+    for name in sources if isinstance(sources, Mapping) else ():
+        if not SOURCE_NAME.fullmatch(str(name)):
+            message = f"{name!r} cannot name a source; use up to 64 letters, digits, '_' and '-'"
+            yield refusal("RIVET_CONFIG_SOURCE_NAME", message, loc=("sources", str(name)))
+
+
+def _named_once(exports: list[Any] | tuple[Any, ...]) -> Iterator[InitErrorDetails]:
+    first: set[str] = set()
+    for index, export in enumerate(exports):
+        name = _value(export, "name")
+        if isinstance(name, str) and name in first:
+            message = "has the name of an earlier export; names are the keys of state, give each its own"
+            yield refusal("RIVET_CONFIG_DUPLICATE_EXPORT", message, loc=("exports", index, "name"))
+        first.add(str(name))
+
+
+def _source_exists(block: Mapping[str, Any], source: Any, loc: tuple[str | int, ...]) -> Iterator[InitErrorDetails]:
+    sources = block.get("sources")
+    known = [str(name) for name in sources] if isinstance(sources, Mapping) else []
+    if isinstance(source, str) and source not in known:
+        close = nearest(source, known)
+        there = f"there are {', '.join(known)}." if known else "the file has no `sources:`; add it, or remove this key"
+        message = f"'{source}' is not a source; {there}{f' Did you mean {close}?' if close else ''}"
+        yield refusal("RIVET_CONFIG_SOURCE_UNKNOWN", message, loc=(*loc, "source"))
+    if source is None and block.get("source") is None and not known:
+        yield refusal(
+            "RIVET_CONFIG_NO_SOURCE", "has no source; write `source:` (or `sources:`) at the top of the file", loc=loc
+        )
+    if source is None and len(known) > 1:
+        message = f"names no source; add `source:` with one of {', '.join(known)}"
+        yield refusal("RIVET_CONFIG_SOURCE_NOT_NAMED", message, loc=loc)
+
+
+def _steps_exist(block: Mapping[str, Any], steps: Any, loc: tuple[str | int, ...]) -> Iterator[InitErrorDetails]:
+    named = block.get("transforms")
+    known = [str(name) for name in named] if isinstance(named, Mapping) else []
+    for index, step in enumerate(steps if isinstance(steps, list | tuple) else ()):
+        if isinstance(step, str) and step not in known:
+            close = nearest(step, known)
+            there = f"there are {', '.join(known)}." if known else "the file has no `transforms:`; write a step here"
+            message = f"'{step}' is not a transform; {there}{f' Did you mean {close}?' if close else ''}"
+            yield refusal("RIVET_CONFIG_TRANSFORM_UNKNOWN", message, loc=(*loc, index))
+
+
+def _with_steps(export: AnyExport, named: Mapping[str, AnyStep]) -> AnyExport:
+    """Put the steps themselves where an export names them."""
+    if not any(isinstance(step, str) for step in export.transforms):
+        return export
+    steps = tuple(named[step] if isinstance(step, str) else step for step in export.transforms)
+    return export.model_copy(update={"transforms": steps})
+
+
+def _refused_modes(config: RivetConfig) -> Iterator[InitErrorDetails]:
+    """Ask each export's source whether it can do the mode: at night would be too late."""
+    for index, export in enumerate(config.exports):
+        refused = config.source_of(export)[1].refuses(export.mode, "table" if export.table else "query")
+        if refused:
+            yield refusal("RIVET_CONFIG_SOURCE_MODE_UNSUPPORTED", refused, loc=("exports", index, "mode"))
+
+
+def _shared_logs(config: RivetConfig) -> Iterator[InitErrorDetails]:
+    """Refuse two drains that would take changes from each other: a log's reader is one."""
+    first: dict[tuple[str, ...], str] = {}
+    for index, export in enumerate(config.exports):
+        if not isinstance(export, Cdc):
+            continue
+        name, source = config.source_of(export)
+        for key, resource in export.resources(source.type).items():
+            # A checkpoint is a file of this machine; the rest belongs to one source.
+            owner = first.setdefault((key, resource, "" if key == "checkpoint" else name), export.name)
+            if owner != export.name:
+                yield refusal(
+                    "RIVET_CONFIG_CDC_RESOURCE_CONFLICT",
+                    f"{resource} is the {key} of export {owner} too, and the two would lose changes to each other; "
+                    f"give each its own, or join them with `tables:`",
+                    loc=("exports", index, "cdc", key),
+                )
+
+
+def _sparkless(config: RivetConfig) -> Iterator[InitErrorDetails]:
+    """Refuse tables that Spark makes where Spark is switched off."""
+    for index, export in enumerate(config.exports):
+        if isinstance(export, Cdc) and export.apply and config.spark.engine == "inline":
+            message = "is made by a Spark job, and `spark: inline` leaves Spark out; remove one of the two"
+            yield refusal("RIVET_CONFIG_CDC", message, loc=("exports", index, "apply"))
+
+
+def _tuned(config: RivetConfig) -> Spark:
+    """Give Spark's settings: rows of `apply` do enter the JVM, so it gets its full JIT and a larger heap then."""
+    applied = any(isinstance(export, Cdc) and export.apply for export in config.exports)
+    wanted = {"jit": "full", "driver_memory": "2g"} if applied else {}
+    return config.spark.model_copy(update={k: v for k, v in wanted.items() if k not in config.spark.model_fields_set})
+
+
+def _unpaced(config: RivetConfig) -> Iterator[InitErrorDetails]:
+    """Check tuning as it will be used: the export's block over its source's (`contract.md`, 1.4)."""
+    for index, export in enumerate(config.exports):
+        try:
+            pace(config.source_of(export)[1].tuning, export.tuning)
+        except ConfigError as error:
+            yield refusal("RIVET_CONFIG_BATCH_SIZE", str(error), loc=("exports", index))
+
+
+def _value(block: Any, key: str) -> Any:
+    return block.get(key) if isinstance(block, Mapping) else getattr(block, key, None)

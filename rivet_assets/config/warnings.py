@@ -1,0 +1,87 @@
+"""What is accepted in a configuration but should be looked at.
+
+Belongs here: one function per thing to warn of. Not here: faults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rivet_assets.blocks.choice import Loc
+from rivet_assets.blocks.export_rules import TEXTS
+from rivet_assets.config.errors import Finding, at, scalars
+from rivet_assets.config.json_schema_lookup import describe
+from rivet_assets.config.root import RivetConfig
+from rivet_assets.config.variables import has_reference
+from rivet_assets.config.yaml_document import Document
+from rivet_resources.shape.transforms.mask import Mask
+from rivet_resources.write.formats.parquet import GZIP_HIGHEST
+
+
+def warnings_of(document: Document, block: Any, config: RivetConfig, *, unused: Sequence[str]) -> list[Finding]:
+    """Find everything worth a warning in a valid configuration."""
+    found = [
+        *_secrets(document, block),
+        *_codecs(block, config),
+        *_guessable(config),
+        *_silent_notifications(config),
+    ]
+    placed = [Finding(loc, "RIVET_CONFIG_WARNING", message, document.line(loc)) for loc, message in found]
+    message = "no reference ${{{name}}} uses the param {name}; check its spelling, names are case-sensitive"
+    return placed + [Finding((), "RIVET_CONFIG_WARNING", message.format(name=name), 1) for name in unused]
+
+
+def _secrets(document: Document, block: Any) -> Iterator[tuple[Loc, str]]:
+    """Warn of a secret that stands in the file itself."""
+    for loc, value in scalars(block):
+        written = document.written(loc)
+        if describe(block, loc).is_secret and loc != ("state",) and not has_reference(written or value):
+            key = str(loc[-1])
+            yield (
+                loc,
+                f"{key} stands in the file for every reader to see; use {key}_env with the name of a variable",
+            )
+
+
+def _codecs(block: Any, config: RivetConfig) -> Iterator[tuple[Loc, str]]:
+    """Warn of keys that change nothing."""
+    for index, export in enumerate(config.exports):
+        loc = ("exports", index)
+        if export.format in TEXTS:
+            for key in ("compression", "compression_level", "parquet"):
+                if at(block, (*loc, key)) not in (None, "none"):
+                    yield (
+                        (*loc, key),
+                        f"{key} is not applied to {export.format.upper()}; "
+                        f"parts are written plain, and manifests say none",
+                    )
+        elif export.compression == "gzip" and (export.compression_level or 0) > GZIP_HIGHEST:
+            yield (
+                (*loc, "compression_level"),
+                f"compression_level {export.compression_level} is written as {GZIP_HIGHEST}, gzip's highest",
+            )
+
+
+def _guessable(config: RivetConfig) -> Iterator[tuple[Loc, str]]:
+    """Warn of hashes without a key: whoever has a list of likely values finds the plain one."""
+    for index, export in enumerate(config.exports):
+        for place, step in enumerate(export.steps):
+            if isinstance(step, Mask) and step.unkeyed:
+                yield (
+                    ("exports", index, "transforms", place),
+                    f"the hash of {', '.join(step.fields)} has no key, so likely values can be tried; use key_env",
+                )
+
+
+def _silent_notifications(config: RivetConfig) -> Iterator[tuple[Loc, str]]:
+    """Warn of notifications that reach nobody."""
+    told = config.notifications
+    slack, webhook = (told.slack, told.webhook) if told else (None, None)
+    if slack is not None and slack.webhook_url is None and slack.webhook_url_env is None:
+        yield ("notifications", "slack"), "slack has no webhook_url_env, so nobody is told; add it"
+    if webhook is not None and webhook.url is None and webhook.url_env is None:
+        yield ("notifications", "webhook"), "webhook has no url_env, so nobody is told; add it"
+    for name, block in (("slack", slack), ("webhook", webhook)):
+        if block is not None and not block.on:
+            yield ("notifications", name, "on"), f"{name}.on is empty, so nobody is told; list what is to be told"

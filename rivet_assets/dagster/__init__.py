@@ -1,0 +1,1 @@
+"""How exports are described to Dagster: assets, checks, sensors, jobs, the component."""

@@ -1,0 +1,214 @@
+"""A change export as Dagster assets: one drain that feeds an asset per table.
+
+Belongs here: what Dagster is told of a drain, and when. Not here: the drain (`run/drain.py`), tables kept beside the
+changes (`table_asset.py`), sensors (`drain_sensor.py`).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import dagster as dg
+import pyarrow as pa
+
+from rivet_assets.blocks.export import Export
+from rivet_assets.config.load import RivetConfig
+from rivet_assets.dagster.check_events import result
+from rivet_assets.dagster.drain_checks import change_check_specs, change_results
+from rivet_assets.dagster.lineage import column_lineage
+from rivet_assets.dagster.metadata import OUR_COLUMNS, parts_table, table_schema
+from rivet_assets.dagster.pools import drain_pool, priority_tags
+from rivet_assets.dagster.specs import asset_key
+from rivet_assets.dagster.tell_success import tell_success
+from rivet_assets.modes.cdc import Cdc
+from rivet_assets.run import interruption
+from rivet_assets.run.admission import ADOPT
+from rivet_assets.run.drain import DrainSite, run_drain, warnings_of
+from rivet_assets.run.drain_verdicts import lag_verdict, sequence_verdict, slot_verdict
+from rivet_assets.run.drift import Drift
+from rivet_assets.run.quality import DRIFT, SPECIAL_VALUES, schema_drift, special_values
+from rivet_assets.run.scope import state_of
+from rivet_resources.commit.manifest import current_manifests
+from rivet_resources.contracts.change_log import Lag, LogSource
+from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.settings import pace
+from rivet_resources.dagster.errors import translated
+from rivet_resources.drain.plan import Drained, TableDrained
+
+ENVELOPE_WORDS = {
+    "__op": "insert, update, delete or truncate",
+    "__pos": "position of the commit in the source's log; sorts as text",
+    "__seq": "order of the change inside its commit",
+    "__ts": "when it was committed, by the source's clock; NULL in a first copy",
+    "__unchanged": "columns the log did not carry; their cell means: as before",
+    "__before": "the row as it was, where the log has it",
+}
+
+
+def build_drain(export: Cdc, *, config: RivetConfig, spec_of: Callable[[Export], dg.AssetSpec]) -> dg.AssetsDefinition:
+    """Give the drain of an export; nothing is opened before it runs."""
+    source_name, source = config.source_of(export)
+    specs = {table: spec_of(export.of_table(table)) for table in export.captured}
+
+    @dg.multi_asset(
+        name=asset_key(export, config=config).to_python_identifier(),
+        specs=list(specs.values()),
+        can_subset=True,  # so that an idle drain need not tell of every check
+        check_specs=[check for spec in specs.values() for check in _checks(export, spec.key)],
+        required_resource_keys={"rivet"},
+        pool=drain_pool(source_name, export),
+        op_tags=priority_tags(export),
+        description=f"Drains the change log of {source_name} for {', '.join(export.captured)}.",
+    )
+    def changes(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        wait = pace(source.tuning, export.tuning).retry_backoff_ms / 1000
+        with translated(retry_number=context.retry_number, seconds_to_wait=wait):
+            site = _site(export, config, context)
+            drained = _drained(site)
+            for table, spec in specs.items():
+                if spec.key in context.selected_asset_keys:
+                    yield from _told(site, spec, table, drained)
+                elif drained.tables[table].last is not None:  # drained along with those that were asked for
+                    yield dg.AssetMaterialization(spec.key, metadata=_facts(site, table, drained))
+            tell_success(config, export.name, site.state, context)
+
+    return changes
+
+
+def _drained(site: DrainSite) -> Drained:
+    """Drain; without an end, until a signal asks for one: the window is finished then, and all is well."""
+    if site.export.cdc.until_current:
+        return run_drain(site)
+    with interruption.gently() as ended:
+        return run_drain(replace(site, is_asked_to_end=ended))
+
+
+def _checks(export: Cdc, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
+    described = {SPECIAL_VALUES: "No value was replaced because its type cannot hold it."}
+    if export.on_schema_drift != "continue":
+        described[DRIFT] = "The columns are those of the last window."
+    return [
+        *(dg.AssetCheckSpec(name, asset=key, description=text) for name, text in described.items()),
+        *change_check_specs(key),
+    ]
+
+
+def _site(export: Cdc, config: RivetConfig, context: dg.AssetExecutionContext) -> DrainSite:
+    """Open what the drain needs; Spark starts only for a first copy."""
+    rivet = context.resources.rivet
+    name, source = config.source_of(export)
+    state = state_of(config, rivet=rivet)
+    return DrainSite(
+        export=export,
+        source_name=name,
+        source=cast(LogSource, source),  # the configuration refuses the mode for all others
+        exporter=lambda: rivet.exporter(spark=config.spark, state=state, begin=False),
+        state=state,
+        folder=config.folder,
+        tell=context.log.info,
+        is_adopting=context.run.tags.get(ADOPT) == "true",
+    )
+
+
+def _told(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drained) -> Iterator[Any]:
+    """Tell of one table: a materialization where windows were committed, an observation of the lag where none was."""
+    mine = drained.tables[table]
+    results = [*_results(site, spec, table, drained)]
+    if mine.last is None:
+        yield dg.AssetObservation(spec.key, metadata=_position(drained))
+        yield from results
+        return
+    yield dg.MaterializeResult(
+        asset_key=spec.key,
+        metadata=_facts(site, table, drained),
+        data_version=dg.DataVersion(f"{drained.position.key}-{mine.last.extract.run_id[-6:]}"),
+        check_results=results,
+    )
+
+
+def _results(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drained) -> Iterator[dg.AssetCheckResult]:
+    """Judge what this drain brought; one that brought nothing judges the lag alone, and reads no manifest."""
+    mine = drained.tables[table]
+    lag = drained.lag
+    lags = [] if lag is None else [lag_verdict(lag, rows=mine.rows), slot_verdict(lag, rows=mine.rows)]
+    if mine.last is None:
+        yield from change_results(spec.key, lags)
+        return
+    yield result(spec.key, special_values(mine.measures))
+    if site.export.on_schema_drift != "continue":
+        drift = site.drifts.get(table, Drift((), (), ()))
+        yield result(spec.key, schema_drift(drift, accepted=False, rows=mine.rows))
+    sequence = sequence_verdict(_links(site.roots[table]), disorder=drained.disorder, rows=mine.rows)
+    yield from change_results(spec.key, [*lags, sequence])
+
+
+def _links(root: Root) -> list[tuple[str | None, str]]:
+    """Give (low, high] of every current window."""
+    manifests = current_manifests(root).values() if root.keeps_manifests else ()
+    cursors = [each.cursor for each in manifests if each.cursor is not None]
+    return [(cursor.low, cursor.high) for cursor in cursors if cursor.high is not None]
+
+
+def _facts(site: DrainSite, table: str, drained: Drained) -> dict[str, Any]:
+    return {**_metadata(site, table, drained.tables[table]), **_position(drained)}
+
+
+def _position(drained: Drained) -> dict[str, Any]:
+    """Say where the drain stands, and how far that is behind."""
+    facts: dict[str, Any] = {
+        "rivet/position": drained.position.text,
+        "rivet/position_key": drained.position.key,
+        **{f"rivet/seconds_{step}": round(seconds, 3) for step, seconds in drained.seconds.items()},
+        **lag_metadata(drained.lag or Lag(unread_bytes=0, seconds=0.0)),
+    }
+    if warnings := warnings_of(drained):
+        facts["rivet/warnings"] = dg.MetadataValue.md("\n".join(f"* {warning}" for warning in warnings))
+    if drained.commit_at is not None:
+        facts["rivet/last_commit"] = dg.MetadataValue.timestamp(drained.commit_at)
+    return facts
+
+
+def lag_metadata(lag: Lag) -> dict[str, Any]:
+    """Give a lag as numbers that Dagster plots."""
+    numbers = {
+        "rivet/lag_bytes": lag.unread_bytes,
+        "rivet/lag_changes": lag.unread_changes,
+        "rivet/lag_seconds": lag.seconds,
+        "rivet/held_bytes": lag.held_bytes,
+        "rivet/lag_budget": lag.budget,
+    }
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+def _metadata(site: DrainSite, table: str, mine: TableDrained) -> dict[str, Any]:
+    assert mine.last is not None
+    extract = mine.last.extract
+    schema = pa.ipc.read_schema(pa.BufferReader(mine.last.schema_ipc))
+    comments = {column.name: column.comment for column in extract.relation.columns}
+    facts: dict[str, Any] = {
+        "dagster/row_count": mine.rows,
+        "rivet/rows": mine.rows,
+        "rivet/windows": mine.windows,
+        "rivet/parts": mine.files,
+        "rivet/bytes": mine.size_bytes,
+        "rivet/cpu_seconds": round(mine.measures.cpu_seconds, 3),
+        "rivet/peak_mb": round(mine.measures.peak_mb, 1),
+        "rivet/special_values": sum(sum(kinds.values()) for kinds in mine.measures.special_values.values()),
+        "rivet/window": extract.window.key,
+        "rivet/run_id": extract.run_id,
+        "dagster/uri": site.roots[table].uri,
+        "dagster/table_name": table,
+        "dagster/column_schema": table_schema(schema, {**comments, **OUR_COLUMNS, **ENVELOPE_WORDS}),
+    }
+    names = [column.name for column in extract.relation.columns]
+    lineage = column_lineage(
+        site.export.of_table(table),
+        {name: frozenset({name}) for name in schema.names if name in names},
+        source_name=site.source_name,
+        source=site.source,
+    )
+    if lineage is not None:
+        facts["dagster/column_lineage"] = lineage
+    if mine.last.parts:
+        facts["rivet/parts_table"] = parts_table(mine.last)
+    return facts

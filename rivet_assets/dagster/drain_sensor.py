@@ -1,0 +1,302 @@
+"""The sensors that start drains: one per source with change capture, looking every half minute.
+
+Belongs here: when a drain is due, what a look is told as, ticks that stay short. Not here: draining, judging a lag
+(`run/drain_verdicts.py`), looking (`run/log_status.py`), schedules (`automation.py`).
+
+Decisions:
+* The position is in the checkpoint and at the source. The sensor's cursor remembers what was asked and told, to keep
+  quiet; losing it costs one empty drain.
+* No `run_key`: a key made of a position is remembered for ever, failed runs included, and one failed drain would
+  block its position for good (dagster #15982).
+* An export with `schedule:` is only watched. Two triggers for one drain would hide which of them is late.
+* An export that cannot be looked at never keeps its neighbours from being drained: it says so, and the tick succeeds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES  # not exported; a list of what is
+
+from rivet_assets.dagster.drain_asset import lag_metadata as lag_numbers
+from rivet_assets.dagster.drain_checks import change_evaluations
+from rivet_assets.dagster.drain_sensor_cursor import Memory, Remembered
+from rivet_assets.dagster.pools import drain_pool, limit_to_one
+from rivet_assets.dagster.specs import asset_spec
+from rivet_assets.run.drain import LEASE, checkpoint_key, checkpoints_of
+from rivet_assets.run.drain_verdicts import lag_verdict, slot_verdict
+from rivet_assets.run.log_status import Look, capture_exports, look, opened
+from rivet_assets.run.scope import state_of
+from rivet_resources.errors import LogBusy, RivetError
+from rivet_resources.fan_out import NoAnswer, side_by_side
+from rivet_resources.state.checkpoints.record import START_ANEW
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
+    from rivet_assets.config.load import RivetConfig
+    from rivet_assets.modes.cdc import Cdc
+
+DRAIN = "rivet/drain"  # run tag: <source>/<export>
+SENSOR_SECONDS = 30
+LOOK_SECONDS = 20.0  # a sensor has about a minute in the code server
+IDLE_SECONDS = 3600.0  # drain a log without our changes this often, so that the source may forget what it kept for us
+TELL_SECONDS = 120.0  # between observations of one kind; of another kind, at once
+MOST_WAIT_SECONDS = 1800.0  # between drains that keep failing
+FAILURES_COUNTED = 8
+RUNS_SEEN = 200  # unfinished runs of the instance
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One export that a sensor looks after."""
+
+    export: Cdc
+    source_name: str
+    source: Any
+    keys: tuple[dg.AssetKey, ...]
+    config: RivetConfig = field(repr=False)
+
+    @property
+    def tag(self) -> str:
+        """Name its drains among the runs of an instance."""
+        return f"{self.source_name}/{self.export.name}"
+
+
+class DrainSensor(dg.SensorDefinition):
+    """A sensor that knows what it watches, so that those of several files on one source can be joined."""
+
+    def __init__(self, source_name: str, watched: Sequence[Watched]) -> None:
+        self.source_name, self.watched = source_name, tuple(watched)
+        super().__init__(
+            name=f"drains_{''.join(c if c.isascii() and c.isalnum() else '_' for c in source_name)}",
+            evaluation_fn=self._tick,
+            asset_selection=dg.AssetSelection.assets(*(key for each in watched for key in each.keys)),
+            minimum_interval_seconds=SENSOR_SECONDS,
+            default_status=dg.DefaultSensorStatus.RUNNING,
+            description=f"Looks at the change log of {source_name}, tells the lag, and starts drains that are due.",
+        )
+
+    def joined_with(self, other: DrainSensor) -> DrainSensor:
+        """Give one sensor that watches for both."""
+        return DrainSensor(self.source_name, [*self.watched, *other.watched])
+
+    def _tick(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return tick(self.watched, context, now=time.time())
+
+
+def drain_sensors(config: RivetConfig, *, spec_of: Callable[[Export], dg.AssetSpec] | None = None) -> list[DrainSensor]:
+    """Give one sensor per source that has exports with `mode: cdc`; nothing is opened before its first tick.
+
+    Args:
+        spec_of: what an asset shows, when it is not `asset_spec`; as for `build_assets`.
+    """
+    describe = spec_of or partial(asset_spec, config=config)
+    by_source: dict[str, list[Watched]] = {}
+    for export in capture_exports(config):
+        name, source = config.source_of(export)
+        keys = tuple(describe(export.of_table(table)).key for table in export.captured)
+        watched = Watched(export, name, source, keys, config)
+        by_source.setdefault(name, []).append(watched)
+    return [DrainSensor(name, watched) for name, watched in by_source.items()]
+
+
+def joined(sensors: Iterable[Any]) -> list[Any]:
+    """Join sensors of ours that have one name, as several files may read one source; all others pass as they are."""
+    found: list[Any] = []
+    places: dict[str, int] = {}
+    for sensor in sensors:
+        if not hasattr(sensor, "joined_with"):
+            found.append(sensor)
+        elif sensor.name in places:
+            found[places[sensor.name]] = found[places[sensor.name]].joined_with(sensor)
+        else:
+            places[sensor.name] = len(found)
+            found.append(sensor)
+    return found
+
+
+# --- one tick ------------------------------------------------------------------------------------
+
+
+def tick(watched: Sequence[Watched], context: dg.SensorEvaluationContext, *, now: float) -> dg.SensorResult:
+    """Look at every log, tell what was seen, and ask for the drains that are due."""
+    for each in watched:
+        limit_to_one(context.instance, drain_pool(each.source_name, each.export))
+    memory = Memory.read(context.cursor)
+    in_flight = _in_flight(watched, context.instance)
+    looks = side_by_side({each.tag: partial(_look, each) for each in watched}, seconds=LOOK_SECONDS)
+    requests: list[dg.RunRequest] = []
+    reasons: list[str] = []
+    events: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
+    for each in watched:
+        seen, before = looks[each.tag], memory.of(each.tag)
+        if isinstance(seen, Look) and worth_telling(seen, before, now=now):
+            events += _events(each, seen, context.instance)
+            memory.tell(each.tag, _kind(seen), at=now)
+        reason = _not_now(each, seen, before, in_flight.get(each.tag), context.instance, now=now)
+        if reason:
+            reasons.append(f"{each.export.name}: {reason}")
+        elif isinstance(seen, Look):
+            requests.append(_request(each, context))
+            memory.ask(each.tag, _place(seen), at=now)
+    for text in reasons:
+        context.log.info(text)
+    return dg.SensorResult(
+        run_requests=requests,
+        skip_reason=None if requests else "; ".join(reasons) or "nothing is watched",
+        asset_events=events,
+        cursor=memory.text(now),
+    )
+
+
+def _request(each: Watched, context: dg.SensorEvaluationContext) -> dg.RunRequest:
+    return dg.RunRequest(
+        asset_selection=list(each.keys), asset_check_keys=own_checks(context, each.keys[0]), tags={DRAIN: each.tag}
+    )
+
+
+def own_checks(context: dg.SensorEvaluationContext, key: dg.AssetKey) -> list[dg.AssetCheckKey] | None:
+    """List the checks that an asset makes itself; by default Dagster would add those that ask the source again."""
+    if context.repository_def is None:
+        return None
+    return list(context.repository_def.asset_graph.get(key).assets_def.check_keys)
+
+
+def _look(each: Watched) -> Look:
+    """Open state, checkpoint and log, each for this look alone.
+
+    Raises:
+        StateError, CheckpointUnusable, LogBusy, SourceError and its kin.
+    """
+    with closing(state_of(each.config)) as state:
+        checkpoints = checkpoints_of(each.export, state=state, folder=each.config.folder)
+        checkpoint = checkpoints.load(checkpoint_key(each.export, each.source_name))
+        holder = next((held.run_id for held in state.leases(each.export.name) if held.window == LEASE), "")
+        with opened(each.export, each.source, deployment=state.name) as log:
+            return replace(look(log, checkpoint), holder=holder)
+
+
+def _not_now(
+    each: Watched, seen: Look | Exception, before: Remembered, run_id: str | None, instance: dg.DagsterInstance,
+    *, now: float,
+) -> str:  # fmt: skip
+    """Say why no drain is asked for; '' when one is due."""
+    if run_id is not None:
+        return f"a drain is in flight: run {run_id[:8]}"
+    if isinstance(seen, Exception):
+        return _trouble(seen)
+    if seen.holder:
+        return f"a drain is in flight: {seen.holder}"
+    if seen.lost is not None:
+        return f"position lost ({seen.lost.code}): it needs a new snapshot; {START_ANEW}"
+    if each.export.schedule is not None:
+        return f"its schedule ({each.export.schedule}) starts its drains"
+    waiting = _backoff(each.tag, instance, now=now)
+    if waiting:
+        return waiting
+    idle = now - before.asked_at
+    if not seen.has_unread and idle < IDLE_SECONDS:
+        return "nothing unread"
+    if _place(seen) == before.place and _has_succeeded(each.tag, instance) and idle < IDLE_SECONDS:
+        return "nothing unread since the last drain"
+    return ""
+
+
+def _trouble(error: Exception) -> str:
+    """Tell what kept us from looking; the text of an error that is not ours may hold a secret."""
+    if isinstance(error, LogBusy):
+        return f"another reader holds the log ({error.code}): {error}"
+    if isinstance(error, RivetError):
+        return f"{error.code}: {error}"
+    if isinstance(error, NoAnswer):
+        return f"the source is silent: {error}"
+    return f"the look broke with {type(error).__name__}; run `rivet doctor` to see more"
+
+
+# --- runs of the instance ------------------------------------------------------------------------
+
+
+def _in_flight(watched: Sequence[Watched], instance: dg.DagsterInstance) -> dict[str, str]:
+    """Map exports to a queued or running run that drains them, whoever started it."""
+    filters = dg.RunsFilter(statuses=NOT_FINISHED_STATUSES)
+    runs = [record.dagster_run for record in instance.get_run_records(filters, limit=RUNS_SEEN)]
+    found: dict[str, str] = {}
+    for run in runs:
+        for each in watched:
+            selected = run.asset_selection
+            if run.tags.get(DRAIN) == each.tag or (selected is not None and selected & set(each.keys)):
+                found.setdefault(each.tag, run.run_id)
+    return found
+
+
+def _backoff(tag: str, instance: dg.DagsterInstance, *, now: float) -> str:
+    """Say how long to wait after drains that failed one after another; '' to go on."""
+    records = instance.get_run_records(dg.RunsFilter(tags={DRAIN: tag}), limit=FAILURES_COUNTED)
+    failed = 0
+    for record in records:
+        if record.dagster_run.status != dg.DagsterRunStatus.FAILURE:
+            break
+        failed += 1
+    if not failed:
+        return ""
+    ended = records[0].end_time or records[0].update_timestamp.timestamp()
+    left = ended + min(MOST_WAIT_SECONDS, SENSOR_SECONDS * 2.0**failed) - now
+    if left <= 0:
+        return ""
+    many = f"the last {failed} drains failed" if failed > 1 else "the last drain failed"
+    return f"{many} (run {records[0].dagster_run.run_id[:8]}); the next try is in {left:.0f} s"
+
+
+def _has_succeeded(tag: str, instance: dg.DagsterInstance) -> bool:
+    """Say whether the newest drain ended well; False where there is none, as a request may get lost."""
+    runs = instance.get_runs(dg.RunsFilter(tags={DRAIN: tag}), limit=1)
+    return bool(runs) and runs[0].status == dg.DagsterRunStatus.SUCCESS
+
+
+# --- telling -------------------------------------------------------------------------------------
+
+
+def worth_telling(seen: Look, before: Remembered, *, now: float) -> bool:
+    """Say whether to store an observation: it has facts, of another kind than the last told or some time after it."""
+    return bool(look_metadata(seen)) and (_kind(seen) != before.kind or now - before.told_at >= TELL_SECONDS)
+
+
+def look_metadata(seen: Look) -> dict[str, Any]:
+    """Give what a look tells as metadata: numbers as numbers, under names that stay."""
+    facts: dict[str, Any] = {
+        **lag_numbers(seen.lag),
+        "rivet/position": seen.checkpoint.position if seen.checkpoint else None,
+        "rivet/position_lost": str(seen.lost) if seen.lost else None,
+    }
+    facts |= {f"rivet/log_{name}": fact for name, fact in seen.lag.facts.items()}
+    return {name: _plain(fact) for name, fact in facts.items() if fact is not None}
+
+
+def _events(
+    each: Watched, seen: Look, instance: dg.DagsterInstance
+) -> Iterable[dg.AssetObservation | dg.AssetCheckEvaluation]:
+    metadata, verdicts = look_metadata(seen), [lag_verdict(seen.lag), slot_verdict(seen.lag)]
+    for key in each.keys:
+        yield dg.AssetObservation(key, metadata=metadata)
+        yield from change_evaluations(key, verdicts, instance=instance)
+
+
+def _plain(fact: Any) -> Any:
+    return fact if isinstance(fact, bool | int | float | str) else str(fact)
+
+
+def _kind(seen: Look) -> str:
+    """Sum up what people should hear of at once: from unread to none and back, and every turn of health."""
+    levels = (lag_verdict(seen.lag).level, slot_verdict(seen.lag).level)
+    return " ".join(("unread" if seen.has_unread else "read", *levels, "lost" if seen.lost else "kept"))
+
+
+def _place(seen: Look) -> str:
+    """Name where we stand and where the log ends: what a drain was asked for."""
+    return f"{seen.position.key if seen.position else ''}…{seen.survey.target.key}"

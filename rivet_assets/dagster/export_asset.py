@@ -1,0 +1,205 @@
+"""An export as a Dagster asset: stage, audit, publish, in the one order in which data, cursor and UI are right.
+
+Belongs here: what Dagster is told, and when. Not here: staging a window (`run/attempt.py`), the order of effects
+(`commit/publish.py`), the words of metadata and checks.
+
+Two shapes, because Dagster has two (dagster.md, sections 4 and 5). An export without partitions yields its staged
+window to the IO manager, then its check results. One with partitions walks its windows, and records each of them when
+it is committed: a bad window fails alone, and a crash loses only the windows it was in.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing
+from datetime import UTC, date, datetime
+from typing import Any
+
+import dagster as dg
+
+from rivet_assets.blocks.export import Export
+from rivet_assets.config.load import RivetConfig
+from rivet_assets.dagster.check_events import evaluations, result
+from rivet_assets.dagster.metadata import data_version, describe
+from rivet_assets.dagster.pools import priority_tags
+from rivet_assets.dagster.specs import asset_spec, check_specs
+from rivet_assets.dagster.tell_success import tell_success
+from rivet_assets.modes.partitions import windows_of
+from rivet_assets.run.admission import ADOPT, Admission
+from rivet_assets.run.attempt import Attempt, Site, attempt
+from rivet_assets.run.progress import Reporter
+from rivet_assets.run.quality import refusal
+from rivet_assets.run.read_ahead import Refused, staged_ahead, summary
+from rivet_assets.run.scope import state_of
+from rivet_resources.contracts.settings import pace
+from rivet_resources.dagster.errors import STEP_RETRIES, failure, translated
+from rivet_resources.dagster.io_manager import Offer
+from rivet_resources.errors import GateRefused, RivetError
+
+DATA_VERSION_TAG = "dagster/data_version"
+MOST_REASONS = 50  # of refused windows, told with a Failure
+
+
+def build_export_asset(export: Export, *, config: RivetConfig, spec: dg.AssetSpec | None = None) -> dg.AssetsDefinition:
+    """Give the asset of an export; nothing is opened before it runs.
+
+    Args:
+        spec: what the asset shows, when it is not `asset_spec(export)`; its key may differ too.
+    """
+    spec = spec or asset_spec(export, config=config)
+    return _whole(export, config, spec) if spec.partitions_def is None else _windows(export, config, spec)
+
+
+def _whole(export: Export, config: RivetConfig, spec: dg.AssetSpec) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=spec.key,
+        deps=spec.deps,
+        description=spec.description,
+        metadata=spec.metadata,
+        group_name=spec.group_name,
+        code_version=spec.code_version,
+        automation_condition=spec.automation_condition,
+        freshness_policy=spec.freshness_policy,
+        owners=spec.owners,
+        tags=spec.tags,  # kinds are among them
+        io_manager_key="lake",
+        output_required=False,  # skip_empty, or refused
+        check_specs=check_specs(export, spec.key),
+        required_resource_keys={"rivet"},
+        pool=_pool(spec),
+        op_tags=priority_tags(export),
+    )
+    def whole(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        with _in_dagster_words(export, config, context):
+            site = _site(export, config, context)
+            with attempt(site) as made:
+                results = [result(spec.key, verdict) for verdict in made.verdicts if _is_told(export, verdict.check)]
+                if made.is_refused:
+                    yield from results  # stored before the raise; Dagster's own gate would come after publishing
+                    raise GateRefused(refusal(export.name, made.window.key, made.verdicts))
+                if made.is_skipped:
+                    context.log.info(f"{export.name}: no rows, and skip_empty is set; nothing was written.")
+                    yield from results
+                    return
+                yield dg.MaterializeResult(
+                    asset_key=spec.key,
+                    value=_offer(site, made),
+                    metadata=describe(site, made),
+                    data_version=data_version(made.staged),
+                    check_results=results,  # after the output, so that they point at this materialization
+                )
+            tell_success(config, export.name, site.state, context)
+
+    return whole
+
+
+def _windows(export: Export, config: RivetConfig, spec: dg.AssetSpec) -> dg.AssetsDefinition:
+    @dg.multi_asset(
+        name=spec.key.to_python_identifier(),
+        specs=[spec],
+        can_subset=True,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        check_specs=check_specs(export, spec.key),
+        required_resource_keys={"rivet"},
+        pool=_pool(spec),
+        op_tags=priority_tags(export),
+    )
+    def windows(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        wanted, refused, tried = windows_of(export, context.partition_keys), [], 0
+        with _in_dagster_words(export, config, context):
+            site = _site(export, config, context)
+            with closing(staged_ahead(site, wanted)) as ready_windows:
+                for ready in ready_windows:
+                    tried += 1
+                    try:
+                        with ready.attempt() as made:
+                            yield from _commit(site, spec, made, context.instance)
+                    except RivetError as error:
+                        refused.append(Refused(ready.window.key, error))
+                        context.log.error(f"{export.name} {ready.window.key}: {error}")
+                        if refused[-1].is_hopeless:
+                            break
+            if not refused:
+                tell_success(config, export.name, site.state, context)
+        if refused:
+            raise _failure_of(export, refused, of=len(wanted), tried=tried)
+
+    return windows
+
+
+def _commit(site: Site, spec: dg.AssetSpec, made: Attempt, instance: dg.DagsterInstance) -> Iterator[Any]:
+    """Publish one staged window and tell Dagster, its verdicts last, since they are tied to its materialization.
+
+    Raises:
+        GateRefused: nothing was published.
+        RivetError: whatever publishing raises.
+    """
+    told = [verdict for verdict in made.verdicts if _is_told(site.export, verdict.check)]
+    if made.is_refused:
+        yield from evaluations(spec.key, told, made.window.key, instance=instance)
+        raise GateRefused(refusal(site.export.name, made.window.key, made.verdicts))
+    if made.is_skipped:
+        site.tell(f"{site.export.name} {made.window.key}: no rows, and skip_empty is set; nothing was written.")
+    else:
+        _, published = _offer(site, made).publish()
+        yield dg.AssetMaterialization(
+            spec.key,
+            partition=made.window.key,
+            metadata={**describe(site, made), **published},
+            tags={DATA_VERSION_TAG: data_version(made.staged).value},
+        )
+    yield from evaluations(spec.key, told, made.window.key, instance=instance)
+
+
+def _site(export: Export, config: RivetConfig, context: dg.AssetExecutionContext) -> Site:
+    """Open what the export needs.
+
+    Raises:
+        StateError, DestinationError: as they are opened.
+    """
+    rivet = context.resources.rivet
+    name, source = config.source_of(export)
+    state = state_of(config, rivet=rivet)
+    # `{date}` is the day the run started on, also after midnight.
+    place = export.destination.on(date.min).root(export.name).uri
+    export = export.model_copy(update={"destination": export.destination.on(datetime.now(UTC).date())})
+    return Site(
+        export=export,
+        source_name=name,
+        source=source,
+        exporter=rivet.exporter(spark=config.spark, state=state),
+        state=state,
+        root=export.destination.root(export.name),
+        tell=context.log.info,
+        progress=Reporter(context.log.info),
+        place=place,
+        admission=Admission(is_adopting=context.run.tags.get(ADOPT) == "true"),
+    )
+
+
+def _offer(site: Site, made: Attempt) -> Offer:
+    return Offer(staged=made.staged, root=site.root, state=site.state, lease=made.lease)
+
+
+def _in_dagster_words(
+    export: Export, config: RivetConfig, context: dg.AssetExecutionContext
+) -> AbstractContextManager[None]:
+    """Translate errors; a step over windows is never tried again, since it has told of some of them."""
+    _, source = config.source_of(export)
+    tried = STEP_RETRIES if context.assets_def.partitions_def else context.retry_number
+    wait = pace(source.tuning, export.tuning).retry_backoff_ms / 1000
+    return translated(retry_number=tried, seconds_to_wait=wait)
+
+
+def _failure_of(export: Export, refused: Sequence[Refused], *, of: int, tried: int) -> dg.Failure:
+    error, text = summary(export.name, refused, of=of, tried=tried)
+    reasons = {each.window: str(each.error) for each in refused[:MOST_REASONS]}
+    return failure(error, text=text, facts={"rivet/windows": dg.MetadataValue.json(reasons)})
+
+
+def _is_told(export: Export, check: str) -> bool:
+    """Say whether the check is declared: drift is not when `continue` asks for silence."""
+    return check != "drift" or export.on_schema_drift != "continue"
+
+
+def _pool(spec: dg.AssetSpec) -> str:
+    """Name the pool that caps how many exports read one database at once."""
+    return f"source:{spec.key.path[0]}"

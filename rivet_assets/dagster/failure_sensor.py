@@ -1,0 +1,120 @@
+"""The sensor that tells people of runs that failed, crashed ones too: one per location with `notifications:`.
+
+Belongs here: which failures are told, from a failed run's events to what is told. Not here: words
+(`notify/messages.py`), sending (`notify/notify.py`), the messages of runs that ended well, which their own process
+sends (`export_asset.py`).
+
+A run that Dagster will try again is not told yet, and one that `rivet run` started never, since that tells by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import dagster as dg
+
+from rivet_assets.config.load import RivetConfig
+from rivet_assets.dagster.build import step_names
+from rivet_assets.dagster.tell_success import RIVET_RUN, STARTED_BY
+from rivet_assets.notify.messages import Ended
+from rivet_assets.notify.notify import notify, wants
+
+NAME = "rivet_failures"
+SENSOR_SECONDS = 30
+WILL_RETRY = "dagster/will_retry"
+MOST_TOLD = 50  # exports of one run
+STOPPED = "RIVET_RUN_STOPPED"  # no step of ours failed: the process or its machine is gone
+
+
+class FailureSensor(dg.RunStatusSensorDefinition):
+    """A sensor that knows whom it tells, so that those of several files can be joined."""
+
+    def __init__(self, configs: Sequence[RivetConfig]) -> None:
+        self.configs = tuple(configs)
+        super().__init__(
+            name=NAME,
+            run_status=dg.DagsterRunStatus.FAILURE,
+            run_status_sensor_fn=self._told,
+            minimum_interval_seconds=SENSOR_SECONDS,
+            default_status=dg.DefaultSensorStatus.RUNNING,
+            description="Tells the people of `notifications:` which exports failed, and why.",
+        )
+
+    def joined_with(self, other: FailureSensor) -> FailureSensor:
+        """Give one sensor that tells for both."""
+        return FailureSensor([*self.configs, *other.configs])
+
+    def _told(self, context: dg.RunStatusSensorContext) -> None:
+        for line in tell_failure(self.configs, context.dagster_run, context.instance):
+            context.log.warning(line)
+
+
+def failure_sensors(config: RivetConfig) -> list[FailureSensor]:
+    """Give the sensor of a configuration that wants to hear of failures, or of schema changes that are refused."""
+    return [FailureSensor([config])] if wants(config, "failure", "schema_change") else []
+
+
+def tell_failure(configs: Sequence[RivetConfig], run: dg.DagsterRun, instance: dg.DagsterInstance) -> list[str]:
+    """Tell of every export of ours that failed in a run; lines for the log, of what could not be told."""
+    if run.tags.get(WILL_RETRY) == "true" or run.tags.get(STARTED_BY) == RIVET_RUN:
+        return []
+    lines: list[str] = []
+    for config in configs:
+        ends = [*_ended(config, run, instance)][:MOST_TOLD]
+        notify(config, ends, tell=lines.append)
+    return lines
+
+
+def _ended(config: RivetConfig, run: dg.DagsterRun, instance: dg.DagsterInstance) -> Iterator[Ended]:
+    """Find what became of our exports: those whose step failed; if none did, those that the run was to make."""
+    exports = {step: export.name for export in config.exports for step in step_names(export, config=config)}
+    events = _events(run, instance, dg.DagsterEventType.STEP_FAILURE)
+    failed = {exports[step]: event for step, event in events.items() if step in exports}
+    took = _milliseconds(run, instance)
+    for export, event in failed.items():
+        code, error = _words(event.step_failure_data)
+        yield _end(export, run, took, code, error)
+    if events:
+        return
+    wanted = {key.to_python_identifier() for key in run.asset_selection or ()}
+    done = _events(run, instance, dg.DagsterEventType.STEP_SUCCESS)
+    for step, export in exports.items():
+        if step in wanted and step not in done:
+            text = "The run ended before the export did: its process, or the machine, is gone or was told to stop."
+            yield _end(export, run, took, STOPPED, text)
+
+
+def _events(run: dg.DagsterRun, instance: dg.DagsterInstance, kind: dg.DagsterEventType) -> dict[str, dg.DagsterEvent]:
+    """Read a run's events of one kind, by step."""
+    records = instance.get_records_for_run(run.run_id, of_type=kind).records
+    events = [record.event_log_entry.dagster_event for record in records]
+    return {event.step_key: event for event in events if event is not None and event.step_key is not None}
+
+
+def _end(export: str, run: dg.DagsterRun, took: int, code: str, error: str) -> Ended:
+    return Ended(
+        export, "failed", run.run_id, datetime.now(UTC), duration_ms=took, code=code, error=error,
+        schema_changed=code == "RIVET_DRIFT_REFUSED",
+    )  # fmt: skip
+
+
+def _words(failure: Any) -> tuple[str, str]:
+    """Give code and text of a failure of ours; of any other error the class alone, as its text may hold a value."""
+    ours = failure.user_failure_data
+    code = str(getattr(ours.metadata.get("rivet/code"), "value", "")) if ours else ""
+    if code:
+        return code, str(ours.description or "")
+    error = failure.error
+    while error is not None and error.cause is not None:
+        error = error.cause
+    return "", str(error.cls_name) if error is not None and error.cls_name else "an unknown error"
+
+
+def _milliseconds(run: dg.DagsterRun, instance: dg.DagsterInstance) -> int:
+    record = instance.get_run_record_by_id(run.run_id)
+    if record is None or record.start_time is None:
+        return 0
+    return round(((record.end_time or time.time()) - record.start_time) * 1000)

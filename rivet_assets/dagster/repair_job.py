@@ -1,0 +1,161 @@
+"""Repair as a Dagster run: the job `repair`, which exports again the windows of one asset that are wrong.
+
+Belongs here: the job, its configuration, what it tells. Not here: finding windows (`prove/flagged_windows.py`),
+repairing (`prove/repair.py`).
+
+A job and not a setting of the asset: a repair judges windows that were committed long ago, and an asset's step must
+answer for each of its checks.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Self
+
+import dagster as dg
+from pydantic import Field
+
+from rivet_assets.blocks.export import Export
+from rivet_assets.config.load import RivetConfig
+from rivet_assets.modes.partitions import partitions_of
+from rivet_assets.prove.reconcile_result import Depth as HowClosely
+from rivet_assets.prove.repair import REFUSED, Repaired, RepairedWindow, repair_export
+from rivet_assets.run.scope import state_of
+from rivet_resources.dagster.errors import translated
+from rivet_resources.errors import ConfigError
+
+SpecOf = Callable[[Export], dg.AssetSpec]
+ABOUT = """Exports again the windows of one asset that are wrong, and nothing else: rows that are not the source's any
+more, files that are not as they were committed. Run it as it is first, and it says what it would read; then with
+`execute: true`."""
+
+
+class Depth(Enum):
+    """How closely windows are compared before they are repaired; as of `rivet reconcile`."""
+
+    counts = "counts"
+    checksums = "checksums"
+
+
+class RepairConfig(dg.Config):
+    """What to repair."""
+
+    asset: str = Field(description="asset key of the export, such as shop/orders")
+    windows: list[str] = Field(default_factory=list, description="only these windows; none: all")
+    depth: Depth = Field(Depth.counts, description="counts: rows counted; checksums: the source is read again")
+    execute: bool = Field(False, description="false: only say what would be read again")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One export that can be repaired."""
+
+    export: Export
+    config: RivetConfig
+    spec: dg.AssetSpec
+
+
+class RepairJob(dg.JobDefinition):
+    """The job `repair` for these exports."""
+
+    def __init__(self, targets: Mapping[str, Target]) -> None:
+        self.targets = targets
+        super().__init__(graph_def=dg.GraphDefinition("repair", node_defs=[_op(targets)]), description=ABOUT)
+
+    def joined_with(self, other: Self) -> "RepairJob":
+        """Give one job for the exports of both."""
+        return RepairJob({**self.targets, **other.targets})
+
+
+def repair_jobs(config: RivetConfig, *, spec_of: SpecOf) -> list[RepairJob]:
+    """Give the job that repairs the exports of a configuration; none where nothing can be repaired."""
+    targets = [Target(each, config, spec_of(each)) for each in config.exports if each.mode not in REFUSED]
+    return [RepairJob({target.spec.key.to_user_string(): target for target in targets})] if targets else []
+
+
+def _op(targets: Mapping[str, Target]) -> dg.OpDefinition:
+    @dg.op(
+        name="repair_windows",
+        description="Exports again the windows of one asset that are wrong, and nothing else.",
+        required_resource_keys={"rivet"},
+        out=dg.Out(dg.Nothing),
+    )
+    def repair_windows(context: dg.OpExecutionContext, config: RepairConfig) -> None:
+        with translated(retry_number=1, seconds_to_wait=1):
+            target = _target(targets, config.asset)
+            done = _repaired(target, config, context)
+            for event in _events(target, done):
+                context.log_event(event)
+            context.add_output_metadata(_facts(done))
+            _refuse_failed(done)
+
+    return repair_windows
+
+
+def _target(targets: Mapping[str, Target], asset: str) -> Target:
+    """Find an export by its asset key.
+
+    Raises:
+        ConfigError: there is none; the message lists those that can be repaired.
+    """
+    if asset not in targets:
+        raise ConfigError(
+            f"No export that can be repaired has the asset key {asset!r}; there are {', '.join(targets)}."
+        )
+    return targets[asset]
+
+
+def _repaired(target: Target, asked: RepairConfig, context: dg.OpExecutionContext) -> Repaired:
+    from rivet_assets.prove.flagged_windows import (
+        flagged_now,  # compares with sources and files, which no run of an export does
+    )
+
+    rivet, config, export = context.resources.rivet, target.config, target.export
+    state = state_of(config, rivet=rivet)
+    depth: HowClosely = "checksums" if asked.depth is Depth.checksums else "counts"
+    flagged = flagged_now(
+        config, export, depth=depth, windows=asked.windows or None, state=state, tell=context.log.info
+    )
+    exporter = rivet.exporter(spark=config.spark, state=state, begin=asked.execute and bool(flagged))
+    return repair_export(
+        config, export, flagged, execute=asked.execute, exporter=exporter, state=state, tell=context.log.info
+    )
+
+
+def _events(target: Target, done: Repaired) -> Iterable[dg.AssetMaterialization]:
+    """Tell each window that was committed anew, as the asset's own run would."""
+    is_partitioned = partitions_of(target.export) is not None
+    for window in done.windows:
+        if window.status == "repaired" and window.run_id:
+            facts: dict[str, Any] = {
+                "rivet/repaired": window.text, "rivet/window": window.window, "rivet/rows_read": window.rows,
+                "rivet/bytes": window.bytes, "rivet/run_id": window.run_id,
+            }  # fmt: skip
+            partition = window.window if is_partitioned else None
+            yield dg.AssetMaterialization(target.spec.key, partition=partition, metadata=facts)
+
+
+def _facts(done: Repaired) -> dict[str, Any]:
+    told = [f"- {each.window}: **{each.status}**, {each.text}" for each in done.windows]
+    return {
+        "rivet/windows_flagged": len(done.windows),
+        "rivet/windows_repaired": sum(each.status == "repaired" for each in done.windows),
+        "rivet/executed": done.execute,
+        "rivet/report": dg.MetadataValue.md("\n".join(told) or "nothing to repair"),
+    }
+
+
+def _refuse_failed(done: Repaired) -> None:
+    """End the run in a failure when a window could not be repaired; the others are.
+
+    Raises:
+        Failure
+    """
+    failed: list[RepairedWindow] = [each for each in done.windows if each.status == "failed"]
+    if failed:
+        told = "; ".join(f"{each.window}: {each.text}" for each in failed)
+        raise dg.Failure(
+            f"{len(failed)} of {len(done.windows)} windows could not be repaired: {told}",
+            metadata={"rivet/code": failed[0].code, "rivet/exit_code": done.exit_code},
+            allow_retries=False,
+        )

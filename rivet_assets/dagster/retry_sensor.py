@@ -1,0 +1,302 @@
+"""The sensor that asks again for what a schedule asked for while the source was away: one per location with schedules.
+
+Belongs here: which failed runs are asked for again, when, and until when. Not here: what may pass by itself
+(`errors.py`), retries inside a run (`contracts/retry.py`, `dagster/errors.py`), drains without a schedule
+(`drain_sensor.py`).
+
+Decisions:
+* Only runs that nobody started by hand: automation, schedules, and this sensor's own.
+* Only failures of the transient class, by the `rivet/exit_code` that a step's failure carries. A run whose process
+  died carries none: Dagster's own run retries are for those.
+* Until it is there, however long that takes; between two tries at most half an hour.
+* What failed is remembered in the sensor's cursor. Without it, the failures of the last day are read again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES  # not exported; a list of what is
+
+from rivet_assets.dagster.build import SpecOf, step_names
+from rivet_assets.dagster.drain_sensor import MOST_WAIT_SECONDS, RUNS_SEEN, SENSOR_SECONDS, own_checks
+from rivet_assets.dagster.failure_sensor import WILL_RETRY
+from rivet_assets.dagster.specs import asset_spec
+from rivet_assets.modes.cdc import Cdc
+from rivet_assets.modes.partitions import partitions_of
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
+    from rivet_assets.config.load import RivetConfig
+
+NAME = "rivet_retries"
+ASKED_AGAIN = "rivet/asked_again"  # run tag: <source>/<export>
+BY_ITSELF = ("dagster/from_automation_condition", "dagster/schedule_name", ASKED_AGAIN)  # tags of such runs
+RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+PARTITION = "dagster/partition"
+TRANSIENT = 2
+LOOK_BACK_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What a schedule asked for and is not there yet; times in unix seconds."""
+
+    began: float  # of the run that failed first: what was materialized since is there
+    failed_at: float
+    failures: int = 1
+    asked_at: float = 0.0  # 0: not since it failed
+    windows: tuple[str, ...] = ()  # () for an export without any
+
+    def due_at(self) -> float:
+        """Return when to ask again: after 1, 2, 4 … minutes, at most half an hour."""
+        return self.failed_at + min(MOST_WAIT_SECONDS, SENSOR_SECONDS * 2.0**self.failures)
+
+
+@dataclass
+class Memory:
+    """What the sensor remembers: up to where it has read failed runs, and what is missing, by `source/export`."""
+
+    seen: float
+    missing: dict[str, Missing] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, cursor: str | None, *, now: float) -> Memory:
+        """Read a cursor; what cannot be read was never remembered."""
+        try:
+            found = json.loads(cursor or "")
+            missing = {
+                str(name): Missing(**{**entry, "windows": tuple(entry["windows"])})
+                for name, entry in found["missing"].items()
+            }
+            return cls(float(found["seen"]), missing)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return cls(now - LOOK_BACK_SECONDS)
+
+    def text(self) -> str:
+        """Write the cursor."""
+        missing = {name: asdict(entry) for name, entry in self.missing.items()}
+        return json.dumps({"seen": self.seen, "missing": missing}, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """One export with a schedule."""
+
+    export: Export
+    source_name: str
+    keys: tuple[dg.AssetKey, ...]  # of its assets
+    steps: frozenset[str]  # that make them
+
+    @property
+    def tag(self) -> str:
+        """Name it."""
+        return f"{self.source_name}/{self.export.name}"
+
+
+class RetrySensor(dg.SensorDefinition):
+    """A sensor that knows whose exports it asks for, so that those of several files can be joined."""
+
+    def __init__(self, scheduled: Sequence[Scheduled]) -> None:
+        self.scheduled = tuple(scheduled)
+        super().__init__(
+            name=NAME,
+            evaluation_fn=self._tick,
+            asset_selection=dg.AssetSelection.assets(*(key for each in self.scheduled for key in each.keys)),
+            minimum_interval_seconds=SENSOR_SECONDS,
+            default_status=dg.DefaultSensorStatus.RUNNING,
+            description="Asks again for scheduled exports whose source or destination was away, until they are there.",
+        )
+
+    def joined_with(self, other: RetrySensor) -> RetrySensor:
+        """Return one sensor that asks for both."""
+        return RetrySensor([*self.scheduled, *other.scheduled])
+
+    def _tick(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return tick(self.scheduled, context, now=datetime.now(UTC).timestamp())
+
+
+def retry_sensors(config: RivetConfig, *, spec_of: SpecOf | None = None) -> list[RetrySensor]:
+    """Return the sensor of a configuration that has schedules.
+
+    Args:
+        spec_of: what an asset shows, when it is not `asset_spec`; as for `build_assets`.
+    """
+    describe = spec_of or partial(asset_spec, config=config)
+    found = []
+    for export in config.exports:
+        if export.schedule is None:
+            continue
+        tables = [export.of_table(table) for table in export.captured] if isinstance(export, Cdc) else [export]
+        keys = tuple(describe(each).key for each in tables)
+        steps = frozenset({step_names(export, config=config)[0], *(key.to_python_identifier() for key in keys)})
+        found.append(Scheduled(export, config.source_of(export)[0], keys, steps))
+    return [RetrySensor(found)] if found else []
+
+
+def tick(scheduled: Sequence[Scheduled], context: dg.SensorEvaluationContext, *, now: float) -> dg.SensorResult:
+    """Read the runs that failed since the last tick, and ask for what is due."""
+    instance, memory = context.instance, Memory.read(context.cursor, now=now)
+    _read_failures(scheduled, instance, memory)
+    requests: list[dg.RunRequest] = []
+    reasons: list[str] = []
+    for each in scheduled:
+        entry = _still(each, memory, instance)
+        if entry is None:
+            continue
+        reason = _not_now(each, entry, instance, now=now)
+        if reason:
+            reasons.append(f"{each.export.name}: {reason}")
+            continue
+        requests += _requests(each, entry, context)
+        memory.missing[each.tag] = replace(entry, asked_at=now)
+    known = {each.tag for each in scheduled}
+    memory.missing = {tag: entry for tag, entry in memory.missing.items() if tag in known}
+    return dg.SensorResult(
+        run_requests=requests,
+        skip_reason=None if requests else "; ".join(reasons) or "nothing is missing",
+        cursor=memory.text(),
+    )
+
+
+# --- what failed ---------------------------------------------------------------------------------
+
+
+def _read_failures(scheduled: Sequence[Scheduled], instance: dg.DagsterInstance, memory: Memory) -> None:
+    since = datetime.fromtimestamp(memory.seen, UTC)
+    filters = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=since)
+    records = instance.get_run_records(filters, limit=RUNS_SEEN, order_by="update_timestamp", ascending=True)
+    for record in records:
+        memory.seen = max(memory.seen, record.update_timestamp.timestamp())
+        run = record.dagster_run
+        if not any(tag in run.tags for tag in BY_ITSELF) or run.tags.get(WILL_RETRY) == "true":
+            continue
+        codes = _exit_codes(run.run_id, instance)
+        for each in scheduled:
+            code = next((codes[step] for step in each.steps if step in codes), None)
+            if code == TRANSIENT:
+                _note(each, record, memory)
+            elif code is not None:  # it will not pass by itself: people were told
+                memory.missing.pop(each.tag, None)
+
+
+def _exit_codes(run_id: str, instance: dg.DagsterInstance) -> dict[str, int]:
+    """Read how each step of a run failed: the exit code that Rivet gives the error."""
+    records = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.STEP_FAILURE).records
+    found: dict[str, int] = {}
+    for record in records:
+        event = record.event_log_entry.dagster_event
+        if event is None or event.step_key is None:
+            continue
+        ours = event.step_failure_data.user_failure_data
+        code = ours.metadata.get("rivet/exit_code") if ours is not None else None
+        found[event.step_key] = int(getattr(code, "value", 1))
+    return found
+
+
+def _note(each: Scheduled, record: dg.RunRecord, memory: Memory) -> None:
+    began = record.start_time or record.create_timestamp.timestamp()
+    ended = record.end_time or record.update_timestamp.timestamp()
+    windows = tuple(_windows_of(each, record.dagster_run.tags))
+    if not windows and partitions_of(each.export) is not None:  # windows that the export no longer has
+        return
+    before = memory.missing.get(each.tag)
+    if before is None:
+        memory.missing[each.tag] = Missing(began, ended, windows=windows)
+        return
+    is_ours = ASKED_AGAIN in record.dagster_run.tags
+    memory.missing[each.tag] = replace(
+        before,
+        failed_at=ended,
+        failures=before.failures + is_ours,
+        asked_at=0.0 if is_ours else before.asked_at,
+        windows=tuple(dict.fromkeys((*before.windows, *windows))),
+    )
+
+
+def _windows_of(each: Scheduled, tags: Mapping[str, str]) -> Iterator[str]:
+    """Name the windows that a run was for."""
+    definition = partitions_of(each.export)
+    if definition is None:
+        return
+    first, last = (tags.get(tag) or tags.get(PARTITION) for tag in (RANGE_START, RANGE_END))
+    keys = definition.get_partition_keys()
+    if first in keys and last in keys:
+        yield from keys[keys.index(str(first)) : keys.index(str(last)) + 1]
+
+
+# --- what is due ---------------------------------------------------------------------------------
+
+
+def _still(each: Scheduled, memory: Memory, instance: dg.DagsterInstance) -> Missing | None:
+    """Return what is still missing of an export, and forget what is there by now."""
+    entry = memory.missing.get(each.tag)
+    if entry is None:
+        return None
+    there = _there(each, entry, instance)
+    left = tuple(window for window in entry.windows if window not in there)
+    if not left and (entry.windows or there):
+        del memory.missing[each.tag]
+        return None
+    memory.missing[each.tag] = replace(entry, windows=left)
+    return memory.missing[each.tag]
+
+
+def _there(each: Scheduled, entry: Missing, instance: dg.DagsterInstance) -> set[str]:
+    """Name the windows that are there since the first failed run began; `""` for a whole export.
+
+    Those that were materialized, and those of runs that went well and had nothing to materialize.
+    """
+    records = instance.fetch_materializations(
+        dg.AssetRecordsFilter(
+            asset_key=each.keys[0],
+            asset_partitions=list(entry.windows) or None,
+            after_timestamp=entry.began,
+        ),
+        limit=max(1, 2 * len(entry.windows)),
+    ).records
+    there = {record.partition_key or "" for record in records}
+    since = datetime.fromtimestamp(entry.failed_at, UTC)
+    filters = dg.RunsFilter(statuses=[dg.DagsterRunStatus.SUCCESS], updated_after=since)
+    for run in (record.dagster_run for record in instance.get_run_records(filters, limit=RUNS_SEEN)):
+        if run.tags.get(ASKED_AGAIN) == each.tag or each.keys[0] in (run.asset_selection or ()):
+            there |= set(_windows_of(each, run.tags)) if entry.windows else {""}
+    return there
+
+
+def _not_now(each: Scheduled, entry: Missing, instance: dg.DagsterInstance, *, now: float) -> str:
+    """Say why nothing is asked for; '' when it is due."""
+    wanted = set(each.keys)
+    for record in instance.get_run_records(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES), limit=RUNS_SEEN):
+        run = record.dagster_run
+        if run.tags.get(ASKED_AGAIN) == each.tag or (run.asset_selection is not None and run.asset_selection & wanted):
+            return f"a run is in flight: {run.run_id[:8]}"
+    if entry.asked_at and now - entry.asked_at < MOST_WAIT_SECONDS:
+        return "it was asked for, and the run has not begun"
+    left = entry.due_at() - now
+    many = f"failed {entry.failures} times" if entry.failures > 1 else "failed"
+    return f"the source or the destination was away ({many}); the next try is in {left:.0f} s" if left > 0 else ""
+
+
+def _requests(each: Scheduled, entry: Missing, context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest]:
+    """Ask for an export, or for each unbroken range of its missing windows."""
+    checks = own_checks(context, each.keys[0])
+    for tags in _ranges(each.export, entry.windows) if entry.windows else [{}]:
+        yield dg.RunRequest(
+            asset_selection=list(each.keys), asset_check_keys=checks, tags={ASKED_AGAIN: each.tag, **tags}
+        )
+
+
+def _ranges(export: Export, windows: Sequence[str]) -> list[dict[str, Any]]:
+    """Join windows that follow one another; the tags of a run for each range."""
+    definition = partitions_of(export)
+    if definition is None:
+        return []
+    subset = definition.subset_with_partition_keys([key for key in windows if definition.has_partition_key(key)])
+    return [{RANGE_START: each.start, RANGE_END: each.end} for each in subset.get_partition_key_ranges(definition)]

@@ -1,0 +1,123 @@
+"""What Dagster shows of an export before it ever ran: its asset, its checks, the source tables upstream.
+
+Belongs here: everything known from the configuration alone; no connection, no JVM. Not here: facts of a run
+(`metadata.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from rivet_assets.dagster.automation import condition_of, freshness_of
+from rivet_assets.dagster.lineage import key_part, upstream_keys
+from rivet_assets.modes.partitions import partitions_of
+from rivet_assets.run.quality import DRIFT, SPECIAL_VALUES, rules_of
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
+    from rivet_assets.config.load import RivetConfig
+
+# What we use of Dagster that it calls beta or preview is chosen on purpose (dagster.md, section 4), so it stays quiet.
+for category in (dg.BetaWarning, dg.PreviewWarning):
+    warnings.filterwarnings("ignore", category=category, module="rivet_assets")
+
+DESTINATION = "rivet/destination"  # metadata: where committed parts lie, for the IO manager; holds no secret
+EXPORT = "rivet/export"
+# Keys that change neither rows nor files: who is told, and when it runs.
+NOT_OF_THE_ROWS = {
+    "schedule", "freshness", "owners", "tags", "group", "description",
+    "wave", "parallel_safe", "source_group", "reconcile_required",
+}  # fmt: skip
+
+
+def asset_spec(export: Export, *, config: RivetConfig) -> dg.AssetSpec:
+    """Describe the asset of an export, as its page, its lineage and its automation need it."""
+    source_name, source = config.source_of(export)
+    return dg.AssetSpec(
+        key=asset_key(export, config=config),
+        deps=upstream_keys(export, source_name=source_name, source=source),
+        description=_description(export),
+        metadata=_metadata(export, config),
+        group_name=export.group or _word(source_name),
+        code_version=_code_version(export, config),
+        automation_condition=condition_of(export),
+        freshness_policy=freshness_of(export),
+        owners=list(export.owners),
+        tags={**export.tags, "mode": export.mode},
+        kinds={source.type, export.format, *(() if export.mode == "cdc" else ("spark",))},  # a drain needs no JVM
+        partitions_def=partitions_of(export),
+        skippable=True,
+    )
+
+
+def asset_key(export: Export, *, config: RivetConfig) -> dg.AssetKey:
+    """Name the asset: [source name, export name]."""
+    source_name, _ = config.source_of(export)
+    return dg.AssetKey([source_name, *map(key_part, export.name.split("/"))])  # <export>/<table> of several tables
+
+
+def check_specs(export: Export, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
+    """Describe one blocking check per rule, and the two that only warn; partitioned as the asset is.
+
+    Partitioned checks are a preview in Dagster 1.13, but without them a green window hides an earlier red one.
+    """
+    described = {rule.name: (rule.description, True) for rule in rules_of(export.quality)}
+    described[SPECIAL_VALUES] = ("No value was replaced because its type cannot hold it.", False)
+    if export.on_schema_drift != "continue":
+        described[DRIFT] = ("The columns are those of the last run.", False)
+    partitions = partitions_of(export)
+    return [
+        dg.AssetCheckSpec(name, asset=key, description=text, blocking=blocking, partitions_def=partitions)
+        for name, (text, blocking) in described.items()
+    ]
+
+
+def source_specs(exports: Iterable[Export], *, config: RivetConfig) -> list[dg.AssetSpec]:
+    """Describe the source tables that the exports read, as external assets, each once."""
+    specs: dict[dg.AssetKey, dg.AssetSpec] = {}
+    for export in exports:
+        source_name, source = config.source_of(export)
+        for key in upstream_keys(export, source_name=source_name, source=source):
+            specs[key] = dg.AssetSpec(key, kinds={source.type, "table"}, group_name=_word(source_name))
+    return list(specs.values())
+
+
+def _metadata(export: Export, config: RivetConfig) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        EXPORT: export.name,
+        DESTINATION: dg.MetadataValue.json(export.destination.model_dump(mode="json", exclude_none=True)),
+        "dagster/uri": export.destination.root(export.name).uri,
+        "dagster/io_manager_key": "lake",
+    }
+    if export.table is not None:
+        facts["dagster/table_name"] = export.table
+    if config.file is not None:
+        line = config.line_of(export.name)
+        reference = dg.LocalFileCodeReference(
+            file_path=str(config.file.absolute()), line_number=line, label=config.file.name
+        )
+        facts["dagster/code_references"] = dg.CodeReferencesMetadataValue(code_references=[reference])
+    return facts
+
+
+def _description(export: Export) -> str:
+    what = f"table `{export.table}`" if export.table else f"```sql\n{(export.query or '').strip()}\n```"
+    told = f"Mode **{export.mode}**, format **{export.format}**.\n\nReads {what}"
+    return f"{export.description}\n\n{told}" if export.description else told
+
+
+def _code_version(export: Export, config: RivetConfig) -> str:
+    """Hash what decides the content: the resolved export and its source's type; no secret is in either dump."""
+    _, source = config.source_of(export)
+    resolved = export.model_dump_json(exclude=NOT_OF_THE_ROWS)
+    return hashlib.sha256(f"{source.type}\n{resolved}".encode()).hexdigest()[:12]
+
+
+def _word(name: str) -> str:
+    """Spell a name with the characters that Dagster's groups may have."""
+    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)

@@ -1,0 +1,120 @@
+"""Tables kept beside the changes, as Dagster assets: the current state and the history of each drained table.
+
+Belongs here: what Dagster is told of them, and when. Not here: making a version (`run/table_version.py`).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+from rivet_assets.blocks.export import Export
+from rivet_assets.config.load import RivetConfig
+from rivet_assets.dagster.check_events import result
+from rivet_assets.dagster.metadata import data_version, parts_table, table_schema
+from rivet_assets.dagster.specs import check_specs
+from rivet_assets.modes.cdc import Cdc
+from rivet_assets.run.attempt import Site
+from rivet_assets.run.quality import refusal
+from rivet_assets.run.scope import state_of
+from rivet_assets.run.table_version import Kind, name_of, next_version
+from rivet_resources.contracts.extract import Staged
+from rivet_resources.contracts.settings import pace
+from rivet_resources.dagster.errors import translated
+from rivet_resources.dagster.io_manager import Offer
+from rivet_resources.errors import GateRefused
+
+TOLD = {
+    "mirror": "The table as it is at the source, as far as its changes are drained.",
+    "history": "Every version of every row, with when it began and ended (slowly changing dimension, type 2).",
+}
+
+
+def build_applied(
+    export: Cdc, *, config: RivetConfig, spec_of: Callable[[Export], dg.AssetSpec]
+) -> list[dg.AssetsDefinition]:
+    """Give the assets that `apply:` asks for; nothing is opened before they run."""
+    return [_applied(export, table, kind, config, spec_of) for table in export.captured for kind in export.apply]
+
+
+def applied_spec(export: Cdc, table: str, kind: Kind, *, spec_of: Callable[[Export], dg.AssetSpec]) -> dg.AssetSpec:
+    """Describe one of them: downstream of the changes, made anew whenever they grew."""
+    changes = spec_of(export.of_table(table))
+    own = spec_of(export.of_table(table).model_copy(update={"name": name_of(export, table, kind), "schedule": None}))
+    return own.replace_attributes(
+        deps=[dg.AssetDep(changes.key)],
+        description=TOLD[kind],
+        automation_condition=dg.AutomationCondition.eager(),
+        tags={**own.tags, "mode": kind},
+        kinds={*own.kinds, "spark"},
+    )
+
+
+def _applied(
+    export: Cdc, table: str, kind: Kind, config: RivetConfig, spec_of: Callable[[Export], dg.AssetSpec]
+) -> dg.AssetsDefinition:
+    spec = applied_spec(export, table, kind, spec_of=spec_of)
+    judged = export if kind == "mirror" else export.model_copy(update={"quality": None})
+    checks = check_specs(judged.model_copy(update={"on_schema_drift": "continue"}), spec.key)
+
+    @dg.multi_asset(
+        name=spec.key.to_python_identifier(),
+        specs=[spec],
+        can_subset=True,  # so that nothing need be told where nothing is new
+        check_specs=checks,
+        required_resource_keys={"rivet"},
+    )
+    def applied(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        _, source = config.source_of(export)
+        wait = pace(source.tuning, export.tuning).retry_backoff_ms / 1000
+        with translated(retry_number=context.retry_number, seconds_to_wait=wait):
+            site = site_of(export, table, kind, config, context)
+            with next_version(site, table, kind) as made:
+                if made is None:
+                    context.log.info(f"{spec.key.to_user_string()}: holds every change already.")
+                    return
+                results = [result(spec.key, verdict) for verdict in made.verdicts]
+                if made.is_refused:
+                    yield from results
+                    raise GateRefused(refusal(site.root.uri, "all", made.verdicts))
+                offer = Offer(staged=made.staged, root=site.root, state=site.state, lease=made.lease)
+                _, published = offer.publish()
+                yield dg.MaterializeResult(
+                    asset_key=spec.key,
+                    metadata={**_metadata(made.staged, site), **published},
+                    data_version=data_version(made.staged),
+                    check_results=results,
+                )
+
+    return applied
+
+
+def site_of(export: Cdc, table: str, kind: Kind, config: RivetConfig, context: dg.AssetExecutionContext | Any) -> Site:
+    """Open what making a version needs."""
+    rivet = context.resources.rivet
+    name, source = config.source_of(export)
+    state = state_of(config, rivet=rivet)
+    exporter = rivet.exporter(spark=config.spark, state=state, begin=False)  # Spark waits for something to apply
+    root = export.destination.root(name_of(export, table, kind))
+    return Site(export, name, source, exporter, state, root, context.log.info)
+
+
+def _metadata(staged: Staged, site: Site) -> dict[str, Any]:
+    measures = staged.measures
+    schema = pa.ipc.read_schema(pa.BufferReader(staged.schema_ipc))
+    applied = staged.extract.applied
+    facts: dict[str, Any] = {
+        "dagster/row_count": measures.rows,
+        "rivet/rows": measures.rows,
+        "rivet/bytes": sum(part.size_bytes for part in staged.parts),
+        "rivet/parts": len(staged.parts),
+        **{f"rivet/seconds_{step}": round(seconds, 3) for step, seconds in staged.seconds.items()},
+        "rivet/position_key": applied.newest if applied else "",
+        "rivet/run_id": staged.extract.run_id,
+        "dagster/uri": site.root.uri,
+        "dagster/column_schema": table_schema(schema, {}),
+    }
+    if staged.parts:
+        facts["rivet/parts_table"] = parts_table(staged)
+    return facts

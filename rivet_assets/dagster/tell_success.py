@@ -1,0 +1,26 @@
+"""Telling people of an export that ended well in a Dagster run: from inside the run, since no sensor sees its figures.
+
+Belongs here: when a run tells at all, and since when its records count. Not here: what is told (`notify/messages.py`),
+runs that failed (`failure_sensor.py`), `rivet run`, which tells at its end (`launch/finish.py`).
+"""
+
+from datetime import UTC, datetime
+
+import dagster as dg
+
+from rivet_assets.config.load import RivetConfig
+from rivet_assets.notify.notify import notify_success, wants
+from rivet_resources.state.store import State
+
+STARTED_BY = "rivet/started_by"  # run tag
+RIVET_RUN = "rivet run"  # its value where `launch/run_exports.py` started the run, and `launch/finish.py` tells of it
+
+
+def tell_success(config: RivetConfig, export: str, state: State, context: dg.AssetExecutionContext) -> None:
+    """Tell of drift, degradation or recovery, if anybody asked to hear of it; trouble is a line in the run's log."""
+    if context.run.tags.get(STARTED_BY) == RIVET_RUN or not wants(config, "schema_change", "degraded", "recovered"):
+        return
+    record = context.instance.get_run_record_by_id(context.run_id)
+    began = record.start_time if record is not None and record.start_time is not None else None
+    since = datetime.fromtimestamp(began, UTC) if began is not None else datetime.now(UTC)
+    notify_success(config, export, state=state, since=since, tell=context.log.warning)

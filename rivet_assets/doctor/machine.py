@@ -1,0 +1,120 @@
+"""What `rivet doctor` asks of this machine: Java and Spark, drivers, free space, Dagster's home, the state store.
+
+Belongs here: what every export needs, whatever it reads. Not here: sources (`source.py`), destinations
+(`destination.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rivet_assets.doctor.row import Row, failed, found
+from rivet_assets.run.scope import state_of
+from rivet_resources.contracts.settings import Spark
+from rivet_resources.destinations.probe import space
+from rivet_resources.engines.sqlserver import driver as sqlserver_driver
+from rivet_resources.errors import SparkUnavailable
+from rivet_resources.fan_out import side_by_side
+from rivet_resources.spark.jvm import find_java, spark_home
+from rivet_resources.state.store import State
+
+if TYPE_CHECKING:
+    from rivet_assets.config.load import RivetConfig
+
+STORE_SKEW_SECONDS = 5.0
+
+# Word of a source or destination in YAML → packages that speak to it.
+DRIVERS = {
+    "postgres": ("psycopg", "adbc-driver-postgresql"),
+    "mysql": ("PyMySQL",),
+    "mariadb": ("PyMySQL",),
+    "sqlserver": ("mssql-python",),
+    "mssql": ("mssql-python",),
+    "s3": ("boto3",),
+    "gcs": ("google-cloud-storage",),
+}
+
+
+def spark_rows(settings: Spark) -> list[Row]:
+    """Look for Java and Spark; no JVM is started."""
+    if settings.engine == "inline":
+        return [Row("engine", "ok", "inline: no Java and no Spark are needed", about="spark")]
+    if settings.remote is not None:
+        return [Row("engine", "ok", "remote: no Java is needed here; the endpoint was not asked", about="spark")]
+    rows = []
+    try:
+        java = find_java()
+        rows.append(Row("java", "ok", f"Java {java.version}, found by {java.found}", about="spark"))
+        rows.append(Row("spark", "ok", f"Spark in {spark_home()}", about="spark"))
+    except SparkUnavailable as error:
+        rows.append(failed("spark", "spark" if rows else "java", error))
+    return rows
+
+
+def machine_rows(kinds: Iterable[str]) -> list[Row]:
+    """Look for what reads and writes, for room to work in, and for Dagster's home.
+
+    Args:
+        kinds: of the sources and destinations, as in YAML.
+    """
+    rows = [*_drivers(kinds), *found("machine", [space(tempfile.gettempdir(), name="scratch")])]
+    return [*rows, _dagster_home()]
+
+
+def _drivers(kinds: Iterable[str]) -> Iterator[Row]:
+    """Name the packages with their versions; Microsoft's is loaded, since it needs libraries of the system."""
+    wanted = ["pyarrow", *dict.fromkeys(package for kind in kinds for package in DRIVERS.get(kind, ()))]
+    there = []
+    for package in wanted:
+        try:
+            there.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            fix = f"pip install {package}"
+            yield Row(package, "fail", f"the package {package} is not installed", fix, "machine", "", "driver")
+    yield Row("drivers", "ok", ", ".join(there), about="machine")
+    if "mssql-python" in wanted:
+        try:
+            sqlserver_driver.load()
+        except sqlserver_driver.MissingDriver as error:
+            fix = "apt-get install libgssapi-krb5-2 libltdl7"
+            yield Row("mssql-python", "fail", str(error), fix, "machine", "", "driver")
+
+
+def _dagster_home() -> Row:
+    """Say where Dagster keeps its runs, since without a home they are gone with the process."""
+    home = os.environ.get("DAGSTER_HOME")
+    if not home:
+        text = "DAGSTER_HOME is not set: `rivet run` keeps no Dagster history (its own is in the state store)"
+        return Row("dagster_home", "ok", text, about="machine")
+    if not Path(home).is_dir():
+        text = f"DAGSTER_HOME names {home}, which is no folder"
+        return Row("dagster_home", "fail", text, f"mkdir -p '{home}'", "machine", "", "config")
+    if not Path(home).is_absolute():
+        text = f"DAGSTER_HOME is {home}, which depends on the working folder"
+        return Row("dagster_home", "warn", text, f"export DAGSTER_HOME='{Path(home).resolve()}'", "machine")
+    return Row("dagster_home", "ok", f"DAGSTER_HOME is {home}", about="machine")
+
+
+def open_store(config: RivetConfig, *, seconds: float) -> tuple[State | None, list[Row]]:
+    """Open the state store, and hand it on for the checkpoints in it."""
+    opening = partial(state_of, config)
+    answer = side_by_side({"state": opening}, seconds=seconds)["state"]
+    if isinstance(answer, Exception):
+        return None, [failed("state", "open", answer)]
+    return answer, [Row("open", "ok", f"the state store {answer.name}", about="state"), *_store_clock(answer)]
+
+
+def _store_clock(state: State) -> Iterator[Row]:
+    """Compare the store's clock, by which leases end, with ours; a file has no other."""
+    before = time.time()
+    skew = state.now().timestamp() - (before + time.time()) / 2
+    if abs(skew) >= STORE_SKEW_SECONDS:
+        text = f"the store's clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
+        yield Row("clock", "warn", text, "Set both clocks by NTP; history is stamped by the store's.", "state")

@@ -1,0 +1,115 @@
+"""What `rivet doctor` asks a source: who signs in, how the server looks, whether its tables may be read.
+
+Belongs here: one source with all its exports. Not here: what one engine is asked (`engines/*/preflight.py`), change
+logs (`change_log.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rivet_assets.doctor.row import Row, counted, failed, found
+from rivet_assets.modes.cdc import Cdc
+from rivet_assets.run.log_status import HASTE
+from rivet_resources.contracts.settings import pace
+from rivet_resources.contracts.source import Session, Source
+from rivet_resources.engines.shared import credentials
+from rivet_resources.engines.shared.server import Server
+from rivet_resources.errors import RivetError
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
+
+SKEW_SECONDS = 5.0  # more is told: windows of time and lags are compared across the two clocks
+WRITTEN = "stands in the file for every reader to see"  # of `config/warnings.py`
+
+Asked = tuple["Export", str | None]
+
+
+def source_rows(name: str, source: Source, exports: Sequence[Export], *, warnings: Sequence[str]) -> list[Row]:
+    """Connect, compare clocks, judge the server, describe what is exported.
+
+    After a refusal the rest is asked on a new line, as the refusal may have broken this one.
+    """
+    about, pending = f"source {name}", list(_relations(exports))
+    rows = [*_credentials(about, source, exports, warnings)]
+    hasty = pace(source.tuning, None).model_copy(update=HASTE)
+    is_connected = False
+    described: list[Row] = []
+    try:
+        while pending or not is_connected:
+            with source.session(application="rivet doctor", pace=hasty, snapshot=False) as session:
+                if not is_connected:
+                    rows += [Row("connect", "ok", f"{source.type}, signed in", about=about), _clock(session, about)]
+                    is_connected = True
+                    rows += _server(session, about, source, exports)
+                while pending and _describe(session, *pending.pop(0), described):
+                    pass
+    except RivetError as error:
+        rows.append(failed(about, "connect", error))
+    return [*rows, *_with_script(described, rows)]
+
+
+def _credentials(about: str, source: Source, exports: Sequence[Export], warnings: Sequence[str]) -> Iterator[Row]:
+    """Tell where user and password come from; a warning of the file says whether a secret stands in it."""
+    if isinstance(source, Server):
+        owners = {f"sources.{about.removeprefix('source ')}:", "source:", *(f"exports.{e.name}:" for e in exports)}
+        is_written = any(WRITTEN in told and any(f" {owner} " in told for owner in owners) for told in warnings)
+        yield from found(about, credentials.findings(source, is_written=is_written), category="config")
+
+
+def _clock(session: Session, about: str) -> Row:
+    before = time.time()
+    theirs = session.now()
+    ours = datetime.fromtimestamp((before + time.time()) / 2, UTC)
+    skew = (theirs - ours).total_seconds()
+    if abs(skew) < SKEW_SECONDS:
+        return Row("clock", "ok", f"{abs(skew):.1f} s apart", about=about)
+    ahead = "ahead of" if skew > 0 else "behind"
+    fix = "Set both clocks by NTP; until then lags and the newest windows of time are off by as much."
+    return Row("clock", "warn", f"the source's clock is {abs(skew):.0f} s {ahead} this machine's", fix, about)
+
+
+def _server(session: Session, about: str, source: Source, exports: Sequence[Export]) -> list[Row]:
+    """Let the engine judge its server; what it cannot ask is one row, and the tables are still looked at."""
+    tables = list(dict.fromkeys(table for _, table in _relations(exports) if table))
+    widest = max((export.parallel for export in exports), default=1)
+    widest = min(widest, getattr(source, "max_connections", None) or widest)
+    try:
+        findings = session.examine(tables=tables, connections=widest)
+    except RivetError as error:
+        return [replace(failed(about, "server", error), status="warn")]
+    return [
+        replace(row, category="permission") if row.name == "grants" else row
+        for row in found(about, findings, category="server")
+    ]
+
+
+def _relations(exports: Iterable[Export]) -> Iterator[Asked]:
+    for export in exports:
+        for table in export.captured if isinstance(export, Cdc) else (export.table,):
+            yield export, table
+
+
+def _describe(session: Session, export: Export, table: str | None, rows: list[Row]) -> bool:
+    """Look a table or query up; False when it was refused."""
+    about, name = f"export {export.name}", f"table {table}" if table else "query"
+    query = None if table else export.query
+    try:
+        relation = session.describe(table=table, query=query, params=export.params, rules=export.type_rules())
+    except RivetError as error:
+        rows.append(failed(about, name, error))
+        return False
+    rows.append(Row(name, "ok", counted(len(relation.columns), "column"), about=about))
+    return True
+
+
+def _with_script(described: Sequence[Row], rows: Sequence[Row]) -> Iterator[Row]:
+    """Give tables that may not be read the one script that the server's examination wrote for all of them."""
+    script = next((row.fix for row in rows if row.name == "grants"), "")
+    for row in described:
+        yield replace(row, fix=script) if script and row.category == "permission" else row

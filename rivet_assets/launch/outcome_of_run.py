@@ -1,0 +1,157 @@
+"""What became of one export: Dagster's word, the records of its runs and their journals, joined into one Outcome.
+
+Belongs here: reading and adding up. Not here: running (`run_exports.py`), wording (`outcome.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from rivet_assets.launch.outcome import Outcome
+from rivet_assets.notify.messages import Ended, ended
+from rivet_assets.run.drift import Drift
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
+    from rivet_assets.config.load import RivetConfig
+    from rivet_assets.launch.recorder import Step
+    from rivet_resources.state.runs import RunRecord
+    from rivet_resources.state.store import State
+
+PAGE = 200  # runs read at once
+MOST_EVENTS = 1000  # of a journal
+MOST_NOTES = 20
+# Figures of the harm done that are of the worst moment, not of all of them together.
+LARGEST = frozenset({"longest_statement_ms", "longest_transaction_ms", "connections", "most_lock_waits_seen"})
+RATIO = "rows_scanned_per_row"
+
+
+@dataclass(frozen=True)
+class History:
+    """What the store has of one export's part in this run; records oldest first."""
+
+    records: tuple[RunRecord, ...] = ()
+    before: RunRecord | None = None  # the newest run before this one
+    notes: tuple[str, ...] = ()
+    schema_changes: str = ""
+    resumable: bool = False
+
+
+def history(state: State, export: str, began: datetime) -> History:
+    """Read what this process recorded of an export since `began`."""
+    last, runs = PAGE, state.runs(export, last=PAGE)
+    while len(runs) == last and runs[-1].started_at >= began:
+        last *= 8
+        runs = state.runs(export, last=last)
+    mine = [run for run in reversed(runs) if run.started_at >= began and run.pid == os.getpid()]
+    ids = {run.run_id for run in mine}
+    events = [entry for entry in state.journal(export, last=MOST_EVENTS) if entry.run_id in ids]
+    notes = dict.fromkeys(str(each.detail.get("text", "")) for each in events if each.event == "PlanWarning")
+    changes = [_changes(each.detail) for each in events if each.event == "SchemaChanged"]
+    return History(
+        records=tuple(mine),
+        before=next((run for run in runs if run.started_at < began), None),
+        notes=tuple(notes)[:MOST_NOTES],
+        schema_changes="; ".join(dict.fromkeys(changes)),
+        resumable=bool(state.chunk_progress(export)),
+    )
+
+
+def outcome_of(
+    config: RivetConfig, export: Export, keys: list[str] | None, step: Step, told: History, *, run_failure: str
+) -> Outcome:
+    """Judge how an export ended. `keys` are the windows it was asked for; None: it has no partitions."""
+    records = told.records
+    committed = [record for record in records if record.status == "success"]
+    failed = bool(step.message) or (not step.ended and keys != [])
+    done = {record.window for record in committed}
+    status: Literal["success", "skipped", "failed"] = "failed" if failed else "success" if committed else "skipped"
+    end = ended(export.name, records, before=told.before, status=status, code=step.code)
+    last = records[-1] if records else None
+    return Outcome(
+        export=export.name,
+        source=config.source_of(export)[0],
+        mode=export.mode,
+        status=end.status,
+        windows=tuple(dict.fromkeys(record.window for record in committed)) if keys is not None else (),
+        refused=tuple(key for key in keys or [] if key not in done) if failed else (),
+        rows=end.rows,
+        files=sum(record.files_produced for record in committed),
+        bytes=sum(record.bytes_written for record in committed),
+        seconds=end.duration_ms / 1000,
+        peak_mb=max((record.peak_mb for record in records), default=0.0),
+        retries=sum(record.retries for record in records),
+        checks_passed=step.passed,
+        checks_failed=tuple(step.failed),
+        warnings=(*step.warnings, *(told.notes if export.mode == "cdc" else ())),  # a drain plans nothing
+        code=step.code,
+        message=step.message or (run_failure or "it did not run" if failed else ""),
+        exit_code=(step.exit_code if step.message else 1) if failed else 0,
+        run_ids=tuple(record.run_id for record in records),
+        cause=step.cause,
+        traceback=step.traceback,
+        started_at=min((record.started_at for record in records), default=None),
+        finished_at=end.at if records else None,
+        source_type=config.source_of(export)[1].type,
+        destination_type=export.destination.type,
+        format=export.format,
+        compression=last.compression if last else "",
+        tuning_profile=last.tuning_profile if last else "",
+        rows_read=sum(record.rows_read or 0 for record in records),
+        harm=_harm(records),
+        schema_changed=end.schema_changed,
+        schema_changes=told.schema_changes,
+        notes=told.notes,
+        degraded=end.degraded,
+        recovered=end.recovered,
+        resumable=failed and told.resumable,
+    )
+
+
+def end_of(outcome: Outcome) -> Ended:
+    """Give what may be told to others: texts of ours only."""
+    return Ended(
+        export=outcome.export,
+        status=outcome.status,
+        run_id=outcome.run_ids[-1] if outcome.run_ids else "",
+        at=outcome.finished_at or datetime.now(UTC),
+        rows=outcome.rows,
+        duration_ms=round(outcome.seconds * 1000),
+        code=outcome.code,
+        error=safe_error(outcome),
+        schema_changed=outcome.schema_changed,
+        degraded=outcome.degraded,
+        recovered=outcome.recovered,
+    )
+
+
+def safe_error(outcome: Outcome) -> str:
+    """Give the error's text if it is ours, else its class; '' on success."""
+    if outcome.status != "failed":
+        return ""
+    return outcome.message if outcome.code else outcome.cause or "it did not run"
+
+
+def _harm(records: Sequence[RunRecord]) -> dict[str, float]:
+    """Add up what the windows cost; of some figures the largest is what counts."""
+    found: dict[str, float] = {}
+    for record in records:
+        for name, number in (json.loads(record.harm) if record.harm else {}).items():
+            found[name] = max(found.get(name, 0), number) if name in LARGEST else found.get(name, 0) + number
+    if RATIO in found and found.get("rows_read"):
+        found[RATIO] = round(found.get("rows_scanned", 0) / found["rows_read"], 3)
+    return found
+
+
+def _changes(detail: Mapping[str, Any]) -> str:
+    drift = Drift(
+        tuple(detail.get("added", ())),
+        tuple(detail.get("removed", ())),
+        tuple((name, before, now) for name, before, now in detail.get("retyped", ())),
+    )
+    return f"{detail['table']}: {drift}" if "table" in detail else str(drift)

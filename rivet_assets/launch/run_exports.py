@@ -1,0 +1,288 @@
+"""Run exports now, in this process, through Dagster: what `rivet run` and `rivet demo` do.
+
+Belongs here: choosing exports and windows, starting Dagster runs, reading what became of them. Not here: the work
+itself (`dagster/export_asset.py`), the words of a summary (`outcome.py`).
+
+All exports without partitions share one Dagster run, and a partitioned one gets a run per unbroken range of windows;
+all of these share one Spark session. A failed export never stops its siblings.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from rivet_assets.launch.outcome import Outcome
+from rivet_assets.launch.outcome_of_run import History, history, outcome_of
+from rivet_assets.launch.recorder import Recorder, Watch
+from rivet_assets.run import interruption
+from rivet_assets.run.progress import watched_by
+from rivet_resources.errors import ConfigError, RivetError
+from rivet_resources.spark.runtime import SparkRuntime
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+    from rivet_assets.blocks.export import Export
+    from rivet_assets.config.load import RivetConfig
+    from rivet_resources.state.store import State
+
+NO_TAGS: Mapping[str, str] = MappingProxyType({})
+RANGE = "..."  # between the two ends of a range of partitions, both included
+Plan = Sequence[tuple["Export", list[str] | None]]  # windows to run; None for an export without partitions
+
+
+def run_exports(
+    config: RivetConfig,
+    *,
+    names: Sequence[str] = (),
+    partitions: Sequence[str] = (),
+    watch: Watch = lambda news: None,
+    tags: Mapping[str, str] = NO_TAGS,
+) -> list[Outcome]:
+    """Run these exports (all, when none is named) to their end; one Outcome each, in the order of the config.
+
+    Args:
+        partitions: keys or ranges `A...B` of the time windows to run. Without any: the last `days_window` days, else
+            the latest window that has ended. With some and no names, only partitioned exports run.
+        tags: further tags of the Dagster runs, such as `admission.ADOPT`.
+
+    Raises:
+        ConfigError: an export is not known, or has no such partition; nothing ran.
+        KeyboardInterrupt: the user's; what was committed before stays so.
+    """
+    exports = chosen(config, names, partitions)
+    with warm_spark(config, exports):
+        return run_plan(config, [(export, due(export, partitions or None)) for export in exports], watch, tags=tags)
+
+
+def run_windows(config: RivetConfig, windows: Mapping[str, Sequence[str]], *, watch: Watch) -> list[Outcome]:
+    """Run all exports, those of `windows` for just these keys (none: skipped); one Outcome each.
+
+    Raises:
+        ConfigError: an export has no such partition; nothing ran.
+    """
+    with warm_spark(config, config.exports):
+        plan = [(export, due(export, windows.get(export.name))) for export in config.exports]
+        return run_plan(config, plan, watch)
+
+
+def run_plan(config: RivetConfig, plan: Plan, watch: Watch, *, tags: Mapping[str, str] = NO_TAGS) -> list[Outcome]:
+    """Run exactly these exports and windows, one after another; one Outcome each. `warm_spark` around it saves starts.
+
+    Several threads may do so at once, for exports that differ.
+    """
+    recorder = Recorder({node: export.name for export, _ in plan for node in _nodes(config, export)}, watch)
+    began = datetime.now(UTC)
+    with watched_by(recorder.progressed):
+        _execute(config, plan, recorder, tags)
+    return _outcomes(config, plan, recorder, began)
+
+
+def chosen(config: RivetConfig, names: Sequence[str], partitions: Sequence[str]) -> Sequence[Export]:
+    """Find the exports of a run that names these, or these windows; in the order of the config.
+
+    Raises:
+        ConfigError: one is not known, or has no windows.
+    """
+    wanted = {config.export(name).name for name in names}
+    exports = [export for export in config.exports if not names or export.name in wanted]
+    if not partitions:
+        return exports
+    without = [export.name for export in exports if export.mode != "time_window"]
+    if names and without:
+        raise ConfigError(
+            f"Export {without[0]} has no partitions; leave out --partition, or name exports of mode time_window."
+        )
+    windowed = [export for export in exports if export.mode == "time_window"]
+    if not windowed:
+        raise ConfigError("No export has mode time_window; leave out --partition.")
+    return windowed
+
+
+def due(export: Export, partitions: Sequence[str] | None) -> list[str] | None:
+    """List the windows to run; None for an export without partitions.
+
+    Raises:
+        ConfigError: it has no such window.
+    """
+    from rivet_assets.modes.partitions import due_keys, partitions_of, window_of
+
+    definition = partitions_of(export)
+    if definition is None:
+        return None
+    if partitions is None:
+        return due_keys(export)
+    known = {key: place for place, key in enumerate(definition.get_partition_keys())}
+    wanted: set[str] = set()
+    for asked in partitions:
+        first, found, last = asked.partition(RANGE)
+        last = last if found else first
+        for key in (first, last):
+            if key not in known:
+                window_of(export, key)  # says which keys there are
+                raise ConfigError(f"Export {export.name} has no window {key!r} that has ended by now.")
+        if known[first] > known[last]:
+            raise ConfigError(f"Range {asked!r} ends before it begins; write the earlier window first.")
+        wanted |= {key for key, place in known.items() if known[first] <= place <= known[last]}
+    return sorted(wanted, key=known.__getitem__)
+
+
+@contextmanager
+def warm_spark(config: RivetConfig, exports: Sequence[Export]) -> Iterator[None]:
+    """Start the JVM while Dagster is still loading, and keep it for all runs of the block.
+
+    A start that fails is told by the export that needs it, not here.
+    """
+    settings = config.spark
+    if settings.engine == "inline" or not any(_needs_spark(export) for export in exports):
+        yield
+        return
+    runtime = SparkRuntime(settings)
+
+    def start() -> None:
+        with suppress(RivetError):
+            runtime.session()
+
+    starting = threading.Thread(target=start, name="rivet-spark-start", daemon=True)
+    starting.start()
+    try:
+        yield
+    finally:
+        if not interruption.asked():  # else nobody waits for a start that is not wanted any more
+            starting.join()
+            runtime.stop()
+
+
+def _needs_spark(export: Export) -> bool:
+    """Say whether a run of it surely needs the JVM: a drain does so for a first copy only, and starts it itself."""
+    return export.mode != "cdc"  # nor do the tables beside it, as long as there is nothing new
+
+
+def _execute(config: RivetConfig, plan: Plan, recorder: Recorder, extra: Mapping[str, str]) -> None:
+    """Start the Dagster runs one after another; nothing a run does raises here."""
+    import dagster as dg
+
+    from rivet_assets.dagster.tell_success import RIVET_RUN, STARTED_BY
+    from rivet_assets.definitions import definitions_of
+
+    base = definitions_of(config)
+
+    logger = logging.Logger("rivet.run", logging.DEBUG)
+    logger.addHandler(recorder)
+    listening = dg.LoggerDefinition(lambda _: logger, description="What `rivet run` shows")
+    definitions = dg.Definitions.merge(base, dg.Definitions(loggers={"rivet": listening}))
+    job = definitions.resolve_implicit_global_asset_job_def()
+    whole = [key for export, keys in plan if keys is None for key in _asset_keys(config, export)]
+    beside = [key for export, _ in plan for key in _applied_keys(config, export)]
+    with _instance() as instance:
+
+        def go(selection: list[dg.AssetKey], tags: dict[str, str]) -> None:
+            job.execute_in_process(
+                run_config={"loggers": {"rivet": {}}},
+                instance=instance,
+                asset_selection=selection,
+                tags={**extra, **tags, STARTED_BY: RIVET_RUN},
+                raise_on_error=False,
+            )
+            if recorder.interrupted or interruption.asked():
+                raise KeyboardInterrupt
+
+        if whole:
+            go(whole, {})
+        for export, keys in plan:
+            for first, last in _ranges(export, keys or []):
+                tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+                go(_asset_keys(config, export), tags)
+        # A run of their own: Dagster would skip them after a drain that found nothing.
+        if beside and not interruption.asked_gently():
+            go(beside, {})
+
+
+def _ranges(export: Export, keys: Sequence[str]) -> list[tuple[str, str]]:
+    """Join windows that follow one another into (first, last)."""
+    from rivet_assets.modes.partitions import partitions_of
+
+    definition = partitions_of(export)
+    if definition is None:
+        return []
+    places = {key: place for place, key in enumerate(definition.get_partition_keys())}
+    ranges: list[tuple[str, str]] = []
+    for key in keys:
+        if ranges and places[ranges[-1][1]] + 1 == places[key]:
+            ranges[-1] = (ranges[-1][0], key)
+        else:
+            ranges.append((key, key))
+    return ranges
+
+
+@contextmanager
+def _instance() -> Iterator[dg.DagsterInstance]:
+    """Use the instance that the UI shows when DAGSTER_HOME names one, else one in memory."""
+    import dagster as dg
+
+    if os.environ.get("DAGSTER_HOME"):
+        with dg.DagsterInstance.get() as instance:
+            yield instance
+    else:
+        with dg.DagsterInstance.ephemeral() as instance:
+            yield instance
+
+
+def _asset_keys(config: RivetConfig, export: Export) -> list[dg.AssetKey]:
+    """List the assets of an export: one, or those of a drain."""
+    from rivet_assets.dagster.build import asset_keys
+
+    return asset_keys(export, config=config)
+
+
+def _applied_keys(config: RivetConfig, export: Export) -> list[dg.AssetKey]:
+    """List the tables kept beside the changes of an export."""
+    from rivet_assets.dagster.build import applied_keys
+
+    return applied_keys(export, config=config)
+
+
+def _nodes(config: RivetConfig, export: Export) -> list[str]:
+    """Name the steps of an export, as Dagster spells them."""
+    from rivet_assets.dagster.build import step_names
+
+    return step_names(export, config=config)
+
+
+def _outcomes(config: RivetConfig, plan: Plan, recorder: Recorder, began: datetime) -> list[Outcome]:
+    """Join what Dagster told with what the state store recorded of these very runs."""
+    histories = _histories(config, [export.name for export, _ in plan], began)
+    outcomes = []
+    for export, keys in plan:
+        step, history = recorder.steps[export.name], histories.get(export.name, History())
+        outcomes.append(outcome_of(config, export, keys, step, history, run_failure=recorder.run_failure))
+    return outcomes
+
+
+def _histories(config: RivetConfig, names: Iterable[str], began: datetime) -> dict[str, History]:
+    """Read this process's runs since `began`; {} when the store cannot be opened (exports say why)."""
+    try:
+        state = open_state_of(config)
+    except RivetError:
+        return {}
+    found = {name: history(state, name, began) for name in names}
+    state.close()
+    return found
+
+
+def open_state_of(config: RivetConfig) -> State:
+    """Open the store that the exports of this config use.
+
+    Raises:
+        StateError: it cannot be opened.
+    """
+    from rivet_assets.run.scope import state_of
+
+    return state_of(config)

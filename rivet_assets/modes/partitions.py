@@ -1,0 +1,112 @@
+"""Windows of time as Dagster partitions: their definition, and the window that a key names.
+
+Belongs here: the one translation between keys and windows. Not here: the predicate of a window
+(`modes/time_window.py`). Dagster's keys are the window's identity; no other part of Rivet makes them up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from rivet_resources.contracts.extract import Window
+from rivet_resources.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
+    from rivet_assets.modes.time_window import TimeWindow
+
+MONDAY = 1  # Dagster counts from Sunday, 0
+
+
+def partitions_of(export: Export) -> dg.TimeWindowPartitionsDefinition | None:
+    """Give the partitions of a `time_window` export; None for every other mode.
+
+    The first one holds `start`: weeks begin on Monday, months on their first day.
+    """
+    if export.mode != "time_window":
+        return None
+    windows: TimeWindow = export  # type: ignore[assignment]
+    shape = {
+        "hour": dg.HourlyPartitionsDefinition,
+        "day": dg.DailyPartitionsDefinition,
+        "week": dg.WeeklyPartitionsDefinition,
+        "month": dg.MonthlyPartitionsDefinition,
+    }[windows.granularity]
+    return shape(  # type: ignore[no-any-return]
+        start_date=_first(windows),
+        end_date=datetime.combine(windows.end, time()) if windows.end else None,
+        timezone=windows.timezone,
+        end_offset=1 if windows.takes_open_window else 0,
+        **({"day_offset": MONDAY} if windows.granularity == "week" else {}),
+    )
+
+
+def window_of(export: Export, key: str) -> Window:
+    """Give the window that a partition key names: [start, end) in UTC, and the folder of its parts.
+
+    Raises:
+        ConfigError: the export has no such partition.
+    """
+    partitions = partitions_of(export)
+    if partitions is None:
+        raise ConfigError(f"Export {export.name} has mode {export.mode} and no partitions; run it without {key!r}.")
+    if not partitions.has_partition_key(key):
+        first, last = partitions.get_first_partition_key(), partitions.get_last_partition_key()
+        raise ConfigError(
+            f"Export {export.name} has no partition {key!r}; it has {first} to {last}. Pass one of these, or change "
+            f"`start` or `end` of the export."
+        )
+    return _window(partitions, key)
+
+
+def windows_of(export: Export, keys: Sequence[str]) -> list[Window]:
+    """Give the windows of keys that Dagster itself named, in their order."""
+    partitions = partitions_of(export)
+    assert partitions is not None
+    return [_window(partitions, key) for key in keys]
+
+
+def due_keys(export: Export, *, at: datetime | None = None) -> list[str]:
+    """Name the windows of a run without a key: the last `days_window` days, else the latest one that has ended."""
+    partitions = partitions_of(export)
+    if partitions is None:
+        return []
+    at = at or datetime.now(UTC)
+    days = getattr(export, "days_window", None)
+    keys = partitions.get_partition_keys(current_time=at)
+    if days is None:
+        return list(keys[-1:])
+    since = at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=days)
+    # Newest first, since only the tail can qualify and a key's window costs a walk through its calendar.
+    due = []
+    for key in reversed(keys):
+        if partitions.time_window_for_partition_key(key).end <= since:
+            break
+        due.append(key)
+    return due[::-1]
+
+
+def folder_of(key: str) -> str:
+    """Name the folder of a window's parts: `dt=2026-01-31`, `dt=2026-01-31T05`; `…T02+0100` where that comes twice."""
+    hourly = re.fullmatch(r"(\d{4}-\d\d-\d\d)-(\d\d):00(.*)", key)
+    word = f"{hourly[1]}T{hourly[2]}{hourly[3]}" if hourly else key
+    return "dt=" + re.sub(r"[^A-Za-z0-9+.-]", "_", word)
+
+
+def _window(partitions: dg.TimeWindowPartitionsDefinition, key: str) -> Window:
+    bounds = partitions.time_window_for_partition_key(key)
+    return Window(key, bounds.start.astimezone(UTC), bounds.end.astimezone(UTC), folder_of(key))
+
+
+def _first(export: TimeWindow) -> datetime:
+    day: date = export.first_day
+    if export.granularity == "week":
+        day -= timedelta(days=day.weekday())
+    if export.granularity == "month":
+        day = day.replace(day=1)
+    return datetime.combine(day, time())

@@ -1,0 +1,1 @@
+"""Messages about runs: what they say, and to whom they go."""

@@ -1,0 +1,104 @@
+"""Telling people: from how exports ended to messages at the addresses of `notifications:`.
+
+Belongs here: picking what was asked for, finding addresses and secrets. Not here: what there is to tell
+(`messages.py`), sending (`rivet_resources/webhooks.py`). Nothing here can fail a run: whatever is wrong is one line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rivet_assets.blocks.notifications import Webhook
+from rivet_assets.notify.messages import Ended, ended, slack_body, triggers, webhook_body
+from rivet_resources.webhooks import Message, send_all
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+
+    from rivet_assets.blocks.notifications import Slack, Trigger
+    from rivet_assets.config.load import RivetConfig
+    from rivet_resources.state.store import State
+
+Tell = Callable[[str], None]
+RECORDS = 1000  # of one export in one run
+
+
+class _Unset(Exception):
+    """An environment variable that the block names is not set."""
+
+
+def notify(config: RivetConfig, ends: Sequence[Ended], *, tell: Tell) -> None:
+    """Tell people of these endings, as far as `notifications:` asks for it; trouble goes to `tell`, line by line."""
+    for line in send_all(list(_messages(config, ends, tell))):
+        tell(f"warning: notifications.{line}")
+
+
+def wants(config: RivetConfig, *events: Trigger) -> bool:
+    """Say whether anybody asked for one of these."""
+    block = config.notifications
+    asked = {event for each in (block.slack, block.webhook) if each is not None for event in each.on} if block else ()
+    return any(event in asked for event in events)
+
+
+def notify_success(config: RivetConfig, export: str, *, state: State, since: datetime, tell: Tell) -> None:
+    """Tell of an export that just ended well in this process, by the records of its run since then; never raises."""
+    if not wants(config, "schema_change", "degraded", "recovered"):
+        return
+    try:
+        runs = state.runs(export, last=RECORDS)
+    except Exception as error:  # what is told must not undo what is published
+        tell(f"warning: notifications: nobody was told, as the state store did not answer ({type(error).__name__})")
+        return
+    records = [record for record in reversed(runs) if record.started_at >= since]
+    before = next((record for record in runs if record.started_at < since), None)
+    if any(record.status == "success" for record in records):
+        notify(config, [ended(export, records, before=before, status="success")], tell=tell)
+
+
+def _messages(config: RivetConfig, ends: Sequence[Ended], tell: Tell) -> Iterator[Message]:
+    block = config.notifications
+    for each in (block.slack, block.webhook) if block else ():
+        if each is None:
+            continue
+        asked = [end for end in ends if set(triggers(end)) & set(each.on)]
+        try:
+            for end in asked:
+                yield from _for_webhook(each, end) if isinstance(each, Webhook) else _for_slack(each, end)
+        except _Unset as unset:
+            tell(f"warning: notifications.{'webhook' if isinstance(each, Webhook) else 'slack'} was not told: {unset}")
+
+
+def _for_slack(block: Slack, end: Ended) -> Iterator[Message]:
+    yield Message("slack", _secret(block.webhook_url, block.webhook_url_env, "webhook_url_env"), slack_body(end))
+
+
+def _for_webhook(block: Webhook, end: Ended) -> Iterator[Message]:
+    url = _secret(block.url, block.url_env, "url_env")
+    headers = {name: _variable(variable) for name, variable in block.headers_env.items()}
+    secret = _variable(block.secret_env) if block.secret_env else None
+    for event in triggers(end):
+        if event in block.on:
+            yield Message("webhook", url, webhook_body(end, event), headers, secret)
+
+
+def _secret(value: SecretStr | None, variable: str | None, key: str) -> str:
+    if value is not None:
+        return value.get_secret_value()
+    if variable is None:
+        raise _Unset(f"it has no {key}")
+    return _variable(variable)
+
+
+def _variable(name: str) -> str:
+    """Read a variable.
+
+    Raises:
+        _Unset: it is not set, or empty.
+    """
+    value = os.environ.get(name, "").strip()
+    if not value:
+        raise _Unset(f"the environment variable {name} is not set")
+    return value

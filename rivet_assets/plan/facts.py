@@ -1,0 +1,311 @@
+"""Look at one export as its next run would, without reading a row: windows, chunks, what stands at the destination.
+
+Belongs here: connecting and asking, once per export. Not here: what follows from it (`priority.py`), the entry of a
+plan (`planner.py`). Nothing is changed: a state store that does not exist yet is created, as a run would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from rivet_assets.modes.cdc import START, Cdc
+from rivet_assets.modes.partitions import windows_of
+from rivet_assets.modes.poll import DeleteDetection, Poll
+from rivet_assets.modes.protocol import Mode, Planning
+from rivet_assets.plan.priority import History
+from rivet_assets.run.attempt import META_COLUMNS
+from rivet_assets.run.drain import checkpoint_key, checkpoints_of
+from rivet_assets.run.drift import Drift, compare
+from rivet_assets.run.log_status import Look, drained_to, look, opened
+from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
+from rivet_resources.commit.manifest import Manifest, current_manifests
+from rivet_resources.contracts.boundary import Boundary
+from rivet_resources.contracts.evidence import Explained
+from rivet_resources.contracts.extract import Extract, Relation, Window
+from rivet_resources.contracts.settings import pace
+from rivet_resources.errors import RivetError
+from rivet_resources.shape.shape import planned
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rivet_assets.blocks.export import Export
+    from rivet_assets.config.load import RivetConfig
+    from rivet_resources.contracts.destination import Root
+    from rivet_resources.contracts.source import Session, Source
+    from rivet_resources.state.store import State
+
+APPLICATION = "rivet plan"
+IMPATIENT = {"max_retries": 0}  # someone waits for the plan; `rivet apply`, which proves it, has time
+MOST_LOOKED_AT = 31  # windows of one export; further ones are planned by their bounds alone
+RUNS_LOOKED_AT = 20  # of an export's history
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one export stands: its source, state and destination, as a run at `at` would open them."""
+
+    export: Export
+    source_name: str
+    source: Source
+    state: State
+    folder: Path  # of the config
+    at: datetime  # aware UTC
+
+    def root(self, table: str = "") -> Root:
+        """Address the folder of the export, or of one table of its drain."""
+        name = self.export.folder_of(table) if isinstance(self.export, Cdc) and table else self.export.name
+        return self.export.destination.on(self.at.date()).root(name)
+
+
+@dataclass(frozen=True)
+class Held:
+    """What is committed: the boundary, and for each window (table, key) its manifest; None: nobody committed it."""
+
+    boundary: str | None
+    manifests: Mapping[tuple[str, str], Manifest | None]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the source said of one window."""
+
+    window: Window
+    extract: Extract | None = None  # None: not asked
+    explained: Explained | None = None
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What the source said of the export."""
+
+    columns: tuple[tuple[str, str], ...]
+    seen: tuple[Seen, ...]
+    relation: Relation | None = None
+    drift: Drift = field(default_factory=Drift)
+    notes: tuple[str, ...] = ()
+    unread: int | None = None  # changes in a log that a drain would find
+
+
+def place_of(config: RivetConfig, export: Export, *, state: State, at: datetime) -> Place:
+    """Join an export with where it works."""
+    name, source = config.source_of(export)
+    return Place(export, name, source, state, config.folder, at)
+
+
+# --- what is committed ---------------------------------------------------------------------------
+
+
+def boundary_of(place: Place) -> str | None:
+    """Read how far the export has committed, and write nothing; None for modes without a boundary, and at the start.
+
+    Raises:
+        CheckpointUnusable, ManifestUnreadable, StateError
+    """
+    export = place.export
+    if isinstance(export, Cdc):
+        checkpoints = checkpoints_of(export, state=place.state, folder=place.folder)
+        position = drained_to(checkpoints.load(checkpoint_key(export, place.source_name)))
+        return position.key if position else None
+    if export.mode not in ("incremental", "poll"):
+        return None
+    cursor = place.state.cursor(export.name)
+    if cursor is not None or not place.root().keeps_manifests:
+        return cursor.value if cursor else None
+    return resolve_cursor(current_manifests(place.root()))  # the truth, where the store was lost
+
+
+def remembered_of(place: Place) -> Boundary:
+    """Read what is remembered of the rows that have the committed cursor's value, and write nothing.
+
+    Raises:
+        ManifestUnreadable, StateError
+    """
+    cursor = place.state.cursor(place.export.name)
+    if cursor is not None or not place.root().keeps_manifests:
+        return cursor.boundary if cursor else Boundary()
+    return resolve_boundary(current_manifests(place.root()))
+
+
+def windows_to_run(place: Place, keys: Sequence[str] | None, boundary: str | None) -> list[tuple[str, Window]]:
+    """Name the windows that a run from `boundary` covers, as (table of a drain or '', window)."""
+    export = place.export
+    if isinstance(export, Cdc):
+        key = START if boundary is None else f"after={boundary}"
+        return [(table, Window(key)) for table in export.captured]
+    if keys is not None:
+        return [("", window) for window in windows_of(export, keys)]
+    if export.mode == "incremental":
+        return [("", Window.after(boundary, remembered_of(place).visit))]
+    if export.mode == "poll":
+        return [("", Window.after(boundary))]
+    return [("", Window("all"))]
+
+
+def held_of(place: Place, windows: Sequence[tuple[str, str]], boundary: str | None) -> Held:
+    """Read which of these windows, (table, key), are committed, as a reader sees them.
+
+    Raises:
+        ManifestUnreadable, DestinationError
+    """
+    found: dict[tuple[str, str], Manifest | None] = {}
+    for table in dict.fromkeys(table for table, _ in windows):
+        root = place.root(table)
+        current = current_manifests(root) if root.keeps_manifests else {}
+        found |= {(table, key): current.get(key) for each, key in windows if each == table}
+    return Held(boundary, found)
+
+
+def history_of(place: Place) -> History:
+    """Sum up the newest runs that ended."""
+    runs = [run for run in place.state.runs(place.export.name, last=RUNS_LOOKED_AT) if run.finished_at is not None]
+    seconds = [run.duration_ms / 1000 for run in runs if run.status == "success" and run.duration_ms is not None]
+    return History(
+        runs=len(runs),
+        last_failed=bool(runs) and runs[0].status in ("failed", "interrupted"),
+        retry_rate=sum(run.retries for run in runs) / len(runs) if runs else 0.0,
+        average_seconds=sum(seconds) / len(seconds) if seconds else None,
+    )
+
+
+# --- what the source says ------------------------------------------------------------------------
+
+
+def describe(place: Place) -> tuple[tuple[str, str], ...]:
+    """Look up the columns of what the export reads; those of a drain of several tables as `table.column`.
+
+    Raises:
+        UnknownTable, UnknownColumn, SourceError, ConfigError
+    """
+    with _session(place, snapshot=False) as session:
+        return _columns(_relations(place.export, session))
+
+
+def look_at(place: Place, windows: Sequence[tuple[str, Window]], boundary: str | None) -> Looked:
+    """Plan each window as its run would, up to MOST_LOOKED_AT, and ask the planner for its first statement.
+
+    Raises:
+        RivetError: whatever planning a run raises.
+    """
+    if isinstance(place.export, Cdc):
+        return _look_at_log(place, place.export, windows, boundary)
+    export, asked = _without_comparison(place.export)
+    with _session(place, snapshot=True, **IMPATIENT) as session:
+        ((_, relation),) = _relations(export, session)
+        seen = [
+            _seen(place, export, session, relation, window=window, cursor=boundary)
+            for _, window in windows[:MOST_LOOKED_AT]
+        ]
+    notes = [note for each in seen if each.extract for note in each.extract.notes]
+    return Looked(
+        columns=_columns([("", relation)]),
+        seen=(*seen, *(Seen(window) for _, window in windows[MOST_LOOKED_AT:])),
+        relation=relation,
+        drift=_drift(place, relation),
+        notes=tuple(dict.fromkeys([*asked, *notes])),
+    )
+
+
+def _session(place: Place, *, snapshot: bool, **limits: int) -> Any:
+    planned_pace = pace(place.source.tuning, place.export.tuning).model_copy(update=limits)
+    return place.source.session(application=f"{APPLICATION}:{place.export.name}", pace=planned_pace, snapshot=snapshot)
+
+
+def _relations(export: Export, session: Session) -> list[tuple[str, Relation]]:
+    """Describe what the export reads: (table of a drain or '', relation)."""
+    rules = export.type_rules()
+    if isinstance(export, Cdc):
+        return [(table, session.describe(table=table, query=None, params={}, rules=rules)) for table in export.captured]
+    return [("", session.describe(table=export.table, query=export.query, params=export.params, rules=rules))]
+
+
+def _columns(relations: Sequence[tuple[str, Relation]]) -> tuple[tuple[str, str], ...]:
+    several = len(relations) > 1
+    return tuple(
+        (f"{table}.{column.name}" if several else column.name, str(column.arrow))
+        for table, relation in relations
+        for column in relation.columns
+    )
+
+
+def _without_comparison(export: Export) -> tuple[Export, list[str]]:
+    """Take out what would read rows while planning: a poll's full diff."""
+    if not isinstance(export, Poll) or export.delete_detection.type != "full_diff":
+        return export, []
+    detection = DeleteDetection()
+    return export.model_copy(update={"delete_detection": detection}), ["deletions are found by the run, by a full diff"]
+
+
+def _seen(
+    place: Place, export: Export, session: Session, relation: Relation, *, window: Window, cursor: str | None
+) -> Seen:
+    extract = cast(Mode, export).extract(
+        Planning(
+            source=place.source,
+            session=session,
+            relation=relation,
+            window=window if window.kind == "time" else None,
+            cursor=cursor,
+            boundary=remembered_of(place) if export.mode == "incremental" else None,
+            run_id="plan",
+            started_at=place.at,
+            tasks=export.parallel,
+        )
+    )
+    return Seen(window, extract, _explained(session, extract))
+
+
+def _explained(session: Session, extract: Extract) -> Explained | None:
+    """Ask how the first statement would run; a source that refuses to say so is no reason to plan nothing."""
+    if not extract.chunks:
+        return None
+    try:
+        return session.explain(extract.chunks[0], extract.relation.columns, pace=extract.pace)
+    except RivetError:
+        return None
+
+
+def _drift(place: Place, relation: Relation) -> Drift:
+    """Compare what the relation becomes with the last commit, as a run does."""
+    stored = place.state.schema(place.export.name)
+    baseline = None if stored is None else [column for column in stored if column[0] not in META_COLUMNS]
+    shaped = planned(relation, place.export.steps).schema
+    return compare(baseline, [(field.name, str(field.type)) for field in shaped])
+
+
+# --- change logs ---------------------------------------------------------------------------------
+
+
+def _look_at_log(place: Place, export: Cdc, windows: Sequence[tuple[str, Window]], boundary: str | None) -> Looked:
+    """Describe the tables, and ask the log how far behind we are; the log itself is not read."""
+    with _session(place, snapshot=False, **IMPATIENT) as session:
+        relations = _relations(export, session)
+    looked = Looked(columns=_columns(relations), seen=tuple(Seen(window) for _, window in windows))
+    if boundary is None:
+        copies = export.cdc.initial is not None
+        sizes = [relation.rows_estimate for _, relation in relations]
+        note = "the first drain copies the tables" if copies else "the first drain begins where the log ends"
+        known = copies and None not in sizes
+        return replace(looked, notes=(note,), unread=sum(size or 0 for size in sizes) if known else None)
+    checkpoints = checkpoints_of(export, state=place.state, folder=place.folder)
+    try:
+        with opened(export, place.source, deployment=place.state.name) as log:
+            found = look(log, checkpoints.load(checkpoint_key(export, place.source_name)))
+    except RivetError as error:
+        return replace(looked, notes=(f"how far it is behind could not be told: {error}",))
+    return replace(looked, notes=tuple(_lag_notes(found)), unread=found.lag.unread_changes)
+
+
+def _lag_notes(found: Look) -> Iterator[str]:
+    if found.lost is not None:
+        yield f"the log behind the position is gone: {found.lost}"
+    lag = found.lag
+    figures = {
+        "changes": lag.unread_changes, "bytes": lag.unread_bytes, "bytes kept for us": lag.held_bytes,
+        "seconds behind": None if lag.seconds is None else round(lag.seconds),
+    }  # fmt: skip
+    told = [f"{figure:,} {name}" for name, figure in figures.items() if figure is not None]
+    yield f"unread: {', '.join(told)}" if told else "the source does not say how much is unread"

@@ -1,0 +1,233 @@
+"""`rivet plan`: what a run of these exports would do, as one value that can be read, sealed and applied.
+
+Belongs here: joining what the source says, what is committed, what `rivet check` judges, and the priority. Not here:
+asking (`facts.py`), judging (`priority.py`), texts (`report.py`), files (`artefact.py`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from rivet_assets.launch.run_exports import chosen, due, open_state_of
+from rivet_assets.modes.chunked import Chunked
+from rivet_assets.modes.incremental import Incremental
+from rivet_assets.modes.poll import Poll
+from rivet_assets.plan import facts as plan_facts
+from rivet_assets.plan.artefact import Computed, Diagnostics, PlanArtefact, PlanEntry, Prioritization
+from rivet_assets.plan.facts import Looked
+from rivet_assets.plan.fingerprint import Hidden, config_fingerprint, export_fingerprint, hidden, redacted
+from rivet_assets.plan.priority import (
+    UNKNOWN_SECONDS,
+    CursorWorth,
+    Facts,
+    History,
+    Priority,
+    cursor_worth,
+    is_narrow,
+    prioritise,
+)
+from rivet_assets.plan.windows import computed
+from rivet_assets.preflight.check import Checked, check_exports
+from rivet_assets.run.drift import judge
+from rivet_resources.errors import DriftRefused, RivetError
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
+    from rivet_assets.config.load import RivetConfig
+    from rivet_resources.state.store import State
+
+LIFETIME = timedelta(hours=24)
+SPARSE_DENSITY, SPARSE_CHUNKS = 0.1, 10  # `contract.md`, 13.1: rows per key value below, windows above
+
+
+Checker = Callable[["RivetConfig", Sequence[str]], Sequence[Checked]]
+
+
+@dataclass(frozen=True)
+class Unplanned:
+    """An export that could not be planned, and why."""
+
+    export: str
+    error: RivetError
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, not yet sealed, and the exports that are missing in it."""
+
+    artefact: PlanArtefact
+    unplanned: tuple[Unplanned, ...] = ()
+
+
+def plan_exports(
+    config: RivetConfig,
+    *,
+    names: Sequence[str] = (),
+    partitions: Sequence[str] = (),
+    params: Mapping[str, str] | None = None,
+    lifetime: timedelta = LIFETIME,
+    at: datetime | None = None,
+    checker: Checker = check_exports,
+) -> Planned:
+    """Plan a run of these exports and windows, chosen as `run_exports` does; entries in the order they would run.
+
+    Args:
+        params: what the config was loaded with; their values are taken out of every text again.
+        at: the moment to plan for, aware UTC; now, when it is not given.
+        checker: judges exports as `rivet check` does.
+
+    Raises:
+        ConfigError: an export is not known, or has no such window.
+        StateError: the store cannot be opened.
+    """
+    at = at or datetime.now(UTC)
+    exports = [(export, due(export, partitions or None)) for export in chosen(config, names, partitions)]
+    judged = {each.export: each for each in checker(config, [export.name for export, _ in exports])}
+    state = open_state_of(config)
+    desk = _Desk(config, state, at, hidden(config, params or {}))
+    entries, unplanned = list[PlanEntry](), list[Unplanned]()
+    try:
+        for export, keys in exports:
+            try:
+                entries.append(_entry(desk, export, keys, judged.get(export.name)))
+            except RivetError as error:
+                unplanned.append(Unplanned(export.name, error))
+    finally:
+        state.close()
+    artefact = PlanArtefact(
+        plan_id=f"plan_{at:%Y%m%dT%H%M%S}_{secrets.token_hex(3)}",
+        created_at=at,
+        expires_at=at + lifetime,
+        config_path=str(config.file or ""),
+        config_fingerprint=config_fingerprint(config),
+        exports=tuple(sorted(entries, key=_turn)),
+    )
+    return Planned(artefact, tuple(unplanned))
+
+
+@dataclass(frozen=True)
+class _Desk:
+    """What all entries of one plan share."""
+
+    config: RivetConfig
+    state: State
+    at: datetime
+    hide: Hidden
+
+
+def _turn(entry: PlanEntry) -> tuple[int, float]:
+    """Sort by wave, longest first."""
+    return entry.prioritization.wave, -entry.prioritization.seconds
+
+
+def _entry(desk: _Desk, export: Export, keys: list[str] | None, judged: Checked | None) -> PlanEntry:
+    place = plan_facts.place_of(desk.config, export, state=desk.state, at=desk.at)
+    boundary = plan_facts.boundary_of(place)
+    windows = plan_facts.windows_to_run(place, keys, boundary)
+    held = plan_facts.held_of(place, [(table, window.key) for table, window in windows], boundary)
+    looked = plan_facts.look_at(place, windows, boundary)
+    found = computed(export, windows, held, looked, desk.hide)
+    history = plan_facts.history_of(place)
+    bounds = [(window.start, window.end) for _, window in windows if window.start and window.end]
+    facts = _facts(export, found, looked, judged, history)
+    return PlanEntry(
+        export_name=export.name,
+        source_name=place.source_name,
+        source_type=place.source.type,
+        strategy=export.mode,
+        plan_fingerprint=export_fingerprint(desk.config, export),
+        resolved_plan=redacted(desk.config, export, desk.hide),
+        computed=found,
+        diagnostics=_diagnostics(export, judged, looked, history, desk.hide),
+        prioritization=_prioritization(
+            export, prioritise(replace(facts, is_narrow=is_narrow(bounds, at=desk.at))), history
+        ),
+    )
+
+
+# --- judging -------------------------------------------------------------------------------------
+
+
+def _facts(export: Export, found: Computed, looked: Looked, judged: Checked | None, history: History) -> Facts:
+    rows = found.row_estimate if found.row_estimate is not None else judged.rows_estimate if judged else None
+    return Facts(
+        mode=export.mode,
+        rows=rows,
+        verdict=(judged.verdict if judged else None) or "",
+        cursor=_cursor_worth(export, looked),
+        chunks=found.chunk_count or 0,
+        is_sparse=_is_sparse(export, looked),
+        reconcile_required=export.reconcile_required,
+        warnings=len(_warnings(judged)),
+        history=history,
+        wave=export.wave,
+    )
+
+
+def _cursor_worth(export: Export, looked: Looked) -> CursorWorth | None:
+    relation = looked.relation
+    if relation is None or not isinstance(export, Incremental | Poll):
+        return None
+    name = export.cursor_column if isinstance(export, Incremental) else export.updated_at_column
+    column = relation.column(name)
+    return cursor_worth(
+        is_indexed=name in relation.indexed,
+        is_nullable=column is None or column.nullable,
+        has_fallback=isinstance(export, Incremental) and export.cursor_fallback_column is not None,
+    )
+
+
+def _is_sparse(export: Export, looked: Looked) -> bool:
+    """Say whether ranges of equal width would mostly be empty (`contract.md`, 13.1)."""
+    extract = looked.seen[0].extract if looked.seen else None
+    rows = looked.relation.rows_estimate if looked.relation else None
+    if not isinstance(export, Chunked) or extract is None or rows is None or export.chunk_size is None:
+        return False
+    chunks = len(extract.chunks)
+    return chunks > SPARSE_CHUNKS and rows / (chunks * export.chunk_size) < SPARSE_DENSITY
+
+
+def _warnings(judged: Checked | None) -> list[str]:
+    """List what the preflight warns of; an export that it could not look at is planned all the same."""
+    if judged is None:
+        return []
+    failed = [f"the preflight could not judge it: {judged.error}"] if judged.error else []
+    return [*failed, *(f"{finding.name}: {finding.text}" for finding in judged.findings if finding.status != "ok")]
+
+
+def _diagnostics(export: Export, judged: Checked | None, looked: Looked, history: History, hide: Hidden) -> Diagnostics:
+    return Diagnostics(
+        verdict=(judged.verdict if judged else None) or "",
+        warnings=tuple(hide.text(text) for text in (*_refused_drift(export, looked), *_warnings(judged))),
+        recommended_profile=judged.profile.value if judged and judged.profile else "",
+        strategy_rationale=hide.text("; ".join(filter(None, (judged.strategy, *judged.reasons)))) if judged else "",
+        suggestions=tuple(hide.text(text) for text in judged.suggestions) if judged else (),
+        drift=str(looked.drift) if looked.drift else "",
+        first_run=history.runs == 0,
+    )
+
+
+def _refused_drift(export: Export, looked: Looked) -> list[str]:
+    """Say that the run would refuse what changed; [] where it would not."""
+    try:
+        judge(looked.drift, export.on_schema_drift, export=export.name, relation=export.table or "the query")
+    except DriftRefused as refused:
+        return [f"the run will stop: {refused}"]
+    return []
+
+
+def _prioritization(export: Export, priority: Priority, history: History) -> Prioritization:
+    return Prioritization(
+        score=priority.score,
+        signals=dict(priority.signals),
+        rank=priority.rank,
+        wave=priority.wave,
+        cost=priority.cost,
+        seconds=history.average_seconds if history.average_seconds is not None else UNKNOWN_SECONDS,
+        parallel_safe=export.parallel_safe,
+        source_group=export.source_group,
+    )

@@ -1,0 +1,153 @@
+"""A plan in words: for the terminal, as one would review a migration, and flat, for a Dagster page.
+
+Belongs here: texts. Not here: what is planned (`planner.py`), the terminal (`commands/plan.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+from rivet_assets.launch.outcome import human_bytes, window_words
+from rivet_assets.plan.artefact import PlanArtefact, PlanEntry, PlannedWindow
+from rivet_assets.plan.planner import Unplanned
+
+# What becomes of an export's folder, as reviewers of migrations read it.
+ADDS, REPLACES, NOTHING = "+", "~", "="
+MOST_SHOWN = 3  # windows and chunks of one export, on the terminal; all of them are in the artefact
+
+
+def render(artefact: PlanArtefact, unplanned: Sequence[Unplanned] = ()) -> str:
+    """Give the whole plan as text, wave by wave, with a sum at its end."""
+    lines = [f"{artefact.plan_id} of {artefact.config_path or 'a configuration in Python'}", ""]
+    for wave, entries in groupby(artefact.exports, key=lambda entry: entry.prioritization.wave):
+        lines.append(f"Wave {wave}")
+        for entry in entries:
+            lines += [*_entry(entry), ""]
+    for missing in unplanned:
+        lines += [f"  ! {missing.export} cannot be planned", *_indented(str(missing.error)), ""]
+    lines.append(summary(artefact, unplanned))
+    return "\n".join(lines)
+
+
+def summary(artefact: PlanArtefact, unplanned: Sequence[Unplanned] = ()) -> str:
+    """Give the plan in one line: `Plan: 2 exports, 3 windows, about 1,200 rows; replaces 240 rows (3.2 KB).`."""
+    windows = [window for entry in artefact.exports for window in entry.computed.windows]
+    known = [entry.computed.row_estimate for entry in artefact.exports if entry.computed.row_estimate is not None]
+    replaced = [window for window in windows if window.replaces_run_id is not None]
+    told = [_counted(len(artefact.exports), "export"), _counted(len(windows), "window")]
+    if known:
+        more = " and more" if len(known) < len(artefact.exports) else ""
+        told.append(f"about {_counted(sum(known), 'row')}{more}")
+    text = f"Plan: {', '.join(told)}"
+    if replaced:
+        rows, size = sum(w.replaces_rows or 0 for w in replaced), sum(w.replaces_bytes or 0 for w in replaced)
+        text += f"; replaces {_counted(rows, 'row')} ({human_bytes(size)}) of {_counted(len(replaced), 'window')}"
+    if unplanned:
+        text += f"; {_counted(len(unplanned), 'export')} cannot be planned"
+    return f"{text}."
+
+
+def metadata(entry: PlanEntry) -> dict[str, str | int | float]:
+    """Give an entry flat, for an asset's page: names that stay, numbers that are numbers."""
+    told, found, order = entry.diagnostics, entry.computed, entry.prioritization
+    facts: Mapping[str, str | int | float | None] = {
+        "rivet/plan_strategy": entry.strategy,
+        "rivet/plan_windows": len(found.windows),
+        "rivet/plan_chunks": found.chunk_count,
+        "rivet/plan_rows": found.row_estimate,
+        "rivet/plan_replaces_rows": sum(window.replaces_rows or 0 for window in found.windows),
+        "rivet/plan_replaces_bytes": sum(window.replaces_bytes or 0 for window in found.windows),
+        "rivet/plan_cursor": found.cursor_snapshot,
+        "rivet/plan_verdict": told.verdict,
+        "rivet/plan_profile": told.recommended_profile,
+        "rivet/plan_drift": told.drift,
+        "rivet/plan_warnings": "; ".join(told.warnings),
+        "rivet/plan_statement": _first_statement(entry),
+        "rivet/plan_score": order.score,
+        "rivet/plan_signals": _signals(entry),
+        "rivet/plan_class": order.rank,
+        "rivet/plan_wave": order.wave,
+        "rivet/plan_cost": order.cost,
+        "rivet/plan_fingerprint": entry.plan_fingerprint,
+    }
+    return {name: value for name, value in facts.items() if value is not None and value != ""}
+
+
+def _entry(entry: PlanEntry) -> Iterator[str]:
+    order, told, found = entry.prioritization, entry.diagnostics, entry.computed
+    yield f"  {_sign(entry)} {entry.export_name} ({entry.source_type} {entry.source_name}, {entry.strategy})"
+    lines = [
+        ("verdict", told.verdict),
+        ("strategy", told.strategy_rationale),
+        *(("window", _window(window)) for window in found.windows[:MOST_SHOWN]),
+        ("", _and_more(len(found.windows), "window")),
+        ("chunks", _chunks(entry)),
+        ("rows", f"about {found.row_estimate:,}" if found.row_estimate is not None else "unknown"),
+        ("replaces", _replaces(found.windows)),
+        ("first", _one_line(_first_statement(entry))),
+        ("drift", told.drift),
+        *(("note", note) for note in found.notes),
+        *(("warning", text) for text in told.warnings),
+        *(("advice", text) for text in told.suggestions),
+        ("profile", told.recommended_profile),
+        ("priority", f"{order.score} ({order.rank}), cost {order.cost}: {_signals(entry)}"),
+        ("", "runs alone" if not order.parallel_safe else ""),
+        ("", f"never beside another of group {order.source_group}" if order.source_group else ""),
+    ]
+    for name, text in lines:
+        if text:
+            yield f"      {name:<9}{text}"
+
+
+def _sign(entry: PlanEntry) -> str:
+    if entry.computed.row_estimate == 0 and entry.computed.cursor_snapshot is not None:
+        return NOTHING
+    return REPLACES if any(window.replaces_run_id for window in entry.computed.windows) else ADDS
+
+
+def _window(window: PlannedWindow) -> str:
+    name = f"{window.table} {window.key}" if window.table else window.key
+    return f"{name}: {window.text}" if window.text else name
+
+
+def _chunks(entry: PlanEntry) -> str:
+    count, ranges = entry.computed.chunk_count, entry.computed.chunk_ranges
+    if count is None or (count <= 1 and not ranges):
+        return ""
+    shown = ", ".join(ranges[:MOST_SHOWN])
+    return f"{count:,}{f': {shown}' if shown else ''}{', …' if ranges and count > MOST_SHOWN else ''}"
+
+
+def _replaces(windows: Sequence[PlannedWindow]) -> str:
+    """Say what readers will no longer see."""
+    found = [window for window in windows if window.replaces_run_id is not None]
+    if not found:
+        return "nothing"
+    rows, size = sum(w.replaces_rows or 0 for w in found), sum(w.replaces_bytes or 0 for w in found)
+    by = f"run {found[0].replaces_run_id}" if len(found) == 1 else window_words([window.key for window in found])
+    return f"{_counted(rows, 'row')}, {human_bytes(size)}, of {by}"
+
+
+def _first_statement(entry: PlanEntry) -> str:
+    return next((window.statement for window in entry.computed.windows if window.statement), "")
+
+
+def _signals(entry: PlanEntry) -> str:
+    return ", ".join(f"{name} {points:+d}" for name, points in entry.prioritization.signals.items())
+
+
+def _and_more(count: int, word: str) -> str:
+    return f"… and {_counted(count - MOST_SHOWN, f'more {word}')}" if count > MOST_SHOWN else ""
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _indented(text: str) -> list[str]:
+    return [f"      {line}" for line in text.splitlines()]
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"

@@ -1,0 +1,113 @@
+"""The windows of a planned export: what each covers, in how many chunks, how many rows, and what it replaces.
+
+Belongs here: texts and estimates from what was seen. Not here: seeing (`facts.py`), the plan (`planner.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rivet_assets.modes.cdc import START
+from rivet_assets.modes.time_window import TimeWindow
+from rivet_assets.plan import facts as plan_facts
+from rivet_assets.plan.artefact import MOST_RANGES, Computed, PlannedWindow
+from rivet_assets.plan.facts import Held, Looked, Seen
+from rivet_assets.plan.fingerprint import Hidden
+from rivet_resources.contracts.extract import Chunk, KeyRange, Window
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
+
+
+def computed(
+    export: Export, windows: Sequence[tuple[str, Window]], held: Held, looked: Looked, hide: Hidden
+) -> Computed:
+    """Join what is planned of each window with the sums over all of them."""
+    planned = tuple(
+        _window(export, table, seen, held, looked, hide) for (table, _), seen in zip(windows, looked.seen, strict=True)
+    )
+    counts = [window.chunk_count for window in planned]
+    known = [count for count in counts if count is not None]
+    move = looked.seen[0].extract.cursor if looked.seen[0:1] and looked.seen[0].extract else None
+    return Computed(
+        windows=planned,
+        chunk_count=sum(known) if known and len(known) == len(counts) else None,
+        chunk_ranges=planned[0].chunk_ranges if len(planned) == 1 else (),
+        cursor_snapshot=held.boundary,
+        cursor_high=move.high if move else None,
+        row_estimate=looked.unread if export.mode == "cdc" else _all_rows(planned),
+        columns=looked.columns,
+        notes=tuple(hide.text(note) for note in looked.notes),
+    )
+
+
+def _all_rows(windows: Sequence[PlannedWindow]) -> int | None:
+    """Add the windows up; those that were not looked at are taken to be like the others."""
+    estimates = [window.row_estimate for window in windows[: plan_facts.MOST_LOOKED_AT]]
+    known = [rows for rows in estimates if rows is not None]
+    if not windows:
+        return 0
+    return round(sum(known) * len(windows) / len(known)) if len(known) == len(estimates) else None
+
+
+def _window(export: Export, table: str, seen: Seen, held: Held, looked: Looked, hide: Hidden) -> PlannedWindow:
+    extract, window = seen.extract, seen.window
+    manifest = held.manifests.get((table, window.key))
+    ranges = tuple(filter(None, (_range_text(chunk) for chunk in extract.chunks))) if extract else ()
+    return PlannedWindow(
+        key=window.key,
+        table=table,
+        text=_text(export, seen),
+        statement=hide.text(seen.explained.statement) if seen.explained else "",
+        chunk_count=len(extract.chunks) if extract else None,
+        chunk_ranges=ranges[:MOST_RANGES],
+        row_estimate=_rows(seen, looked),
+        replaces_run_id=manifest.run_id if manifest else None,
+        replaces_rows=manifest.row_count if manifest else None,
+        replaces_bytes=manifest.size_bytes if manifest else None,
+    )
+
+
+def _rows(seen: Seen, looked: Looked) -> int | None:
+    """Estimate the rows of one window: the catalog's count for all rows, the planner's for some."""
+    extract = seen.extract
+    if extract is None:
+        return None
+    move = extract.cursor
+    if move is not None and move.low is not None and move.high in (None, move.low):
+        return 0
+    if extract.window.kind == "all" or (move is not None and move.low is None):
+        whole = looked.relation.rows_estimate if looked.relation else None
+        return whole if whole is not None or seen.explained is None or len(extract.chunks) > 1 else seen.explained.rows
+    return seen.explained.rows if seen.explained else None
+
+
+def _text(export: Export, seen: Seen) -> str:
+    """Say what one window covers."""
+    window, extract = seen.window, seen.extract
+    if window.start is not None and window.end is not None:
+        column = export.time_column if isinstance(export, TimeWindow) else ""
+        return f"{column} in [{window.start:%Y-%m-%dT%H:%MZ}, {window.end:%Y-%m-%dT%H:%MZ})"
+    if extract is None:
+        return "changes from the beginning" if window.key == START else "changes"
+    move = extract.cursor
+    if move is None:
+        return "all rows"
+    if move.low is None:
+        return f"all rows up to {move.column} {move.high}" if move.high else "all rows"
+    if move.high in (None, move.low):
+        return f"nothing new above {move.column} {move.low}"
+    return f"{move.column} in ({move.low}, {move.high}]"
+
+
+def _range_text(chunk: Chunk) -> str:
+    """Spell what a chunk covers, where it can be said in a word: a range of a key, or of heap blocks."""
+    if isinstance(chunk.range, KeyRange):
+        piece = chunk.range
+        left = f"{'[' if piece.low_inclusive else '('}{piece.low}" if piece.low is not None else "(…"
+        right = f"{piece.high}{']' if piece.high_inclusive else ')'}" if piece.high is not None else "…)"
+        return f"{piece.column}{left},{right}"
+    if chunk.reader == "blocks":
+        return f"blocks[{chunk.blocks[0]},{chunk.blocks[1]})"
+    return chunk.identity

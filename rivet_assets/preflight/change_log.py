@@ -1,0 +1,93 @@
+"""What a check says of an export's change log: what the log demands, and whether a drain has been here.
+
+Belongs here: two looks from outside, turned into findings. Not here: what one log demands (`Log.preflight`), how far
+behind a drain is (`rivet doctor`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rivet_assets.modes.cdc import Cdc
+from rivet_assets.preflight.provenance import Read
+from rivet_assets.run.drain import checkpoint_key, checkpoints_of
+from rivet_assets.run.log_status import opened
+from rivet_resources.contracts.evidence import Finding
+from rivet_resources.contracts.provenance import Provenance
+from rivet_resources.contracts.source import Source
+from rivet_resources.drain.checkpoint_book import chain_of
+from rivet_resources.errors import RivetError, SourceLost
+from rivet_resources.state.checkpoints.stores import Checkpoint, Checkpoints, file_checkpoints
+from rivet_resources.state.store import State
+
+if TYPE_CHECKING:
+    from rivet_assets.config.load import RivetConfig
+
+ASK_DOCTOR = "rivet doctor"
+
+
+@dataclass(frozen=True)
+class LogLooked:
+    """What a look at a log came to; `read` is what a drain would read, by the name under which each table is kept."""
+
+    findings: tuple[Finding, ...]
+    read: Mapping[str, Read] = field(default_factory=dict)
+
+
+def log_findings(export: Cdc, source: Source, config: RivetConfig, state: State | None) -> LogLooked:
+    """Judge what the log demands, as `rivet doctor` does, and the checkpoint.
+
+    Raises:
+        SourceLost: the line broke.
+    """
+    deployment = state.name if state is not None else str(config.folder)
+    identity = ""
+    try:
+        with opened(export, source, deployment=deployment) as log:
+            found = log.preflight()
+            with suppress(RivetError):  # a log that is not ready was judged; one that is busy knows its own source
+                identity = log.survey().identity
+    except SourceLost:
+        raise
+    except RivetError as error:
+        found = (Finding("log", "fail", str(error), ASK_DOCTOR),)
+    held, judged = _checkpoint(export, config, state)
+    read = _read(export, source, config.source_of(export)[0], identity, held) if identity else {}
+    return LogLooked((*found, *judged), read)
+
+
+def _read(export: Cdc, source: Source, source_name: str, identity: str, held: Checkpoint | None) -> dict[str, Read]:
+    """Return whose changes a drain would read of each table, as `drain/commit.py` has it, and where it goes on."""
+    ends, found = chain_of(held), {}
+    for table in export.captured:
+        relation = ".".join(source.lineage_name(table))
+        provenance = Provenance(source.type, source_name, (identity,), "", relation)
+        found[export.folder_of(table)] = Read(provenance, ends.get(table))
+    return found
+
+
+def _checkpoint(export: Cdc, config: RivetConfig, state: State | None) -> tuple[Checkpoint | None, tuple[Finding, ...]]:
+    """Read the checkpoint; warn where a drain has no position yet and takes none of the rows that are there."""
+    name, _ = config.source_of(export)
+    try:
+        kept = _checkpoints(export, config, state)
+        held = kept.load(checkpoint_key(export, name)) if kept is not None else None
+    except RivetError as error:
+        return None, (Finding("cdc-checkpoint", "fail", str(error), ASK_DOCTOR),)
+    if held is not None:
+        return held, ()
+    if export.cdc.initial:
+        return None, (Finding("cdc-checkpoint", "ok", "none yet: the first drain copies the tables, then follows"),)
+    text = "none yet, and no initial copy: rows that are there already are never exported, only their changes"
+    return None, (Finding("cdc-checkpoint", "warn", text, "cdc: {initial: snapshot}"),)
+
+
+def _checkpoints(export: Cdc, config: RivetConfig, state: State | None) -> Checkpoints | None:
+    """Give the place of checkpoints; None where it would be a store that is not there yet."""
+    if export.cdc.checkpoint is not None:
+        return file_checkpoints(os.path.join(config.folder, export.cdc.checkpoint))
+    return checkpoints_of(export, state=state, folder=config.folder) if state is not None else None

@@ -1,0 +1,119 @@
+"""What `rivet check` prints: a block per export for people, one JSON document, an exit code.
+
+Belongs here: wording and shape of the whole. Not here: what is looked at (`check.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rivet_assets.preflight.check import Checked
+from rivet_assets.preflight.column_types import TypeFact
+
+MARKS = {"ok": "ok", "warn": "warning", "fail": "failed"}
+
+
+def render(checked: Sequence[Checked]) -> str:
+    """Write a block per export, and a sum at the end."""
+    blocks = ["\n".join(_block(each)) for each in checked]
+    counted = Counter(each.verdict or "not checked" for each in checked)
+    total = f"{len(checked)} export{'' if len(checked) == 1 else 's'}"
+    return "\n\n".join([*blocks, f"{total}: " + ", ".join(f"{count} {word}" for word, count in counted.items())])
+
+
+def _block(checked: Checked) -> Iterator[str]:
+    yield f"{checked.export}  {checked.verdict or 'NOT CHECKED'}"
+    if checked.error is not None:
+        for line in str(checked.error).splitlines():
+            yield f"  error     {line}"
+    for name, text in _lines(checked):
+        yield f"  {name:<9} {text}".rstrip()
+    for found in checked.findings:
+        yield f"  {MARKS[found.status]:<9} {found.name}: {found.text}"
+        if found.fix and found.status != "ok":
+            yield f"  {'':<9} → {found.fix}"
+    for suggestion in checked.suggestions:
+        yield f"  try       {suggestion}"
+    yield from _types(checked.types)
+
+
+def _lines(checked: Checked) -> Iterator[tuple[str, str]]:
+    if checked.strategy:
+        yield "strategy", checked.strategy
+    for reason in checked.reasons:
+        yield "because", reason
+    for explained in checked.explained:
+        index = f" by {explained.index}" if explained.index else ""
+        rows = "" if explained.rows is None else f", {explained.rows:,} rows expected"
+        yield "planner", f"{explained.scan}{index}{', sorts' if explained.sorts else ''}{rows}"
+    if checked.cursor_range:
+        low, high = checked.cursor_range
+        yield "range", f"{low} to {high}{'' if checked.range_is_exact else ' (estimated)'}"
+    if checked.profile and checked.parallel:
+        yield "profile", f"{checked.profile.value}: {checked.profile.reason}"
+        yield "parallel", f"{checked.parallel.value}: {checked.parallel.reason}"
+
+
+def _types(types: Sequence[TypeFact]) -> Iterator[str]:
+    if not types:
+        return
+    rows = [(fact.column, fact.native, fact.becomes, fact.fidelity, fact.helps) for fact in types]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    yield "  types"
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)]
+        yield f"    {'  '.join(cells)}  {row[4]}".rstrip()
+
+
+def document(checked: Sequence[Checked], *, config_path: Path | None) -> dict[str, Any]:
+    """Give the JSON document."""
+    return {"config_path": str(config_path) if config_path else None, "exports": [_export(each) for each in checked]}
+
+
+def _export(checked: Checked) -> dict[str, Any]:
+    advice = {
+        name: {"value": each.value, "reason": each.reason} if each else None
+        for name, each in (("profile", checked.profile), ("parallel", checked.parallel))
+    }
+    return {
+        "export": checked.export,
+        "verdict": checked.verdict,
+        "strategy": checked.strategy,
+        "reasons": list(checked.reasons),
+        "suggestions": list(checked.suggestions),
+        "findings": [
+            {"name": each.name, "status": each.status, "text": each.text, "fix": each.fix} for each in checked.findings
+        ],
+        **advice,
+        "rows_estimate": checked.rows_estimate,
+        "explained": [
+            {
+                "statement": each.statement, "scan": each.scan, "index": each.index, "rows": each.rows,
+                "sorts": each.sorts, "text": each.text,
+            }
+            for each in checked.explained
+        ],
+        "cursor_range": list(checked.cursor_range) if checked.cursor_range else None,
+        "cursor_range_is_exact": checked.range_is_exact,
+        "types": [
+            {
+                "column": fact.column, "native": fact.native, "becomes": fact.becomes, "fidelity": fact.fidelity,
+                "helps": fact.helps,
+            }
+            for fact in checked.types
+        ],
+        "error": {"code": checked.error.code, "text": str(checked.error)} if checked.error else None,
+    }  # fmt: skip
+
+
+def exit_code(checked: Sequence[Checked], *, strict: bool) -> int:
+    """Answer 1 when an export could not be checked, or its run would be refused: by its log, or for whose state it is.
+
+    Strictly, also when one is UNSAFE or loses values.
+    """
+    is_broken = any(each.error is not None or any(f.status == "fail" for f in each.findings) for each in checked)
+    is_unfit = any(each.verdict == "UNSAFE" or any(fact.is_bad for fact in each.types) for each in checked)
+    return int(is_broken or (strict and is_unfit))

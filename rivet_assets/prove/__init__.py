@@ -1,0 +1,1 @@
+"""What was exported, compared with its source and mended: validate, reconcile, repair."""

@@ -1,0 +1,79 @@
+"""Which windows of an export want a repair, found now: rows that are not the source's, files that are not as committed.
+
+Belongs here: joining the two looks. Not here: looking (`reconcile.py`, `validate.py`), reading a report of earlier
+(`reconcile_report.py`), repairing (`repair.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rivet_assets.prove.reconcile import reconcile_export
+from rivet_assets.prove.reconcile_report import Flagged, flagged_in, flagged_of
+from rivet_assets.prove.reconcile_result import Depth
+from rivet_assets.prove.validate import Asked, validate_export
+from rivet_assets.prove.validate_report import document
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
+    from rivet_assets.config.load import RivetConfig
+    from rivet_resources.prove.flaws import Depth as FileDepth
+    from rivet_resources.prove.flaws import Validated
+    from rivet_resources.state.store import State
+
+# How closely the files are looked at while the rows are: counting rows reads no file that was not found wrong before,
+# comparing cells reads all.
+FILE_DEPTHS: Mapping[Depth, FileDepth] = {"counts": "sample", "checksums": "full", "rows": "full"}
+
+
+def flagged_now(
+    config: RivetConfig,
+    export: Export,
+    *,
+    depth: Depth,
+    windows: Sequence[str] | None,
+    state: State,
+    tell: Callable[[str], None],
+) -> tuple[Flagged, ...]:
+    """Compare an export's windows with the source and with their files; each window that is wrong, once.
+
+    Raises:
+        ConfigError: no such window is committed.
+        RivetError: whatever looking raises.
+    """
+    folders = validate_export(export, Asked(depth=FILE_DEPTHS[depth], windows=tuple(windows or ())), state=state)
+    rows = reconcile_export(config, export, depth=depth, windows=windows, state=state, tell=tell)
+    if depth == "counts":
+        folders += _seen_wrong_before(export, folders, state)
+    found = {each.window: each for each in flagged_in(document([(export, folders)]))}
+    for each in flagged_of(rows):
+        found[each.window] = joined(found[each.window], each) if each.window in found else each
+    return tuple(found.values())
+
+
+def _seen_wrong_before(export: Export, folders: Sequence[Validated], state: State) -> list[Validated]:
+    """Look closely at the windows that this look passes, but of whose files `rivet validate` said that they are wrong.
+
+    Otherwise a part of the right size with wrong bytes would be found by one command, and not by the one it recommends.
+    """
+    passed = {window.window: window.run_id for each in folders for window in each.windows if window.verdict == "match"}
+    doubted = tuple(
+        each.window
+        for each in state.verifications(export.name, "validate")
+        if each.verdict == "mismatch" and passed.get(each.window) == each.run_id
+    )
+    return validate_export(export, Asked(depth="full", windows=doubted), state=state) if doubted else []
+
+
+def joined(files: Flagged, rows: Flagged) -> Flagged:
+    """Give what repairs both: the chunks of either, or the whole window where one of them needs it."""
+    is_whole = not rows.chunks or not (files.parts or files.chunks or files.markers_only)
+    return Flagged(
+        rows.export,
+        rows.window,
+        rows.run_id,
+        chunks=() if is_whole else rows.chunks,
+        parts=() if is_whole else files.parts,
+        reason="; ".join(filter(None, (files.reason, rows.reason))),
+    )

@@ -1,0 +1,348 @@
+"""Export windows again that a report flagged, and nothing else: planned first, done only when told to.
+
+Belongs here: which windows and chunks are read again, their gates, one after another. Not here: finding what differs
+(`reconcile.py`, `validate.py`), reading a report (`reconcile_report.py`), the order of effects
+(`prove/replace_chunks.py`, `commit/publish.py`).
+
+A window of time, or a whole table, is committed as a run commits it. An incremental window is read between the same two
+cursors and stays where it is in its chain; of a chunked table only the chunks that differ are read. The committed
+cursor never moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import pyarrow as pa
+
+from rivet_assets.launch.outcome import WORST_FIRST
+from rivet_assets.modes.partitions import window_of
+from rivet_assets.modes.protocol import Planning
+from rivet_assets.modes.reread import Again, extract_chunks
+from rivet_assets.prove.reconcile_report import Flagged, flagged_of
+from rivet_assets.prove.reconcile_result import Reconciled
+from rivet_assets.run.attempt import WHOLE, Attempt, Site, attempt, new_run_id
+from rivet_assets.run.quality import Verdict, audit, blocks, refusal, rules_of
+from rivet_resources.commit.manifest import Manifest, current_manifests, schema_of, window_manifest
+from rivet_resources.commit.publish import Step, mark_success, pass_over, publish, sweep
+from rivet_resources.contracts.extract import Extract, Measures, Window
+from rivet_resources.errors import BoundsUnusable, GateRefused, RivetError, WindowBusy, WindowTaken
+from rivet_resources.prove.replace_chunks import can_mend_chunks, mend, mended, stale_markers
+from rivet_resources.shape.shape import schema_of as schema_now
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export, Quality
+    from rivet_assets.config.load import RivetConfig
+    from rivet_assets.run.attempt import Tell
+    from rivet_resources.contracts.destination import Root
+    from rivet_resources.read.stage import Exporter
+    from rivet_resources.state.store import State
+
+Status = Literal["planned", "repaired", "stale", "failed"]
+# What helps streams of changes, whose windows cannot be read a second time.
+REFUSED = {
+    "cdc": "windows of mode cdc hold changes, which a log gives once. Run `rivet state reset -e {name}`, then the "
+    "export: it begins with a new snapshot, and its mirror is made anew from the changes",
+    "poll": "windows of mode poll hold what had changed by then, which the table no longer tells. Run the export with "
+    "`delete_detection: {{type: full_diff}}`, or `rivet state reset -e {name}` to begin anew",
+}
+
+
+class RepairRefused(RivetError):
+    """What is asked for cannot be repaired; the message says what helps instead."""
+
+    code = "RIVET_REPAIR_REFUSED"
+
+
+@dataclass(frozen=True)
+class RepairedWindow:
+    """What becomes, or became, of one flagged window. `rows` and `bytes`: planned, of the parts that go; then read."""
+
+    window: str
+    status: Status
+    chunks: tuple[int, ...] = ()  # () for the whole window
+    rows: int = 0
+    bytes: int = 0
+    text: str = ""
+    run_id: str = ""
+    code: str = ""
+    exit_code: int = 0
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """All flagged windows of one export."""
+
+    export: str
+    execute: bool
+    windows: tuple[RepairedWindow, ...] = ()
+    healed: tuple[str, ...] = ()  # windows whose `manifest.json` and `_SUCCESS` a dead run had left behind
+
+    @property
+    def exit_code(self) -> int:
+        """Answer the worst of what failed; 0 when all was repaired, or only planned."""
+        codes = {each.exit_code for each in self.windows} - {0}
+        return next((code for code in WORST_FIRST if code in codes), 0)
+
+
+def repair_export(
+    config: RivetConfig,
+    export: Export,
+    report: Reconciled | Sequence[Flagged],
+    *,
+    execute: bool,
+    exporter: Exporter,
+    state: State,
+    tell: Tell,
+    step: Step = pass_over,
+) -> Repaired:
+    """Plan the repair of an export's flagged windows, and carry it out when `execute`; a failed window stops no other.
+
+    Args:
+        report: a comparison just made, or what a report file flags; windows of other exports are passed over.
+        step: told the name of each effect that begins (`mending.mend`, `commit.publish`).
+
+    Raises:
+        RepairRefused: the export is a stream of changes.
+        ManifestUnreadable, StateError, DestinationError: nothing can be repaired.
+    """
+    if export.mode in REFUSED:
+        raise RepairRefused(f"Export {export.name}: {REFUSED[export.mode].format(name=export.name)}.")
+    flagged = flagged_of(report) if isinstance(report, Reconciled) else tuple(report)
+    # A window that is empty by now replaces the old one too, whatever a run would do.
+    today = export.destination.on(datetime.now(UTC).date())
+    export = export.model_copy(update={"destination": today, "skip_empty": False})
+    root = export.destination.root(export.name)
+    if not root.keeps_manifests:
+        raise RepairRefused(f"Export {export.name} writes to {root.uri}, a stream, which keeps nothing to repair.")
+    name, source = config.source_of(export)
+    site = Site(export, name, source, exporter, state, root, tell)
+    manifests = current_manifests(root)
+    plans = [_plan(export, each, manifests) for each in flagged if each.export == export.name]
+    if not execute:
+        return Repaired(export.name, execute, tuple(plan.told for plan in plans))
+    sweep(root, export=export.name, state=state)
+    healed = _heal_markers(site, manifests)
+    done = tuple(_carried_out(site, plan, step) for plan in plans)
+    return Repaired(export.name, execute, done, healed)
+
+
+# --- planning ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """One flagged window, as it stands; `manifest` is None where nothing is to be read."""
+
+    told: RepairedWindow
+    manifest: Manifest | None = None
+
+
+def _plan(export: Export, flagged: Flagged, manifests: dict[str, Manifest]) -> _Plan:
+    """Decide what of a window is read again, by its manifest of now."""
+    manifest = manifests.get(flagged.window)
+    if manifest is None or (flagged.run_id and flagged.run_id != manifest.run_id):
+        return _Plan(_stale(flagged.window, manifest))
+    if flagged.markers_only:
+        text = "only manifest.json and _SUCCESS are written anew; no row is read"
+        return _Plan(RepairedWindow(flagged.window, "planned", text=text, run_id=manifest.run_id))
+    numbers = _chunks(export, flagged, manifest)
+    if numbers:
+        chunks = [chunk for chunk in manifest.chunks if chunk.chunk in numbers]
+        rows = sum(chunk.source_row_count for chunk in chunks)
+        size = sum(part.size_bytes for part in manifest.parts if part.chunk in numbers)
+        what = f"chunks {', '.join(map(str, numbers))} of {len(manifest.chunks)}"
+    else:
+        rows = manifest.source.extraction.source_row_count or manifest.row_count
+        size, what = manifest.size_bytes, "all of it"
+    text = f"{what} would be read again: {rows} rows, {size} bytes were exported"
+    return _Plan(RepairedWindow(flagged.window, "planned", numbers, rows, size, text, manifest.run_id), manifest)
+
+
+def _stale(window: str, now: Manifest | None) -> RepairedWindow:
+    why = "is no longer there" if now is None else f"was committed anew by run {now.run_id}"
+    return RepairedWindow(window, "stale", text=f"it {why} since the report; reconcile again")
+
+
+def _chunks(export: Export, flagged: Flagged, manifest: Manifest) -> tuple[int, ...]:
+    """Name the chunks to read again; () where the whole window must be."""
+    numbers = set(flagged.chunks)
+    for path in flagged.parts:
+        numbers |= {-1 if part.chunk is None else part.chunk for part in manifest.parts if part.path == path}
+    form = export.format_settings()
+    same_files = (form.type, form.codec) == (manifest.format, manifest.compression)
+    if export.mode != "chunked" or not same_files or not can_mend_chunks(manifest, numbers):
+        return ()
+    return tuple(sorted(numbers))
+
+
+# --- carrying out --------------------------------------------------------------------------------
+
+
+def _heal_markers(site: Site, manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
+    """Write `manifest.json` and `_SUCCESS` anew where a dead run left them behind; name the windows.
+
+    Under the lease, and after a second look: a living run writes them by itself.
+    """
+    healed = []
+    for stale in stale_markers(manifests, root=site.root):
+        key = stale.window if site.export.mode == "time_window" else WHOLE
+        run_id = new_run_id(site.export.name, datetime.now(UTC))
+        with suppress(WindowBusy), site.state.lease(site.export.name, key, run_id):
+            for manifest in stale_markers(current_manifests(site.root), root=site.root):
+                if manifest.window == stale.window:
+                    mark_success(manifest, root=site.root)
+                    healed.append(manifest.window)
+    return tuple(healed)
+
+
+def _carried_out(site: Site, plan: _Plan, step: Step) -> RepairedWindow:
+    """Repair one window; a fault is told with its code."""
+    told = plan.told
+    if told.status == "stale" or plan.manifest is None:
+        return told if told.status == "stale" else replace(told, status="repaired")
+    try:
+        found = window_manifest(site.root, Window(told.window))  # another repair may have been faster
+        now = found[0] if found else None
+        is_as_planned = now is not None and now.run_id == told.run_id
+        done = _repaired(site, plan.manifest, told, step) if is_as_planned else _stale(told.window, now)
+    except RivetError as error:
+        done = replace(told, status="failed", text=str(error), code=error.code, exit_code=error.exit_code)
+    site.tell(f"{site.export.name} {done.window}: {done.status}, {done.text}")
+    return done
+
+
+def _repaired(site: Site, manifest: Manifest, told: RepairedWindow, step: Step) -> RepairedWindow:
+    """Read the window, or its chunks, again under its lease, judge, and swap.
+
+    Raises:
+        WindowBusy, WindowTaken, GateRefused: nothing was changed.
+        RivetError: whatever reading and publishing raise.
+    """
+    window = window_of(site.export, manifest.window) if site.export.mode == "time_window" else None
+    again = Rereading(site.export, manifest, site.root, told.chunks)
+    with attempt(replace(site, export=cast("Export", again)), window) as made:
+        before = _checked(made, step)
+        notes = _judge(site, made, again)
+        if again.is_mended:
+            mend(made.staged, previous=manifest, root=site.root, state=site.state, step=before)
+        else:
+            publish(made.staged, root=site.root, state=site.state, step=before)
+    staged = made.staged
+    read = staged.measures.rows_read
+    chunks = told.chunks if again.is_partial else ()
+    what = f"chunks {', '.join(map(str, chunks))}" if chunks else "all of it"
+    return replace(
+        told, status="repaired", chunks=chunks, rows=read, bytes=sum(part.size_bytes for part in staged.parts),
+        text="; ".join((f"{what} read again, {read} rows", *notes)), run_id=staged.extract.run_id,
+    )  # fmt: skip
+
+
+def _checked(made: Attempt, step: Step) -> Step:
+    """Prove the lease before parts get their names, and again right before the swap."""
+
+    def before(name: str) -> None:
+        if name in ("parts", "manifest"):
+            made.lease.check()
+        step(name)
+
+    return before
+
+
+def _judge(site: Site, made: Attempt, again: Rereading) -> tuple[str, ...]:
+    """Let the gates judge what the window will hold; notes on what they could not.
+
+    Raises:
+        GateRefused
+    """
+    verdicts, notes = made.verdicts, tuple[str, ...]()
+    if again.is_partial:
+        verdicts, notes = partial_verdicts(site.export.quality, mended(made.staged, again.manifest))
+    if blocks(verdicts):
+        raise GateRefused(refusal(site.export.name, again.manifest.window, verdicts))
+    return notes
+
+
+def partial_verdicts(quality: Quality | None, manifest: Manifest) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
+    """Judge a window of which some chunks were read again: rows and NULLs of all chunks are known, doubles are not."""
+    rules = rules_of(quality)
+    judged = [rule for rule in rules if rule.kind != "unique"]
+    measures = Measures(rows=manifest.row_count, nulls=manifest.measures.nulls)
+    left = [rule.column for rule in rules if rule.kind == "unique"]
+    notes = (f"unique_columns ({', '.join(left)}) are only judged when the whole table is read",) if left else ()
+    return audit(judged, measures, {}), notes
+
+
+# --- the export that is run ----------------------------------------------------------------------
+
+
+@dataclass
+class Rereading:
+    """An export that reads one committed window again; in all else the export it is made of.
+
+    `is_partial` is known once it was planned: where columns changed, chunks of two schemas cannot stand in one window,
+    and the whole is read.
+    """
+
+    export: Export
+    manifest: Manifest
+    root: Root
+    chunks: tuple[int, ...]
+    is_partial: bool = field(default=False, init=False)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.export, name)
+
+    @property
+    def quality(self) -> Quality | None:
+        """Give the rules; a part of a window is judged with the rest of it (`partial_verdicts`)."""
+        return None if self.is_partial else self.export.quality
+
+    @property
+    def is_mended(self) -> bool:
+        """Say whether its place in a chain, or its other chunks, must be kept."""
+        return self.is_partial or self.export.mode == "incremental"
+
+    def extract(self, planning: Planning) -> Extract:
+        """Describe what is read again; asked under the lease.
+
+        Raises:
+            BoundsUnusable, UnknownColumn, SourceError
+        """
+        if self.chunks or self.is_mended:
+            self._refuse_replaced()
+        if self.chunks and (partial := self._partial(planning)) is not None:
+            self.is_partial = True
+            return partial
+        planning = replace(planning, windows=current_manifests(self.root))
+        return cast(Again, self.export).again(planning, self.manifest)
+
+    def _refuse_replaced(self) -> None:
+        """See that readers still see this very commit: one that is hidden by now must not come back.
+
+        Raises:
+            WindowTaken
+        """
+        now = current_manifests(self.root).get(self.manifest.window)
+        if now is None or now.run_id != self.manifest.run_id:
+            raise WindowTaken(
+                f"Window {self.manifest.window} of export {self.export.name} was committed anew, or replaced, since "
+                f"the report. Reconcile again."
+            )
+
+    def _partial(self, planning: Planning) -> Extract | None:
+        """Describe the chunks alone; None where only the whole will do."""
+        plain = self.export.model_copy(update={"quality": None})
+        try:
+            extract = extract_chunks(plain, planning, self.manifest, set(self.chunks))
+        except BoundsUnusable:
+            return None
+        return extract if _columns(schema_now(extract)) == _columns(schema_of(self.manifest)) else None
+
+
+def _columns(schema: pa.Schema) -> list[tuple[str, str, bool]]:
+    return [(each.name, str(each.type), each.nullable) for each in schema]

@@ -1,0 +1,1 @@
+"""One window of an export, from the lease to the verdict of its quality gates."""

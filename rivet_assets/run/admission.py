@@ -1,0 +1,233 @@
+"""Whether a run may work on what it finds: its state and its destination must be of the database that it reads.
+
+Belongs here: asking once per run, before the first row is read and before anything is removed; the words of a refusal;
+taking over on purpose (`--adopt`). Not here: what tells two databases apart
+(`rivet_resources/contracts/provenance.py`), the checkpoints of change logs, which know their source themselves
+(`drain/checkpoint_book.py`).
+
+Two files may mean two things by one name, and one address may lead to another database than yesterday. A cursor of one
+skips rows of the other; a commit of one removes the parts of the other. Both would end with `success`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from rivet_assets.run.adoption_evidence import evidence_at, evidence_in
+from rivet_resources.commit.manifest import Manifest, manifest_paths, read_manifest
+from rivet_resources.commit.publish import sweep
+from rivet_resources.contracts.provenance import DatabaseIdentity, Provenance, difference, is_any
+from rivet_resources.errors import ProvenanceRefused
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
+    from rivet_assets.run.attempt import Site, Tell
+    from rivet_resources.contracts.destination import Root
+    from rivet_resources.contracts.extract import Relation
+    from rivet_resources.contracts.source import Session, Source
+    from rivet_resources.state.provenances import Remembered
+    from rivet_resources.state.store import State
+
+ADOPT = "rivet/adopt"  # run tag: "true" is what `rivet run --adopt` sets
+POSITION = "its position in the change log"
+WITH_CURSOR = frozenset({"incremental", "poll"})  # state says where these begin
+
+
+class Claim(Protocol):
+    """An export and what it would work on: a run's site, or what a check of it knows."""
+
+    @property
+    def export(self) -> Export: ...
+    @property
+    def state(self) -> State: ...
+    @property
+    def root(self) -> Root: ...
+    @property
+    def place(self) -> str: ...  # the destination as configured; '' where nobody asks
+
+
+@dataclass
+class Admission:
+    """Asks once per run of an export, whichever of its windows comes first; threads may share it."""
+
+    is_adopting: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _found: Provenance | None = None
+
+    def of(self, site: Site, session: Session, relation: Relation) -> Provenance:
+        """Say whose rows the run reads, once it may; then remove what dead runs of the export left.
+
+        Raises:
+            ProvenanceRefused: state or destination are of another database, table or place.
+        """
+        with self._lock:
+            if self._found is None:
+                found = read_provenance(site.source, site.source_name, session, relation)
+                self._admit(site, found)
+                removed = sweep(site.root, export=site.export.name, state=site.state)
+                if removed:
+                    site.tell(f"{site.export.name}: removed {removed} leftovers of dead runs.")
+                self._found = found
+            return self._found
+
+    def _admit(self, site: Site, found: Provenance) -> None:
+        name, state = site.export.name, site.state
+        if self.is_adopting:
+            state.adoptions().take_all(name)
+        known, standing = state.provenance(name), any_manifest(site.root)
+        if self.is_adopting:
+            adopt(name, found, known, standing, destination=site.place, state=state, tell=site.tell)
+            return
+        refuse(site, found, known, standing)
+        if known.provenance is None and standing is not None and standing.source.name is None:
+            site.tell(
+                f"{name}: an earlier Rivet wrote what is at {site.root.uri}, and not of which database it is; "
+                f"from now on it counts as of {found}."
+            )
+
+
+def read_provenance(source: Source, source_name: str, session: Session, relation: Relation) -> Provenance:
+    """Ask the database who it is, and join that with what is read of it."""
+    return provenance_in(source, source_name, session.identity(), relation)
+
+
+def provenance_in(source: Source, source_name: str, identity: DatabaseIdentity, relation: Relation) -> Provenance:
+    """Join who a database says it is with what is read of it."""
+    table = ".".join(source.lineage_name(relation.sql)) if relation.is_table else ""
+    return Provenance(source.type, source_name, identity.servers, identity.database, table)
+
+
+def any_manifest(root: Root) -> Manifest | None:
+    """Read one manifest of a place, since all there are of one database but for what was taken over on purpose.
+
+    Of windows of time the last is looked at; None when nothing is committed there.
+    """
+    paths = manifest_paths(root) if root.keeps_manifests else ()
+    for path in reversed(paths):
+        if found := read_manifest(root, path):
+            return found[0]
+    return None
+
+
+def adopt(
+    name: str, found: Provenance, known: Remembered, standing: Manifest | None,
+    *, destination: str, state: State, tell: Tell,
+) -> None:  # fmt: skip
+    """Take over what is there, whatever it is of; from now on it counts as this database's."""
+    met = [known.provenance, standing.source.provenance if standing else None]
+    others = [each for each in met if each is not None and difference(each, found)]
+    state.remember(name, found, destination=destination, accepted=others)
+    for other in others:
+        tell(f"{name}: what is known of {other} is taken over as of {found}, as asked for.")
+
+
+def refuse(site: Claim, found: Provenance, known: Remembered, standing: Manifest | None) -> None:
+    """Refuse state or a destination of another database, and a cursor without the rows before it.
+
+    Raises:
+        ProvenanceRefused
+    """
+    name, state = site.export.name, site.state
+    if known.provenance is not None and (what := difference(known.provenance, found)):
+        raise ProvenanceRefused(of_state(name, state.name, what, known.provenance, found))
+    refuse_destination(name, found, known, standing, root=site.root)
+    if site.export.mode in WITH_CURSOR:
+        refuse_moved(site, known)
+
+
+def refuse_destination(
+    name: str, found: Provenance, known: Remembered, standing: Manifest | None, *, root: Root
+) -> None:
+    """Refuse a place that holds another database's rows, unless these are what the export's own state was of before.
+
+    Raises:
+        ProvenanceRefused
+    """
+    if standing is None:
+        return
+    other = standing.source.provenance
+    what = difference(other, found)
+    if what and not is_any(other, known.accepted):
+        raise ProvenanceRefused(
+            f"Export {name}: {root.uri} holds rows of {other} (run {standing.run_id}), and this run reads {found}: "
+            f"{what} is another one, and publishing would remove what is there. Give one of the two another "
+            f"`destination` path. If this is the same export in a new place, go on with `rivet run -e {name} --adopt` "
+            f"(in Dagster: run tag {ADOPT}: true)."
+        )
+
+
+def of_state(name: str, store: str, what: str, known: Provenance, found: Provenance) -> str:
+    """Say that state is of another database, and the ways out."""
+    return (
+        f"Export {name}: its state in {store} is of {known}, and this run reads {found}: {what} is another one. It was "
+        f"restored or replaced, `source` leads elsewhere, or another file has an export and a source of these names. "
+        f"Point `source` back; or name the source (`sources: {{…}}`) or the `project:`, so that each file has state of "
+        f"its own; or go on where the state stands with `rivet run -e {name} --adopt` (in Dagster: run tag {ADOPT}: "
+        f"true); or begin anew with `rivet state reset -e {name}`."
+    )
+
+
+def refuse_moved(site: Claim, known: Remembered) -> None:
+    """Refuse to go on from a cursor at a place to which the rows before it never came.
+
+    Raises:
+        ProvenanceRefused
+    """
+    held = site.state.cursor(site.export.name)
+    if held is not None and held.value is not None and site.place:
+        what = f"its cursor in {site.state.name}"
+        refuse_elsewhere(site.export.name, held.value, known, root=site.root, place=site.place, what=what)
+
+
+def refuse_elsewhere(name: str, end: str, known: Remembered, *, root: Root, place: str, what: str) -> None:
+    """Refuse a place without the window that ends where an export's last one did, unless it is the place of before.
+
+    A place that was moved with its manifests, or mounted elsewhere, holds that window.
+
+    Args:
+        end: cursor or position at which the last window ended.
+        what: says so to people.
+
+    Raises:
+        ProvenanceRefused
+    """
+    if known.destination in ("", place) or end in evidence_at(root).reached:
+        return
+    raise ProvenanceRefused(
+        f"Export {name}: {what} is of the destination {known.destination}, and this run writes to {place}, which has "
+        f"no window that ends there: rows up to it would be missing. Point `destination` back; or write all rows to "
+        f"the new one with `rivet state reset -e {name}`; or only new ones with `rivet run -e {name} --adopt` (in "
+        f"Dagster: run tag {ADOPT}: true)."
+    )
+
+
+def refuse_unproven(site: Claim, manifests: Iterable[Manifest] = ()) -> None:
+    """Refuse a beginning that an earlier Rivet may have taken from another file's export of the same name.
+
+    Up to version 3 of the state store two such exports read each other's cursor. Either the cursor that lies there may
+    be another's, and the destination says nothing; or the windows at the destination begin where another one ended.
+
+    Raises:
+        ProvenanceRefused
+    """
+    name, evidence = site.export.name, evidence_in(manifests)
+    if site.state.adoptions().doubted_starts(name, evidence):
+        said = (
+            f"its windows at {site.root.uri} begin at a cursor that a run without a window there had reached: of this "
+            f"export, if its first manifests were removed, or of another file's of the same name, whose cursor an "
+            f"earlier Rivet took. Then rows before it were never exported. If all are there, or gone on purpose,"
+        )
+    elif not evidence.committed and site.state.adoptions().cursor(name) is not None:
+        said = (
+            f"{site.state.name} holds a cursor that an earlier Rivet kept under this name alone, and nothing at "
+            f"{site.root.uri} says whether it is of this export or of another file's of the same name. If it is,"
+        )
+    else:
+        return
+    raise ProvenanceRefused(
+        f"Export {name}: {said} go on with `rivet run -e {name} --adopt` (in Dagster: run tag {ADOPT}: true); if not, "
+        f"begin at the start with `rivet state reset -e {name}`, which replaces what is there."
+    )

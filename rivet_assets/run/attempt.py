@@ -1,0 +1,366 @@
+"""One window, from its lease to its verdicts: plan, compare the schema, stage, audit. Nothing becomes visible here.
+
+Belongs here: the order of a run before publishing, the same for every mode and without Dagster. Not here: what Dagster
+is told of it (`dagster/export_asset.py`), staging (`read/stage.py`), publishing (`commit/publish.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from rivet_assets.modes.incremental_boundary import note_after
+from rivet_assets.modes.protocol import Mode, Planning, require_name
+from rivet_assets.run import interruption
+from rivet_assets.run.admission import Admission, refuse_unproven
+from rivet_assets.run.drift import Drift, compare, judge
+from rivet_assets.run.journal import Journal
+from rivet_assets.run.progress import Progress
+from rivet_assets.run.quality import Verdict, audit, blocks, rules_of, schema_drift, special_values
+from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
+from rivet_resources.commit.manifest import current_manifests, window_manifest
+from rivet_resources.commit.publish import discard, remembered
+from rivet_resources.contracts.boundary import Boundary
+from rivet_resources.contracts.change_log import ENVELOPE
+from rivet_resources.contracts.extract import Extract, Relation, Staged, Window
+from rivet_resources.contracts.settings import pace
+from rivet_resources.errors import DriftRefused, GateRefused, RivetError
+from rivet_resources.shape.shape import planned
+from rivet_resources.state.cursors import Cursor
+from rivet_resources.state.runs import RunRecord
+from rivet_resources.write.measures import count_duplicates
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
+    from rivet_resources.contracts.destination import Root
+    from rivet_resources.contracts.source import Source
+    from rivet_resources.read.stage import Exporter
+    from rivet_resources.state.leases import Lease
+    from rivet_resources.state.store import State
+
+Tell = Callable[[str], None]  # one line for the log of the run
+# Ours: switching them is no drift of the source.
+META_COLUMNS = frozenset({"_rivet_exported_at", "_rivet_row_hash", *(field.name for field in ENVELOPE)})
+WHOLE = "all"  # lease of exports that have one window at a time, whatever its key will be
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where one export works during a run."""
+
+    export: Export
+    source_name: str
+    source: Source
+    exporter: Exporter
+    state: State
+    root: Root
+    tell: Tell
+    progress: Callable[[Progress], None] = field(default=lambda progress: None)
+    place: str = ""  # the destination as configured, `{date}` not filled; '' where nobody asks
+    admission: Admission = field(default_factory=Admission)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A staged window with everything known about it; publish it or leave the block with an error."""
+
+    staged: Staged
+    lease: Lease
+    verdicts: tuple[Verdict, ...]
+    drift: Drift
+    previous_rows: int | None  # of the window's committed manifest; only windows of time look
+
+    @property
+    def window(self) -> Window:
+        """Give the window it covers."""
+        return self.staged.extract.window
+
+    @property
+    def is_skipped(self) -> bool:
+        """Say that there is nothing to publish: no row, and `skip_empty`."""
+        return self.staged.extract.skip_empty and self.staged.measures.rows == 0 and not self.is_refused
+
+    @property
+    def is_refused(self) -> bool:
+        """Say that the gate refuses it."""
+        return blocks(self.verdicts)
+
+
+@contextmanager
+def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
+    """Stage and judge one window under its lease; keep the record of the run.
+
+    A block left with an error leaves a run recorded as failed, and nothing staged but what a resumable window may use
+    again; one left without has published, or the attempt was skipped.
+
+    Raises:
+        WindowBusy: another run works on the window.
+        ProvenanceRefused: state or destination are of another database.
+        DriftRefused: the schema changed and the policy refuses; no row was read.
+        RivetError: whatever planning and reading raise.
+    """
+    started_at = datetime.now(UTC)
+    interruption.stop_here()
+    run_id = new_run_id(site.export.name, started_at)
+    key = window.key if window else WHOLE
+    journal = Journal(site.state, run_id, site.export.name, tell=site.tell)
+    with (
+        site.state.lease(site.export.name, key, run_id) as lease,
+        recorded(site, run_id, key, started_at, journal=journal) as outcome,
+    ):
+        made = _staged(site, window, run_id, started_at, lease, journal)
+        outcome.update(figures(made))
+        journal.retried(made.staged.measures)
+        journal.judged(made.verdicts, made.drift)
+        try:
+            yield made
+        except BaseException:
+            if made.is_refused or not made.staged.extract.resumable:
+                forget_staged(site, made.staged)
+            raise
+        if made.is_skipped:
+            forget_staged(site, made.staged)
+        else:
+            remember(site, made.staged.extract)
+
+
+def new_run_id(export: str, started_at: datetime) -> str:
+    """Name a run of one window: `orders_20260131T031500.123_a1b2c3`."""
+    stamp = f"{started_at:%Y%m%dT%H%M%S}.{started_at.microsecond // 1000:03d}"
+    return f"{export}_{stamp}_{secrets.token_hex(3)}"
+
+
+def committed_cursor(site: Site) -> Cursor:
+    """Read how far the export has committed; no value before the first run and after a reset.
+
+    A store that knows nothing of an export whose destination has manifests is filled from these: they are the truth.
+    """
+    if site.export.mode not in ("incremental", "poll"):
+        return Cursor(None)
+    held = site.state.cursor(site.export.name)
+    if held is not None:
+        return held
+    if not site.root.keeps_manifests:
+        refuse_unproven(site)
+        return Cursor(None)
+    manifests = current_manifests(site.root)
+    cursor = resolve_cursor(manifests)
+    if not site.admission.is_adopting:
+        refuse_unproven(site, manifests.values())
+    if cursor is None:
+        return Cursor(None)
+    boundary = resolve_boundary(manifests) if site.export.mode == "incremental" else Boundary()
+    site.state.rebuild(site.export.name, manifests.values(), cursor=cursor, boundary=boundary)
+    site.tell(f"State of {site.export.name} was rebuilt from {len(manifests)} manifests; its cursor is {cursor!r}.")
+    return Cursor(cursor, boundary)
+
+
+def remember(site: Site, extract: Extract) -> None:
+    """Keep of which database the export's state is, once it is of any."""
+    if extract.provenance is not None:
+        site.state.remember(site.export.name, extract.provenance, destination=site.place)
+
+
+def forget_staged(site: Site, staged: Staged) -> None:
+    """Remove what was staged, and the progress that would bring it back: rows of a refused window are read again."""
+    discard(staged, root=site.root)
+    if staged.extract.resumable:
+        site.state.forget_chunks(staged.extract.export, staged.extract.window.key)
+
+
+def _staged(
+    site: Site, window: Window | None, run_id: str, started_at: datetime, lease: Lease, journal: Journal
+) -> Attempt:
+    export, began = site.export, time.monotonic()
+    before = window_manifest(site.root, window) if window and site.root.keeps_manifests else None
+    planned = pace(site.source.tuning, export.tuning)
+    with (
+        site.exporter.permits(site.source, run_id=run_id, pace=planned, on_event=_waiting(site, journal)) as permits,
+        site.source.session(application=f"rivet:{export.name}", pace=planned) as session,
+    ):
+        relation = session.describe(
+            table=export.table, query=export.query, params=export.params, rules=export.type_rules()
+        )
+        provenance = site.admission.of(site, session, relation)
+        drift = _admitted(site, relation)
+        committed = committed_cursor(site)
+        extract = cast(Mode, export).extract(
+            Planning(
+                source=site.source,
+                session=session,
+                relation=relation,
+                window=window,
+                cursor=committed.value,
+                boundary=committed.boundary,
+                run_id=run_id,
+                started_at=started_at,
+                tasks=site.exporter.spark.parallelism,
+                runs=len(site.state.known_runs(export.name)) if export.mode == "poll" else 1,
+            )
+        )
+        extract = replace(extract, provenance=provenance)
+        if extract.resumable:  # its finished chunks outlive the run
+            remember(site, extract)
+        for note in extract.notes:
+            site.tell(f"{export.name} {extract.window.key}: {note}.")
+        journal.planned(extract)
+        if window is None:  # readable while it runs; windows of time follow each other quickly
+            journal.write()
+        plan_seconds = time.monotonic() - began
+        staged = site.exporter.stage(
+            extract, on_progress=_progress(site, extract, journal), on_event=journal.add, permits=permits
+        )
+    staged = replace(staged, seconds={**staged.seconds, "plan": plan_seconds})
+    for note in filter(None, (kept_of_a_death(staged), too_large(staged))):
+        staged = replace(staged, extract=replace(staged.extract, notes=(*staged.extract.notes, note)))
+        journal.warned(note)
+        site.tell(f"{export.name} {extract.window.key}: {note}.")
+    return Attempt(staged, lease, _verdicts(site, staged, drift), drift, before[0].row_count if before else None)
+
+
+def kept_of_a_death(staged: Staged) -> str:
+    """Tell which chunks a dead run had read already: they are of an earlier instant; '' for none."""
+    if not staged.kept_chunks:
+        return ""
+    return (
+        f"{staged.kept_chunks} of {len(staged.extract.chunks)} chunks ({staged.kept.rows:,} rows) were kept of a run "
+        f"that died, so they are of an earlier instant"
+    )
+
+
+def too_large(staged: Staged) -> str:
+    """Warn that the new cursor value has more rows than are remembered; '' when it has not."""
+    boundary, cursor = remembered(staged), staged.extract.cursor
+    return note_after(boundary, column=cursor.column) if boundary and cursor else ""
+
+
+def _waiting(site: Site, journal: Journal) -> Callable[[str, Mapping[str, Any]], None]:
+    """Tell at once that a run waits for connections to its source, or has them: nothing else happens meanwhile."""
+
+    def tell(event: str, facts: Mapping[str, Any]) -> None:
+        journal.add(event, facts)
+        journal.write()
+        site.tell(f"{site.export.name}: {event}: {', '.join(f'{name} {value}' for name, value in facts.items())}.")
+
+    return tell
+
+
+def _progress(site: Site, extract: Extract, journal: Journal) -> Callable[[int, int, int], None]:
+    """Tell watchers and journal of each finished chunk; watchers also that reading begins."""
+    began = time.monotonic()
+
+    def tell(done: int, of: int, rows: int) -> None:
+        seconds = time.monotonic() - began
+        site.progress(Progress(extract.export, extract.window.key, done, of, rows, seconds))
+        if done:
+            journal.chunk(done, of, rows)
+
+    tell(0, len(extract.chunks), 0)
+    return tell
+
+
+def _admitted(site: Site, relation: Relation) -> Drift:
+    """Compare what the relation becomes with the last commit's schema, before the first row is read.
+
+    Raises:
+        DriftRefused: by the export's policy.
+        UnknownColumn: `null_ratio_max` names a column that is not there.
+        TransformError: a transform does not fit the relation.
+    """
+    export = site.export
+    stored = site.state.schema(export.name)
+    baseline = None if stored is None else [column for column in stored if column[0] not in META_COLUMNS]
+    shaped = planned(relation, export.steps).schema
+    drift = compare(baseline, [(field.name, str(field.type)) for field in shaped])
+    judge(drift, export.on_schema_drift, export=export.name, relation=relation.name)
+    if drift and export.on_schema_drift != "continue":
+        site.tell(f"{export.name}: the columns of {relation.name} changed since the last run: {drift}.")
+    for rule in rules_of(export.quality):
+        if rule.kind == "null_ratio_max":
+            require_name(shaped, rule.column, key="quality.null_ratio_max")
+    return drift
+
+
+def _verdicts(site: Site, staged: Staged, drift: Drift) -> tuple[Verdict, ...]:
+    export, measures = site.export, staged.measures
+    duplicates = {column: 0 for column in staged.extract.unique_columns}
+    duplicates |= {column: count_duplicates(site.root, files) for column, files in measures.unique.items()}
+    accepted = export.on_schema_drift in ("continue", "evolve")
+    return (
+        *audit(rules_of(export.quality), measures, duplicates),
+        special_values(measures),
+        schema_drift(drift, accepted=accepted, rows=measures.rows),
+    )
+
+
+@contextmanager
+def recorded(
+    site: Site, run_id: str, key: str, started_at: datetime, *, journal: Journal | None = None
+) -> Iterator[dict[str, Any]]:
+    """Keep the run's row and the end of its journal: running, then what the block made of it.
+
+    Yields the figures to write with the end.
+    """
+    journal = journal or Journal(site.state, run_id, site.export.name, tell=site.tell)
+    outcome: dict[str, Any] = {"status": "success"}
+    site.state.begin_run(RunRecord(run_id, site.export.name, key, started_at, mode=site.export.mode))
+    try:
+        yield outcome
+    except BaseException as error:
+        outcome["status"] = interruption.status_of(error)
+        outcome |= {"error_code": getattr(error, "code", type(error).__name__), "error_message": safe_text(error)}
+        if isinstance(error, GateRefused):
+            outcome["quality_passed"] = False
+        if isinstance(error, DriftRefused):
+            outcome["schema_changed"] = True
+        raise
+    finally:
+        finished_at = datetime.now(UTC)
+        outcome["duration_ms"] = round((finished_at - started_at).total_seconds() * 1000)
+        status = outcome.pop("status")
+        journal.completed(status, outcome)
+        site.state.finish_run(run_id, status, finished_at=finished_at, **outcome)
+
+
+def safe_text(error: BaseException) -> str:
+    """Give a text that may be stored: only our own errors promise to hold no secret and no value."""
+    return str(error) if isinstance(error, RivetError) else type(error).__name__
+
+
+def figures(made: Attempt) -> dict[str, Any]:
+    staged, measures = made.staged, made.staged.measures
+    extract: Extract = staged.extract
+    published = not (made.is_refused or made.is_skipped)
+    return {
+        "status": "skipped" if made.is_skipped else "success",
+        "total_rows": measures.rows,
+        "files_produced": len(staged.parts) if published else 0,
+        "bytes_written": sum(part.size_bytes for part in staged.parts) if published else 0,
+        "format": extract.format.type,
+        "compression": extract.format.codec,
+        "tuning_profile": extract.pace.profile,
+        "consistency": staged.consistency,
+        "retries": measures.retries,
+        "longest_statement_ms": measures.longest_statement_ms,
+        "cpu_seconds": measures.cpu_seconds,
+        "peak_mb": measures.peak_mb,
+        "validated": True,  # every part was read back before it was staged
+        "quality_passed": not made.is_refused,
+        "schema_changed": bool(made.drift),
+        "degraded": measures.retries > 0 or staged.harm.get("steps_down", 0) > 0,
+        "source_type": getattr(extract.source, "type", None),  # rows of `apply` come from parts
+        "destination_type": extract.destination.type,
+        "rows_read": staged.rows_read,
+        "harm": harm_text(staged),
+    }
+
+
+def harm_text(staged: Staged) -> str | None:
+    """Give what the reading cost the source, as JSON for the history of runs; None when nobody measured."""
+    return json.dumps({name: round(number, 3) for name, number in staged.harm.items()}) if staged.harm else None

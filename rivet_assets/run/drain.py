@@ -1,0 +1,340 @@
+"""One run of a change export: its lease, its record, the drain, and what there is to tell of it.
+
+Belongs here: what a drain is told by the configuration, the first copy of a table, drift. Not here: the order of
+effects (`rivet_resources/drain/drain.py`), what Dagster is told (`dagster/drain_asset.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+
+from rivet_assets.modes.protocol import Planning
+from rivet_assets.run import interruption
+from rivet_assets.run.admission import POSITION, adopt, any_manifest, refuse_destination, refuse_elsewhere
+from rivet_assets.run.attempt import META_COLUMNS, Tell, new_run_id, safe_text
+from rivet_assets.run.drift import Drift, compare, judge
+from rivet_assets.run.journal import Journal
+from rivet_resources.commit.manifest import window_manifest
+from rivet_resources.commit.publish import sweep
+from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, Handover, LogSource, Position
+from rivet_resources.contracts.extract import Measures, Staged
+from rivet_resources.contracts.provenance import Provenance
+from rivet_resources.contracts.settings import pace
+from rivet_resources.contracts.source import Session
+from rivet_resources.drain.checkpoint_book import chain_of
+from rivet_resources.drain.drain import drain
+from rivet_resources.drain.plan import Drained, DrainPlan, Hands, told
+from rivet_resources.shape.shape import schema_of
+from rivet_resources.state.checkpoints.stores import Checkpoints, file_checkpoints, state_checkpoints
+from rivet_resources.state.provenances import Remembered
+from rivet_resources.state.runs import RunRecord
+
+if TYPE_CHECKING:
+    from rivet_assets.modes.cdc import Cdc
+    from rivet_resources.contracts.destination import Root
+    from rivet_resources.read.stage import Exporter
+    from rivet_resources.state.store import State
+
+OUR_COLUMNS = frozenset({field.name for field in ENVELOPE}) | META_COLUMNS | {BEFORE}
+LEASE = "drain"  # the window key under which a drain holds its export
+
+
+@dataclass(frozen=True)
+class DrainSite:
+    """Where one change export works during a run. `exporter` starts Spark when called, so only a first copy does."""
+
+    export: Cdc
+    source_name: str
+    source: LogSource
+    exporter: Callable[[], Exporter]
+    state: State
+    folder: Path  # of the config; a checkpoint file is named from it
+    tell: Tell
+    step: Callable[[str], None] = lambda name: None
+    is_asked_to_end: Callable[[], bool] = lambda: False
+    is_adopting: bool = False
+    drifts: dict[str, Drift] = field(default_factory=dict)  # by table, as they are found
+    warnings: list[str] = field(default_factory=list)  # what is worth a word and stops nothing
+
+    @property
+    def roots(self) -> dict[str, Root]:
+        """Address the folder of each table."""
+        return {t: self.export.destination.root(self.export.folder_of(t)) for t in self.export.captured}
+
+
+def checkpoints_of(export: Cdc, *, state: State, folder: Path) -> Checkpoints:
+    """Give the place where the export's position is kept: a file if it names one, else the state store."""
+    if export.cdc.checkpoint is None:
+        return state_checkpoints(state)
+    return file_checkpoints(os.path.join(folder, export.cdc.checkpoint))  # a slash at its end says: a folder
+
+
+def checkpoint_key(export: Cdc, source_name: str) -> str:
+    """Name the export's checkpoint: `<source>.<export>`."""
+    return f"{source_name}.{export.name}"
+
+
+def run_drain(site: DrainSite) -> Drained:
+    """Drain once, under the export's lease; keep the record of the run.
+
+    Raises:
+        WindowBusy: another drain of the export is running.
+        RivetError: whatever draining raises; the next run starts at the last checkpoint.
+    """
+    export, started_at = site.export, datetime.now(UTC)
+    run_id = new_run_id(export.name, started_at)
+    with site.state.lease(export.name, LEASE, run_id) as lease, _recorded(site, run_id, started_at) as outcome:
+        plan = plan_of(site, run_id, started_at)
+        roots = site.roots
+        _swept(site, roots, run_id)
+        hands = Hands(
+            state=site.state,
+            checkpoints=checkpoints_of(export, folder=site.folder, state=site.state),
+            lease=lease,
+            roots=roots,
+            copy=_Copies(site, plan, roots),
+            judge=_Judge(site),
+            admit=_Admit(site),
+            scratch=Path(tempfile.gettempdir()),
+            tell=site.tell,
+            step=site.step,
+            is_asked_to_end=site.is_asked_to_end,
+        )
+        drained = drain(plan, hands)
+        site.warnings.extend(warnings_of(drained))
+        outcome.update(_figures(site, drained))
+        return drained
+
+
+def warnings_of(drained: Drained) -> list[str]:
+    """Word what the log warned of: at the first run of its prerequisites, at each of tables that are gone."""
+    return [told(finding) for finding in drained.findings if finding.status == "warn"]
+
+
+def plan_of(site: DrainSite, run_id: str, started_at: datetime) -> DrainPlan:
+    """Say what the export's YAML means for a drain."""
+    export, block = site.export, site.export.cdc
+    return DrainPlan(
+        capture=export.capture(deployment=site.state.name),
+        source=site.source,
+        destination=export.destination,
+        format=export.format_settings(),
+        pace=pace(site.source.tuning, export.tuning),
+        key=checkpoint_key(export, site.source_name),
+        source_name=site.source_name,
+        run_id=run_id,
+        started_at=started_at,
+        folders={table: export.folder_of(table) for table in export.captured},
+        steps=export.steps,
+        exported_at=export.meta_columns.exported_at,
+        initial=block.initial == "snapshot",
+        until_current=block.until_current,
+        as_lines=export.destination.type == "stdout",
+        rollover=block.rollover,
+        rollover_bytes=block.rollover_memory_mb << 20,
+    )
+
+
+@dataclass(frozen=True)
+class _Copies:
+    """Stages what comes before the first change of each table."""
+
+    site: DrainSite
+    plan: DrainPlan
+    roots: Mapping[str, Root]
+
+    def __call__(self, table: str, position: Position, handover: Handover | None, *, absent: frozenset[str]) -> Staged:
+        """Stage all rows under the handover's instant, or nothing but the schema."""
+        if handover is not None:
+            tasks = self.site.exporter().spark.parallelism
+            extract = self._extract(handover.session, table, position, absent, tasks=tasks)
+            for note in extract.notes:
+                self.site.tell(f"{extract.export}: {note}.")
+            return self.site.exporter().stage(extract)
+        application = f"rivet:{self.plan.export}"
+        with self.site.source.session(application=application, pace=self.plan.pace, snapshot=False) as session:
+            extract = replace(self._extract(session, table, position, absent, tasks=1), chunks=(), notes=())
+        root = self.roots[table]
+        standing = window_manifest(root, extract.window) if root.keeps_manifests else None
+        return Staged(
+            extract=extract,
+            parts=(),
+            measures=Measures(),
+            schema_ipc=schema_of(extract).serialize().to_pybytes(),
+            previous=standing[1] if standing else None,
+            started_at=self.plan.started_at,
+            consistency="log",
+        )
+
+    def _extract(self, session: Session, table: str, position: Position, absent: frozenset[str], *, tasks: int) -> Any:
+        export = self.site.export.of_table(table)
+        relation = session.describe(table=table, query=None, params={}, rules=export.type_rules())
+        kept = tuple(column for column in relation.columns if column.name not in absent)
+        relation = replace(relation, columns=kept)
+        return export.extract(
+            Planning(
+                source=self.site.source,
+                session=session,
+                relation=relation,
+                window=None,
+                cursor=position.key,
+                run_id=self.plan.run_of(table),
+                started_at=self.plan.started_at,
+                tasks=tasks,
+            )
+        )
+
+
+@dataclass(frozen=True)
+class _Admit:
+    """Looks at each table's destination before its changes are read; the position's source is the checkpoint's."""
+
+    site: DrainSite
+
+    def __call__(self, table: str, found: Provenance) -> None:
+        """Refuse a folder that holds another source's rows, or take it over when asked to; then keep whose it is.
+
+        Raises:
+            ProvenanceRefused
+        """
+        site, root = self.site, self.site.roots[table]
+        name = site.export.folder_of(table)
+        known, standing = site.state.provenance(name), any_manifest(root)
+        if site.is_adopting:
+            site.state.adoptions().take_all(name)
+            adopt(name, found, known, standing, destination=root.uri, state=site.state, tell=site.tell)
+            return
+        refuse_destination(name, found, known, standing, root=root)
+        if known.destination not in ("", root.uri):
+            self._refuse_moved(table, known)
+        site.state.remember(name, found, destination=root.uri)
+
+    def _refuse_moved(self, table: str, known: Remembered) -> None:
+        """Refuse to go on at a place to which the changes before the position never came.
+
+        Raises:
+            ProvenanceRefused
+        """
+        site, root = self.site, self.site.roots[table]
+        kept = checkpoints_of(site.export, state=site.state, folder=site.folder)
+        ends = chain_of(kept.load(checkpoint_key(site.export, site.source_name)))
+        if table in ends:
+            refuse_elsewhere(site.export.name, ends[table], known, root=root, place=root.uri, what=POSITION)
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Compares the columns of a staged window with the last commit's."""
+
+    site: DrainSite
+
+    def __call__(self, table: str, staged: Staged, *, is_between: bool = False) -> None:
+        """Judge by the export's policy, and tell; columns that came and went within a window only `fail` refuses.
+
+        A window that is read again begins with columns older than the baseline, which `evolve` must let pass.
+
+        Raises:
+            DriftRefused: nothing was published, and the position is where it was.
+        """
+        if self.site.export.destination.type == "stdout":  # a stream has no columns to be held to
+            return
+        export, name = self.site.export, staged.extract.export
+        stored = self.site.state.schema(name)
+        baseline = None if stored is None else [column for column in stored if column[0] not in OUR_COLUMNS]
+        schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
+        now = [(each.name, str(each.type)) for each in schema if each.name not in OUR_COLUMNS]
+        drift = compare(baseline, now)
+        if is_between and export.on_schema_drift != "fail":
+            return
+        judge(drift, export.on_schema_drift, export=name, relation=table)
+        if drift:
+            self.site.drifts[table] = drift
+            if export.on_schema_drift != "continue":
+                self.site.tell(f"{name}: the columns of {table} changed: {drift}.")
+
+
+def _swept(site: DrainSite, roots: Mapping[str, Root], run_id: str) -> None:
+    """Remove what dead runs left; only after a run that did not end well, since it reads every manifest."""
+    earlier = [run for run in site.state.runs(site.export.name, last=2) if run.run_id != run_id]
+    if earlier and earlier[0].status in ("success", "skipped"):
+        return
+    for table, root in roots.items():
+        removed = sweep(root, export=site.export.folder_of(table), state=site.state)
+        if removed:
+            site.tell(f"{site.export.folder_of(table)}: removed {removed} leftovers of dead runs.")
+
+
+@contextmanager
+def _recorded(site: DrainSite, run_id: str, started_at: datetime) -> Iterator[dict[str, Any]]:
+    """Keep the run's row: running, then what the drain made of it; tables of several have rows of their own too."""
+    outcome: dict[str, Any] = {"status": "success"}
+    names = {site.export.name, *(site.export.folder_of(table) for table in site.export.captured)}
+    with ExitStack() as stack:
+        site.state.begin_run(RunRecord(run_id, site.export.name, LEASE, started_at, mode=site.export.mode))
+        stack.callback(_finish, site, run_id, outcome, started_at)
+        for name in sorted(names - {site.export.name}):
+            table_run = f"{name.replace('/', '.')}_{run_id[-26:]}"
+            site.state.begin_run(RunRecord(table_run, name, LEASE, started_at, mode=site.export.mode))
+            stack.callback(_finish_table, site, table_run, outcome, started_at)
+        try:
+            yield outcome
+        except BaseException as error:
+            outcome["status"] = interruption.status_of(error)
+            outcome |= {"error_code": getattr(error, "code", type(error).__name__), "error_message": safe_text(error)}
+            raise
+
+
+def _finish(site: DrainSite, run_id: str, outcome: Mapping[str, Any], started_at: datetime) -> None:
+    known = dict(outcome)
+    finished_at = datetime.now(UTC)
+    known["duration_ms"] = round((finished_at - started_at).total_seconds() * 1000)
+    status = known.pop("status")
+    journal = Journal(site.state, run_id, site.export.name, tell=site.tell)
+    for warning in site.warnings:
+        journal.warned(warning)
+    for table, drift in site.drifts.items():
+        journal.drifted(drift, table=table)
+    journal.completed(status, known)
+    site.state.finish_run(run_id, status, finished_at=finished_at, **known)
+
+
+def _finish_table(site: DrainSite, run_id: str, outcome: Mapping[str, Any], started_at: datetime) -> None:
+    """End a table's own row; its figures came with its commits."""
+    told = {key: outcome[key] for key in ("error_code", "error_message") if key in outcome}
+    site.state.finish_run(run_id, outcome["status"], finished_at=datetime.now(UTC), **cast(Any, told))
+
+
+def _figures(site: DrainSite, drained: Drained) -> dict[str, Any]:
+    tables = drained.tables.values()
+    measures = sum((table.measures for table in tables), Measures())
+    export = site.export
+    return {
+        "total_rows": sum(table.rows for table in tables),
+        "files_produced": sum(table.files for table in tables),
+        "bytes_written": sum(table.size_bytes for table in tables),
+        "format": export.format,
+        "compression": export.format_settings().codec,
+        "tuning_profile": pace(site.source.tuning, export.tuning).profile,
+        "consistency": "log",
+        "cursor_low": drained.started_from.text if drained.started_from else None,
+        "cursor_high": drained.position.text,
+        "retries": measures.retries,
+        "longest_statement_ms": measures.longest_statement_ms,
+        "cpu_seconds": measures.cpu_seconds,
+        "peak_mb": measures.peak_mb,
+        "validated": True,  # every part was read back before it was staged
+        "schema_changed": bool(site.drifts),
+        "degraded": measures.retries > 0,
+        "source_type": site.source.type,
+        "destination_type": export.destination.type,
+        "rows_read": measures.rows_read,
+    }

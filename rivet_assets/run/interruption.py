@@ -1,0 +1,226 @@
+"""The wish to end: SIGINT, SIGTERM and SIGHUP, noticed whoever's handler is in place, and kept within ten seconds.
+
+Belongs here: hearing a signal, ending in time and without a word too many, the gentle end of a drain. Not here: what is
+said (`cli/main.py`), what a run that was interrupted leaves (`attempt.py`: nothing that a reader sees).
+
+Dagster and PySpark put handlers of their own in place while they work, and an exception that a handler raises in the
+middle of a call to the JVM leaves half an answer behind, which the next call reads as its own: so handlers cannot be
+trusted alone. Python writes each signal to a file besides (`signal.set_wakeup_fd`), and a thread reads that one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+GRACE_SECONDS = 6.0  # for the command to end by itself; then it is ended
+LOOK_SECONDS = 0.5
+EXIT_CODE = 130
+CHILDREN_SECONDS = 2.0  # for a JVM to remove its files
+
+
+@dataclass
+class _Wish:
+    """What this process was asked; `gentle` while, and after, only a drain was asked to end."""
+
+    asked: bool = False
+    gentle: bool = False
+    patient: int = 0  # who sees to the end himself, and may take longer
+    wanted: frozenset[int] = frozenset()  # that mean it
+    heard: int = 0  # of these
+    forgiven: int = 0  # of these, taken for the gentle end of a drain
+    signals: int = -1  # the file that Python writes each signal's number to; -1: nobody listens
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def hear(self) -> None:
+        """Read which signals have come since; both threads ask, so that neither is behind the other."""
+        with self.lock, suppress(BlockingIOError, OSError):
+            self.heard += sum(number in self.wanted for number in os.read(self.signals, 64))
+        is_first_free = bool(self.patient) and not self.forgiven
+        if self.heard - self.forgiven > is_first_free and not self.asked:
+            self.asked = True
+            _hush()
+
+
+_wish = _Wish()
+
+
+def asked() -> bool:
+    """Say whether this process was told to end: what fails from now on fails because of it."""
+    if _wish.signals >= 0:
+        _wish.hear()
+    return _wish.asked
+
+
+def asked_gently() -> bool:
+    """Say whether a drain ended because it was asked to: what is still to come does not begin."""
+    return _wish.gentle
+
+
+def status_of(error: BaseException) -> str:
+    """Name the end of a run: failed, or interrupted when it was, or when the process was told to end before."""
+    return "failed" if isinstance(error, Exception) and not asked() else "interrupted"
+
+
+def stop_here() -> None:
+    """Begin nothing once an end was asked for.
+
+    Raises:
+        KeyboardInterrupt
+    """
+    if asked() or _wish.gentle:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def listening(end: Callable[[], object]) -> Iterator[None]:
+    """Let the three signals end this process: as a KeyboardInterrupt at first, and in any case in time.
+
+    SIGHUP and SIGINT stay ignored where whoever started the process said so (`nohup`, a script's `&`).
+
+    Args:
+        end: says so; called by a thread when the main one did not end in time, before the process is left.
+    """
+    global _wish
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _wish = _Wish()
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, handler in before.items():
+        if handler is signal.SIG_IGN and number != signal.SIGTERM:
+            # Ours does nothing either. Dagster gives SIGTERM whatever SIGINT has, and what is ignored nobody hears.
+            signal.signal(number, lambda *_: None)
+        else:
+            _wish.wanted |= {number}
+            signal.signal(number, _interrupt)
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    _wish.signals = read
+    other = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(read, end), name="rivet-signals", daemon=True).start()
+    try:
+        yield
+    finally:
+        if not asked():  # else the end of the process is watched to its very end
+            signal.set_wakeup_fd(other)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            _wish.signals = -1
+            os.close(write)
+
+
+def _in_child() -> None:
+    """Hear no signals for who forked us: a child has its own."""
+    if _wish.signals >= 0:
+        with suppress(ValueError):
+            signal.set_wakeup_fd(-1)
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+def end_children() -> None:
+    """End every process that this one started, and theirs; gently first, so that a JVM removes its files."""
+    import psutil
+
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        _quietly(child.terminate)
+    _, left = psutil.wait_procs(children, timeout=CHILDREN_SECONDS)
+    for child in left:
+        _quietly(child.kill)
+
+
+@contextmanager
+def unhurried() -> Iterator[None]:
+    """See to the end in this block: nobody ends the process meanwhile, until a second signal comes."""
+    _wish.patient += 1
+    try:
+        yield
+    finally:
+        _wish.patient -= 1
+
+
+@contextmanager
+def gently() -> Iterator[Callable[[], bool]]:
+    """Let the first signal end what runs in this block when it suits, and a second one at once.
+
+    Yields a function that says whether the first has come; never, outside of the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    wanted = False
+
+    def note(number: int, frame: object) -> None:
+        nonlocal wanted
+        if wanted:
+            _interrupt(number, frame)
+        wanted = _wish.gentle = True
+        _wish.forgiven += 1
+
+    before = {number: signal.getsignal(number) for number in _wish.wanted or SIGNALS}
+    for number in before:
+        signal.signal(number, note)
+    try:
+        with unhurried():
+            yield lambda: wanted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    _wish.asked = True
+    _hush()
+    raise KeyboardInterrupt
+
+
+def _watch(read: int, end: Callable[[], object]) -> None:
+    """Wait for a signal that asks for the end; then for the end itself."""
+    wish = _wish
+    while not wish.asked:
+        select.select([read], [], [], LOOK_SECONDS)  # the other thread may have read it
+        if wish.signals != read:
+            os.close(read)
+            return
+        wish.hear()
+    time.sleep(GRACE_SECONDS)
+    _within(CHILDREN_SECONDS + 1, end_children)
+    _within(1.0, end)
+    os._exit(EXIT_CODE)
+
+
+def _within(seconds: float, act: Callable[[], object]) -> None:
+    """Do something that may meet a lock of a thread that will never move again."""
+    acting = threading.Thread(target=act, daemon=True)
+    acting.start()
+    acting.join(seconds)
+
+
+def _hush() -> None:
+    """Silence what breaks because of the interrupt: half-read answers of the JVM, threads whose session is gone."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    logging.getLogger().addFilter(lambda _: False)  # py4j calls `logging.exception`; records of named loggers pass
+    threading.excepthook = lambda _: None
+    sys.unraisablehook = lambda _: None
+
+
+def _quietly(act: Callable[[], object]) -> None:
+    import psutil
+
+    try:
+        act()
+    except psutil.Error:
+        return

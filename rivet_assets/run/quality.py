@@ -1,0 +1,142 @@
+"""Quality rules and their verdicts over a staged window: arithmetic only, from measures of the one read.
+
+Belongs here: what `quality:` means. Not here: counting (`write/measures.py`), its shape in Dagster
+(`dagster/check_events.py`, `dagster/specs.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from rivet_resources.contracts.extract import Measures
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Quality
+    from rivet_assets.run.drift import Drift
+
+Kind = Literal["row_count_min", "row_count_max", "null_ratio_max", "unique"]
+
+# Checks that every export has besides its rules; they warn and never stop a window.
+SPECIAL_VALUES = "special_values"
+DRIFT = "drift"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One line of `quality:`. `threshold` is a number of rows, a ratio, or 0 duplicates."""
+
+    name: str  # of the check: row_count_min, null_ratio_max__email
+    kind: Kind
+    threshold: float
+    column: str = ""
+
+    @property
+    def description(self) -> str:
+        """Say in one sentence what must hold."""
+        return {
+            "row_count_min": f"At least {self.threshold:g} rows.",
+            "row_count_max": f"At most {self.threshold:g} rows.",
+            "null_ratio_max": f"At most {self.threshold:g} of the rows have no {self.column}.",
+            "unique": f"No two rows have the same {self.column}; rows without one do not count.",
+        }[self.kind]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one check ended. A blocking one that did not pass keeps its window from being published."""
+
+    check: str
+    passed: bool
+    blocking: bool
+    observed: float
+    threshold: float
+    rows: int
+    text: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+def rules_of(quality: Quality | None) -> tuple[Rule, ...]:
+    """List the rules of a `quality:` block, in the order of the contract; none without the block."""
+    if quality is None:
+        return ()
+    rules = []
+    if quality.row_count_min is not None:
+        rules.append(Rule("row_count_min", "row_count_min", quality.row_count_min))
+    if quality.row_count_max is not None:
+        rules.append(Rule("row_count_max", "row_count_max", quality.row_count_max))
+    for column, ratio in quality.null_ratio_max.items():
+        rules.append(Rule(f"null_ratio_max__{_word(column)}", "null_ratio_max", ratio, column))
+    for column in quality.unique_columns:
+        rules.append(Rule(f"unique__{_word(column)}", "unique", 0, column))
+    return tuple(rules)
+
+
+def audit(rules: Iterable[Rule], measures: Measures, duplicates: Mapping[str, int]) -> tuple[Verdict, ...]:
+    """Judge a whole staged window. `duplicates` counts, per unique column, the cells that repeat an earlier one."""
+    return tuple(_judge(rule, measures, duplicates) for rule in rules)
+
+
+def blocks(verdicts: Iterable[Verdict]) -> bool:
+    """Say whether the window must not be published."""
+    return any(verdict.blocking and not verdict.passed for verdict in verdicts)
+
+
+def refusal(export: str, window: str, verdicts: Iterable[Verdict]) -> str:
+    """Tell which rules refused a window, with what was seen."""
+    told = "; ".join(f"{v.check}: {v.text}" for v in verdicts if v.blocking and not v.passed)
+    return (
+        f"Export {export}, window {window}: the quality gate refused it ({told}). Nothing was published and the "
+        f"cursor is where it was. Clean the source, or change `quality:` of the export."
+    )
+
+
+def special_values(measures: Measures) -> Verdict:
+    """Tell, as a warning, how many cells a policy replaced because their type cannot hold them."""
+    replaced = {column: sum(kinds.values()) for column, kinds in measures.special_values.items() if kinds}
+    count = sum(replaced.values())
+    text = "; ".join(
+        f"{column}: {', '.join(f'{n} × {kind}' for kind, n in sorted(measures.special_values[column].items()))}"
+        for column in sorted(replaced)
+    )
+    return Verdict(SPECIAL_VALUES, count == 0, False, count, 0, measures.rows, text, {"columns": len(replaced)})
+
+
+def schema_drift(drift: Drift, *, accepted: bool, rows: int) -> Verdict:
+    """Tell, as a warning, that the columns changed since the last commit; `accepted` drift passes."""
+    changes = len(drift.added) + len(drift.removed) + len(drift.retyped)
+    return Verdict(DRIFT, accepted or not drift, False, changes, 0, rows, str(drift))
+
+
+def _judge(rule: Rule, measures: Measures, duplicates: Mapping[str, int]) -> Verdict:
+    rows = measures.rows
+    match rule.kind:
+        case "row_count_min":
+            return _verdict(
+                rule, rows, rows >= rule.threshold, rows, f"{rows} rows, at least {rule.threshold:g} wanted"
+            )
+        case "row_count_max":
+            return _verdict(rule, rows, rows <= rule.threshold, rows, f"{rows} rows, at most {rule.threshold:g} wanted")
+        case "null_ratio_max":
+            nulls = measures.nulls.get(rule.column, 0)
+            ratio = nulls / rows if rows else 0.0  # an empty window has nothing that could be missing
+            text = f"{nulls} of {rows} rows have no {rule.column} ({ratio:.4g}), at most {rule.threshold:g} allowed"
+            return _verdict(rule, ratio, ratio <= rule.threshold, rows, text)
+        case "unique":
+            repeats = duplicates[rule.column]
+            return _verdict(rule, repeats, repeats == 0, rows, f"{repeats} rows repeat a {rule.column}, 0 allowed")
+
+
+def _verdict(rule: Rule, observed: float, passed: bool, rows: int, text: str) -> Verdict:
+    return Verdict(rule.name, passed, True, observed, rule.threshold, rows, text)
+
+
+def _word(column: str) -> str:
+    """Spell a column with the characters that names of checks may have; two columns never share a spelling."""
+    if re.fullmatch(r"[A-Za-z0-9_]+", column):
+        return column
+    digest = hashlib.sha256(column.encode()).hexdigest()[:6]
+    return f"{re.sub(r'[^A-Za-z0-9_]', '_', column)}_{digest}"

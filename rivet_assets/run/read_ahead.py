@@ -1,0 +1,130 @@
+"""Many windows in one run: the next ones are staged while one is committed, and all are committed in order.
+
+Belongs here: looking ahead, and what failed windows mean for the rest. Not here: one window (`attempt.py`), what
+Dagster is told (`dagster/export_asset.py`).
+
+Reading a day of rows takes less time than planning it, starting its job and committing it, so a backfill done one by
+one would mostly wait.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+
+from rivet_assets.launch.outcome import WORST_FIRST
+from rivet_assets.run.attempt import Attempt, Site, attempt
+from rivet_resources.contracts.extract import Window
+from rivet_resources.errors import (
+    BucketMissing,
+    ConfigError,
+    DestinationAuth,
+    DriftRefused,
+    ProvenanceRefused,
+    RivetError,
+    SourceAuth,
+    SourceMissing,
+    SourcePermission,
+    SourceTls,
+    SourceUnreachable,
+    SparkUnavailable,
+    StateError,
+    UnknownColumn,
+    UnknownTable,
+    UnsupportedColumn,
+    WindowConflict,
+)
+
+AHEAD = 4  # windows being staged at once; each holds a connection and a snapshot at the source
+# Errors that every other window would meet too: the rest is not tried.
+HOPELESS = (
+    BucketMissing, ConfigError, DestinationAuth, DriftRefused, ProvenanceRefused, SourceAuth, SourceMissing,
+    SourcePermission, SourceTls,
+    SourceUnreachable, SparkUnavailable, StateError, UnknownColumn, UnknownTable, UnsupportedColumn, WindowConflict,
+)  # fmt: skip
+MOST_NAMED = 10  # windows in one message
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A window that was not published, and why."""
+
+    window: str
+    error: RivetError
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Say that the windows after it would fail the same way."""
+        return isinstance(self.error, HOPELESS)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A window whose turn has come."""
+
+    window: Window
+    staging: Future[tuple[ExitStack, Attempt]]
+
+    @contextmanager
+    def attempt(self) -> Iterator[Attempt]:
+        """Enter the attempt as if it were made here.
+
+        Raises:
+            RivetError: whatever staging it raised.
+        """
+        stack, made = self.staging.result()
+        with stack:
+            yield made
+
+
+def staged_ahead(site: Site, windows: Sequence[Window]) -> Generator[Ready, None, None]:
+    """Stage windows, `AHEAD` of them at once, and give them in their order; close it to drop those not taken."""
+    waiting: deque[Ready] = deque()
+    with ThreadPoolExecutor(AHEAD, thread_name_prefix="rivet-window") as pool:
+        try:
+            for window in windows:
+                waiting.append(Ready(window, pool.submit(_stage, site, window)))
+                if len(waiting) >= AHEAD:
+                    yield waiting.popleft()
+            while waiting:
+                yield waiting.popleft()
+        finally:
+            for ready in waiting:
+                _drop(ready)
+
+
+def summary(export: str, refused: Sequence[Refused], *, of: int, tried: int) -> tuple[RivetError, str]:
+    """Give the error that decides the exit code, and one text that names the windows."""
+    codes = [each.error.exit_code for each in refused]
+    worst = next((code for code in WORST_FIRST if code in codes), codes[0])
+    first = next(each for each in refused if each.error.exit_code == worst)
+    if of == 1:
+        return first.error, str(first.error)
+    names = ", ".join(each.window for each in refused[:MOST_NAMED])
+    more = f" and {len(refused) - MOST_NAMED} more" if len(refused) > MOST_NAMED else ""
+    untried = f" {of - tried} windows after it were not tried." if tried < of else ""
+    return first.error, (
+        f"Export {export}: {len(refused)} of {of} windows were not published: {names}{more}.{untried} "
+        f"The others are. {first.window}: {first.error}"
+    )
+
+
+def _stage(site: Site, window: Window) -> tuple[ExitStack, Attempt]:
+    stack = ExitStack()
+    return stack, stack.enter_context(attempt(site, window))
+
+
+def _drop(ready: Ready) -> None:
+    """End an attempt that nobody will publish, as interrupted."""
+    if ready.staging.cancel():
+        return
+    try:
+        stack, _ = ready.staging.result()
+    except RivetError:
+        return
+    stop = GeneratorExit("the run ended before the window was published")
+    with suppress(GeneratorExit):
+        stack.__exit__(GeneratorExit, stop, None)

@@ -1,0 +1,45 @@
+"""Where an export stands, and making it start again, whatever its mode.
+
+Belongs here: which memory a mode has: a cursor, or a checkpoint. Not here: the stores (`rivet_resources/state/`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rivet_assets.modes.cdc import Cdc
+from rivet_assets.run.drain import checkpoint_key, checkpoints_of
+from rivet_resources.errors import CheckpointUnusable
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
+    from rivet_assets.config.load import RivetConfig
+    from rivet_resources.state.store import State
+
+
+def folders_of(export: Export) -> list[str]:
+    """Name what an export's windows are kept as: itself, or one name per drained table."""
+    return [export.folder_of(table) for table in export.captured] if isinstance(export, Cdc) else [export.name]
+
+
+def standing(config: RivetConfig, export: Export, *, state: State) -> str | None:
+    """Tell how far an export has committed: its cursor, or its position in the log; None before the first run."""
+    if isinstance(export, Cdc):
+        store = checkpoints_of(export, state=state, folder=config.folder)
+        try:
+            stored = store.load(checkpoint_key(export, config.source_of(export)[0]))
+        except CheckpointUnusable:
+            return "(unreadable)"
+        return stored.position if stored else None
+    cursor = state.cursor(export.name)
+    return (cursor.value or "(reset)") if cursor else None
+
+
+def forget(config: RivetConfig, export: Export, *, state: State) -> None:
+    """Make the next run start from the beginning; what is published stays until that run replaces it."""
+    state.reset(export.name)
+    if isinstance(export, Cdc):
+        store = checkpoints_of(export, state=state, folder=config.folder)
+        store.reset(checkpoint_key(export, config.source_of(export)[0]), "rivet state reset")
+        for folder in folders_of(export):
+            state.reset(folder)

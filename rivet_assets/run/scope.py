@@ -1,0 +1,89 @@
+"""Whose state an export's is: its project and source, and what an earlier Rivet kept under its bare name.
+
+Belongs here: what a project is called, which names a configuration keeps state under, the evidence at its destinations.
+Not here: keys (`state/scopes.py`), moving rows (`state/adoption.py`).
+
+A project is what `project:` says. Without that it is the name of the configuration's folder, not its whole path: a
+release, CI and production check one project out at different places and share its state. Beside a file of its own
+folder, the usual SQLite store, no name is needed, so that the folder may be moved and renamed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rivet_assets.modes.cdc import Cdc
+from rivet_assets.run.adoption_evidence import evidence_at
+from rivet_assets.run.table_version import name_of
+from rivet_resources.errors import RivetError
+from rivet_resources.state.scopes import Scope
+from rivet_resources.state.store import State, open_state, state_url
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
+    from rivet_assets.config.load import RivetConfig
+    from rivet_resources.dagster.resource import Rivet
+
+
+def state_of(config: RivetConfig, *, rivet: Rivet | None = None) -> State:
+    """Open the store that the exports of a configuration use; names in it are theirs.
+
+    Args:
+        rivet: the run's resource, which keeps stores open; None: it is the caller's to close.
+
+    Raises:
+        StateError: it cannot be opened.
+    """
+    url = state_url(config.state_url, folder=config.folder)
+    return bound(config, open_state(url) if rivet is None else rivet.state(url))
+
+
+def bound(config: RivetConfig, state: State) -> State:
+    """Give a store in which names are those of a configuration; what an earlier Rivet kept for these is taken over."""
+    ours = state.of(scope_of(config, state))
+    waiting = ours.adoptions().waiting()
+    for export in config.exports if waiting else ():
+        if waiting.intersection(names_of(export)):
+            with suppress(RivetError):  # its run meets the same fault, and tells it
+                _adopt(export, ours)
+    return ours
+
+
+def scope_of(config: RivetConfig, state: State) -> Scope:
+    """Say which project and sources the exports of a configuration have in a store."""
+    project = config.project if config.project is not None else project_of(config.folder, state)
+    sources = {name: config.source_of(export)[0] for export in config.exports for name in names_of(export)}
+    return Scope(project, sources)
+
+
+def project_of(folder: Path, state: State) -> str:
+    """Name the project of a folder: '' where the store is a file in that same folder, else the folder's name."""
+    if state.file is not None and os.path.realpath(state.file.parent) == os.path.realpath(folder):
+        return ""
+    return os.path.basename(os.path.abspath(folder))
+
+
+def names_of(export: Export) -> Sequence[str]:
+    """List the names under which an export keeps state: its own, and those of its tables and what is made of them."""
+    if not isinstance(export, Cdc):
+        return (export.name,)
+    folders = [export.folder_of(table) for table in export.captured]
+    derived = [name_of(export, table, kind) for table in export.captured for kind in export.apply]
+    return tuple(dict.fromkeys((export.name, *folders, *derived)))
+
+
+# --- rows of an earlier Rivet --------------------------------------------------------------------
+
+
+def _adopt(export: Export, state: State) -> None:
+    """Take over what its destination proves to be its own; the drain of several tables goes with any of them."""
+    destination = export.destination.on(datetime.now(UTC).date())
+    folders = [name for name in names_of(export) if not (isinstance(export, Cdc) and export.tables and "/" not in name)]
+    adopted = [state.adoptions().take(name, evidence_at(destination.root(name))) for name in folders]
+    if export.name not in folders and any(adopted):
+        state.adoptions().take_all(export.name)

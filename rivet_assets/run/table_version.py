@@ -1,0 +1,126 @@
+"""One run of a table kept beside the changes: its lease, its record, the next version, its verdicts.
+
+Belongs here: which changes and key a mirror or history is made of, and judging it. Not here: the Spark jobs
+(`rivet_resources/tables/`), what Dagster is told (`dagster/table_asset.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Literal
+
+from rivet_assets.run.attempt import Attempt, Site, figures, forget_staged, new_run_id, recorded
+from rivet_assets.run.drift import Drift
+from rivet_assets.run.quality import Verdict, audit, rules_of, special_values
+from rivet_resources.contracts.extract import Staged
+from rivet_resources.contracts.settings import pace
+from rivet_resources.errors import ConfigError
+from rivet_resources.shape.transforms.mask import Mask
+from rivet_resources.write.measures import count_duplicates
+
+if TYPE_CHECKING:
+    from rivet_assets.modes.cdc import Cdc
+    from rivet_resources.tables.writing import Derived
+
+Kind = Literal["mirror", "history"]
+LASTING_MASKS = ("hash",)  # equal cells stay equal, different ones different
+
+
+def name_of(export: Cdc, table: str, kind: Kind) -> str:
+    """Name the table kept beside a table's changes, which is also its folder: `<export>_mirror`."""
+    return f"{export.folder_of(table)}_{kind}"
+
+
+@contextmanager
+def next_version(site: Site, table: str, kind: Kind) -> Iterator[Attempt | None]:
+    """Stage and judge the next version; None when the last one holds every change.
+
+    `site.export` is the change export, `site.root` the derived table's folder.
+
+    Raises:
+        WindowBusy: another run works on the table.
+        ConfigError: no key identifies its rows.
+        RivetError: whatever reading, applying and staging raise.
+    """
+    export: Cdc = site.export  # type: ignore[assignment]
+    name = name_of(export, table, kind)
+    own = replace(site, export=export.model_copy(update={"name": name}))
+    started_at = datetime.now(UTC)
+    run_id = new_run_id(name.rpartition("/")[2], started_at)
+    with site.state.lease(name, "all", run_id) as lease, recorded(own, run_id, "all", started_at) as outcome:
+        staged = _stage(kind)(_derived(site, export, table, name, run_id), spark=site.exporter.spark)
+        if staged is None:
+            outcome["status"] = "skipped"
+            yield None
+            return
+        made = Attempt(staged, lease, _verdicts(export, site, staged, kind), Drift((), (), ()), None)
+        outcome.update(figures(made))
+        try:
+            yield made
+        except BaseException:
+            forget_staged(own, made.staged)
+            raise
+
+
+def key_of(site: Site, export: Cdc, table: str) -> tuple[str, ...]:
+    """Name the columns that identify a row: those of `key:`, else the table's own key at the source.
+
+    Raises:
+        ConfigError: there are none, or a mask makes different keys equal.
+    """
+    key = export.key
+    if not key:
+        planned = pace(site.source.tuning, export.tuning)
+        with site.source.session(application=f"rivet:{export.name}", pace=planned, snapshot=False) as session:
+            key = session.describe(table=table, query=None, params={}, rules=export.type_rules()).key
+    if not key:
+        raise ConfigError(
+            f"Export {export.name}: {table} has no primary key and no NOT NULL unique one, so nothing tells its rows "
+            f"apart. Name columns that do with `key:`, or remove `apply:`."
+        )
+    masks = [step for step in export.steps if isinstance(step, Mask) and step.method not in LASTING_MASKS]
+    hidden = [name for name in key if any(fnmatchcase(name, field) for mask in masks for field in mask.fields)]
+    if hidden:
+        raise ConfigError(
+            f"Export {export.name}: key column {hidden[0]!r} is masked by a method that makes different keys equal, so "
+            f"rows could not be told apart. Mask it with `method: hash`, or leave it plain."
+        )
+    return tuple(key)
+
+
+def _stage(kind: Kind) -> Callable[..., Staged | None]:
+    """Give the job of a kind; its module brings PySpark along, which definitions load without."""
+    if kind == "mirror":
+        from rivet_resources.tables.mirror import stage_mirror
+
+        return stage_mirror
+    from rivet_resources.tables.history import stage_history
+
+    return stage_history
+
+
+def _derived(site: Site, export: Cdc, table: str, name: str, run_id: str) -> Derived:
+    from rivet_resources.tables.writing import Derived
+
+    return Derived(
+        export=name,
+        changes=export.destination.root(export.folder_of(table)),
+        key=key_of(site, export, table),
+        destination=export.destination,
+        format=export.format_settings(),
+        run_id=run_id,
+        unique_columns=tuple(export.quality.unique_columns) if export.quality else (),
+        max_file_bytes=export.max_file_size,
+    )
+
+
+def _verdicts(export: Cdc, site: Site, staged: Staged, kind: Kind) -> tuple[Verdict, ...]:
+    """Judge a mirror by the export's rules; a history holds what was, which no rule may undo."""
+    rules = rules_of(export.quality) if kind == "mirror" else ()
+    duplicates = {column: 0 for column in staged.extract.unique_columns}
+    duplicates |= {column: count_duplicates(site.root, files) for column, files in staged.measures.unique.items()}
+    return (*audit(rules, staged.measures, duplicates), special_values(staged.measures))

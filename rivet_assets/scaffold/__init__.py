@@ -1,0 +1,1 @@
+"""`rivet init` and `rivet discover`: a configuration proposed from a catalog."""

@@ -1,0 +1,127 @@
+"""The source that `rivet init` and `rivet discover` are pointed at, as a block that holds no secret.
+
+Belongs here: which engine a URL means, how the block refers to it, whether the line needs `tls:`. Not here: what is
+made of the tables (`init.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from pydantic import SecretStr
+
+from rivet_assets.scaffold.cursors import snake
+from rivet_resources.contracts.settings import secret
+from rivet_resources.contracts.source import Source
+from rivet_resources.engines.mysql.source import MySql
+from rivet_resources.engines.postgres.source import Postgres
+from rivet_resources.engines.shared.server import is_loopback
+from rivet_resources.engines.sqlite.source import Sqlite
+from rivet_resources.engines.sqlserver.source import SqlServer
+from rivet_resources.errors import ConfigError
+
+SCHEMES: Mapping[str, str] = {
+    "postgresql": "postgres", "postgres": "postgres", "mysql": "mysql", "mariadb": "mariadb", "mssql": "sqlserver",
+    "sqlserver": "sqlserver", "sqlite": "sqlite",
+}  # fmt: skip
+SERVERS: Mapping[str, type[Postgres | MySql | SqlServer]] = {
+    "postgres": Postgres, "mysql": MySql, "mariadb": MySql, "sqlserver": SqlServer,
+}  # fmt: skip
+SQLITE_ENDINGS = (".db", ".sqlite", ".sqlite3", ".db3")
+
+
+@dataclass(frozen=True)
+class Pointed:
+    """A source, and its block for a file: references only."""
+
+    source: Source
+    block: Mapping[str, Any]
+    notes: tuple[str, ...] = ()  # for people, beside the block
+    first: tuple[str, ...] = ()  # commands to run before the file can be used
+    default_schema: str = ""  # which tables are named without
+
+
+def point(*, url: str | None, env: str | None, file: str | None, tls: str | None = None) -> Pointed:
+    """Find the source that exactly one of the three names.
+
+    Raises:
+        ConfigError: none or several are given, the variable or file is missing, or the URL means no engine we know.
+    """
+    given = [name for name, value in (("--source", url), ("--source-env", env), ("--source-file", file)) if value]
+    if len(given) != 1:
+        said = f"got {' and '.join(given)}" if given else "none is given"
+        raise ConfigError(f"Name the source by exactly one of --source, --source-env and --source-file; {said}.")
+    if env is not None and env not in os.environ:
+        raise ConfigError(f"Environment variable {env}, named by --source-env, is not set. Export it first.")
+    text = url or secret(None, env=env, file=Path(file) if file else None, key="source") or ""
+    text = text.strip()
+    engine = _engine(text, given[0])
+    if engine == "sqlite":
+        return _sqlite(text, env)
+    return _server(text, engine, url=url, env=env, file=file, tls=tls)
+
+
+def _engine(text: str, given: str) -> str:
+    scheme, found, _ = text.partition("://")
+    if not found and (text.lower().endswith(SQLITE_ENDINGS) or Path(text).is_file()):
+        return "sqlite"
+    if not found or scheme.lower() not in SCHEMES:
+        raise ConfigError(
+            f"{given} holds no URL that Rivet knows; write scheme://user:password@host:port/database with one of "
+            f"{', '.join(SCHEMES)}, or the path of a SQLite file."
+        )
+    return SCHEMES[scheme.lower()]
+
+
+def _sqlite(text: str, env: str | None) -> Pointed:
+    """Refer to a file: a path is no secret, so it may stand in the YAML."""
+    is_url = "://" in text
+    path = unquote(text.partition(":///")[2]) if is_url else text
+    keys = {"path_env": env} if env and not is_url else {"path": path}
+    return Pointed(source=Sqlite(path=Path(path)), block={"type": "sqlite", **keys}, default_schema="main")
+
+
+def _server(text: str, engine: str, *, url: str | None, env: str | None, file: str | None, tls: str | None) -> Pointed:
+    """Refer to a server's URL, which never stands in the YAML."""
+    far = [host for host in _hosts(text) if not is_loopback(host)]
+    mode = tls or ("verify-full" if far else None)
+    protection = {"tls": {"mode": mode}} if mode else {}
+    name = env or f"{snake(_database(text)).upper() or 'SOURCE'}_URL"
+    keys: dict[str, Any] = {"url_file": file} if file else {"url_env": name}
+    own = {"url": SecretStr(url)} if url else keys
+    scheme = text.partition("://")[0]
+    shape = f"{scheme}://user:password@host:port/database"
+    said, first = [], []
+    if url:
+        said = [f"The URL is a secret, so it does not stand here: export {name}='{shape}'."]
+        first = [f"export {name}='…'   # the URL you gave to --source"]
+    if far and tls is None:
+        said += ["verify-full checks certificate and host name; a private authority: add ca_file, a PEM file."]
+    return Pointed(
+        source=SERVERS[engine](**{"type": engine, **own, **protection}),
+        block={"type": engine, **keys, **protection},
+        notes=tuple(said),
+        first=tuple(first),
+        default_schema=_database(text) if engine in ("mysql", "mariadb") else "",
+    )
+
+
+def _hosts(url: str) -> list[str]:
+    """List the hosts of a URL; several stand between commas, or in its options, as libpq reads them."""
+    place = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0].rpartition("@")[2]
+    options = parse_qs(url.partition("?")[2])
+    named = [*place.split(","), *",".join(options.get("host", []) + options.get("hostaddr", [])).split(",")]
+    return [unquote(re.sub(r":\d*$", "", host) if not host.endswith("]") else host).strip("[]") for host in named]
+
+
+def _database(url: str) -> str:
+    try:
+        return unquote(urlsplit(url).path.removeprefix("/"))
+    except ValueError:
+        return ""

@@ -1,5 +1,0 @@
-"""Tables kept current from the change files of one: its state now (`mirror`) and all its states (`history`).
-
-Belongs here: Spark jobs over committed changes, and the frames they are made of. Not here: reading logs (`changes/`),
-draining them (`drain.py`), Dagster (`rivet_assets/`), and the order in which a version becomes visible (`commit.py`).
-"""

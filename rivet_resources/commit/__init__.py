@@ -1,0 +1,1 @@
+"""What readers see: manifests, and the one step that makes staged parts visible."""

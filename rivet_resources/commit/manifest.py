@@ -1,0 +1,396 @@
+"""The manifest of a window: the JSON that makes its parts visible, and the only thing readers go by.
+
+Belongs here: its fields, reading, and which of a set of manifests are current. Not here: its pieces
+(`manifest_entries.py`), the order in which it is written (`publish.py`), which older manifests a new one replaces
+(`supersede.py`), where the cursor stands (`chain.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import pyarrow as pa
+import xxhash
+from pydantic import ValidationError, model_validator
+
+from rivet_resources.commit.manifest_entries import (
+    ColumnChecksum,
+    Entry,
+    Extraction,
+    ManifestChunk,
+    ManifestCursor,
+    ManifestDestination,
+    ManifestEdge,
+    ManifestMeasures,
+    ManifestPart,
+    ManifestRange,
+    ManifestSource,
+    Superseded,
+)
+from rivet_resources.contracts.addressing import MANIFESTS, WindowFolder
+from rivet_resources.contracts.boundary import Edge, Ends, boundary_after
+from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.extract import Applied, Chunk, Consistency, Measures, Part, Relation, Staged, Window
+from rivet_resources.contracts.provenance import Provenance
+from rivet_resources.errors import ManifestUnreadable
+from rivet_resources.shape.rowhash.hash import RENDER
+from rivet_resources.write.checksums.sums import ALGORITHM
+
+VERSION = 1
+# Beyond these a manifest would be larger than its parts: no chunks are told, or no sums of each.
+MOST_CHUNKS, MOST_CHUNK_SUMS = 10_000, 100_000
+READ_THREADS = 16  # an export that keeps a manifest per increment has thousands of them
+
+
+class Manifest(Entry):
+    """One committed window. `evidence` fields of `contract.md` 12.1 that no issue fills yet are null."""
+
+    manifest_version: Literal[1] = 1
+    run_id: str
+    export_name: str
+    export_family: str
+    mode: Literal["batch", "cdc"] = "batch"
+    started_at: datetime
+    finished_at: datetime
+    status: Literal["success"] = "success"
+    window: str  # the key: all, 2026-01-31, after=…
+    window_start: datetime | None = None  # aware UTC, end exclusive; only windows of time have bounds
+    window_end: datetime | None = None
+    window_folder: WindowFolder = ""
+    cursor: ManifestCursor | None = None
+    consistency: Consistency
+    source: ManifestSource
+    destination: ManifestDestination
+    format: str
+    compression: str
+    schema_fingerprint: str
+    schema_ipc: str
+    row_count: int
+    part_count: int
+    parts: tuple[ManifestPart, ...]
+    measures: ManifestMeasures = ManifestMeasures()
+    supersedes: tuple[Superseded, ...] = ()
+    applied: Applied | None = None  # tables made from changes: how much of them
+    chunks: tuple[ManifestChunk, ...] = ()  # windows cut by key ranges only
+    column_checksums: tuple[ColumnChecksum, ...] | None = None
+    checksum_render: str | None = None  # how the sums were made: xxh3-64-sum-v2
+    checksum_key_column: str | None = None  # hashed before each cell; None: cells alone
+    row_hash: dict[str, Any] | None = None
+    split_window: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def counts_agree(self) -> Manifest:
+        """Refuse a manifest whose totals are not the sums of its committed parts."""
+        committed = [part for part in self.parts if part.status == "committed"]
+        rows = sum(part.rows for part in committed)
+        if (self.row_count, self.part_count) != (rows, len(committed)):
+            raise ValueError(
+                f"says {self.row_count} rows in {self.part_count} parts, but lists {rows} in {len(committed)}"
+            )
+        return self
+
+    @property
+    def entry(self) -> Superseded:
+        """Name this commit of its window, for a later manifest that hides it."""
+        return Superseded(window=self.window, run_id=self.run_id)
+
+    @property
+    def path(self) -> str:
+        """Name its place below the export's folder."""
+        return manifest_path(Window(self.window))
+
+    @property
+    def content(self) -> bytes:
+        """Serialise, readable by eye; the same manifest gives the same bytes."""
+        return self.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
+
+    @property
+    def folder_copy(self) -> bytes:
+        """Serialise for `manifest.json` in the window's folder, whose readers look for the parts beside that file.
+
+        Files that were written before 2026-11-22 have the paths of `content`, below the export's folder.
+        """
+        if not self.window_folder:
+            return self.content
+        above = f"{self.window_folder}/"
+        beside = tuple(part.model_copy(update={"path": part.path.removeprefix(above)}) for part in self.parts)
+        return self.model_copy(update={"parts": beside}).content
+
+    @property
+    def size_bytes(self) -> int:
+        """Add up the sizes of the parts."""
+        return sum(part.size_bytes for part in self.parts)
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple[Superseded, ...] = ()) -> Manifest:
+    """Describe a staged window as it will be once published."""
+    extract = staged.extract
+    window = extract.window
+    schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
+    uri = extract.destination.root(extract.export).uri
+    return Manifest(
+        run_id=extract.run_id,
+        export_name=extract.export,
+        export_family=extract.export,
+        mode="cdc" if extract.mode == "cdc" else "batch",
+        started_at=staged.started_at,
+        finished_at=datetime.now(UTC),
+        window=window.key,
+        window_start=window.start,
+        window_end=window.end,
+        window_folder=window.folder,
+        cursor=describe_cursor(staged),
+        consistency=staged.consistency,
+        source=describe_source(staged),
+        destination=ManifestDestination(kind=extract.destination.type, uri=uri),
+        format=extract.format.type,
+        compression=extract.format.codec,
+        schema_fingerprint=schema_fingerprint(schema),
+        schema_ipc=base64.b64encode(staged.schema_ipc).decode(),
+        row_count=sum(part.rows for part in parts),
+        part_count=len(parts),
+        parts=describe_parts(staged, parts),
+        chunks=describe_chunks(staged),
+        measures=ManifestMeasures(nulls=staged.measures.nulls, special_values=staged.measures.special_values),
+        column_checksums=describe_checksums(staged.measures),
+        checksum_render=ALGORITHM if staged.measures.checksums else None,
+        supersedes=supersedes,
+        row_hash=describe_row_hash(extract.meta.row_hash),
+        applied=extract.applied,
+    )
+
+
+def describe_cursor(staged: Staged) -> ManifestCursor | None:
+    """Say from where to where a window reaches, and which rows at its ends are its own; None without a cursor."""
+    moved = staged.extract.cursor
+    if moved is None or moved.ends is None:
+        return None if moved is None else ManifestCursor(column=moved.column, low=moved.low, high=moved.high)
+    ends, measures = moved.ends, staged.measures
+    return ManifestCursor(
+        column=moved.column,
+        low=moved.low,
+        high=moved.high,
+        visit=ends.before.visit,
+        high_visit=boundary_after(ends, measures).visit,
+        scheme=ends.scheme,
+        low_edge=describe_edge(measures.low_edge, ends),
+        high_edge=describe_edge(measures.high_edge, ends),
+    )
+
+
+def describe_edge(edge: Edge, ends: Ends) -> ManifestEdge | None:
+    """Name the rows at one end, but not by hashes of what the parts do not show; None where there is none."""
+    return ManifestEdge(rows=edge.rows, ids=edge.ids if ends.is_public else None) if edge.rows else None
+
+
+def describe_checksums(measures: Measures) -> tuple[ColumnChecksum, ...] | None:
+    """Give the sums over the cells as decimal texts; None where rows passed that were not summed."""
+    sums = tuple(ColumnChecksum(name=name, checksum=str(found)) for name, found in measures.checksums.items())
+    return sums or None
+
+
+def describe_row_hash(covered: tuple[str, ...] | None) -> dict[str, Any] | None:
+    """Say how the row hash was made, so that others can make it again; None without one."""
+    if covered is None:
+        return None
+    return {"column": "_rivet_row_hash", "covered": list(covered), "render": RENDER}
+
+
+def describe_source(staged: Staged) -> ManifestSource:
+    """Name engine, table and strategy."""
+    extract = staged.extract
+    relation: Relation = extract.relation
+    schema, table = extract.source.lineage_name(relation.sql) if relation.is_table else (None, None)
+    extraction = Extraction(strategy=extract.mode, source_row_count=staged.measures.rows_read)
+    if extract.cursor is not None:
+        column = relation.column(extract.cursor.column)
+        extraction = Extraction(
+            strategy=extract.mode,
+            cursor_column=extract.cursor.column,
+            cursor_type=str(column.arrow) if column else None,
+            cursor_low=extract.cursor.low,
+            cursor_high=extract.cursor.high,
+            source_row_count=staged.measures.rows_read,
+        )
+    known = extract.provenance or Provenance(extract.source.type)
+    return ManifestSource(
+        engine=extract.source.type,
+        schema=schema,
+        table=table,
+        extraction=extraction,
+        name=known.source_name or None,
+        database=known.database or None,
+        servers=known.servers,
+    )
+
+
+def describe_chunks(staged: Staged) -> tuple[ManifestChunk, ...]:
+    """Tell what each key range brought, so that it can be compared, and read again, by itself; () without ranges.
+
+    Only the bounds are kept, as texts that go through `source.literal` again: no SQL is ever read from a manifest.
+    """
+    chunks, measured = staged.extract.chunks, staged.chunk_measures
+    if not measured or len(chunks) > MOST_CHUNKS or {chunk.index for chunk in chunks} != measured.keys():
+        return ()
+    few = len(chunks) * max(len(each.nulls) for each in measured.values()) <= MOST_CHUNK_SUMS
+    return tuple(
+        describe_chunk(chunk, measured[chunk.index], with_sums=few) for chunk in chunks if chunk.range is not None
+    )
+
+
+def describe_chunk(chunk: Chunk, measured: Measures, *, with_sums: bool) -> ManifestChunk:
+    """Tell what one key range brought."""
+    assert chunk.range is not None
+    return ManifestChunk(
+        chunk=chunk.index,
+        range=ManifestRange.model_validate(asdict(chunk.range)),
+        rows=measured.rows,
+        source_row_count=measured.rows_read,
+        column_checksums=describe_checksums(measured) if with_sums else None,
+        measures=ManifestMeasures(
+            nulls={name: count for name, count in measured.nulls.items() if count},
+            special_values=measured.special_values,
+        ),
+    )
+
+
+def describe_parts(staged: Staged, parts: tuple[Part, ...]) -> tuple[ManifestPart, ...]:
+    """Name the parts, each with its chunk where chunks are told."""
+    ranged = bool(describe_chunks(staged))
+    return tuple(describe_part(number, part, in_chunk=ranged) for number, part in enumerate(parts))
+
+
+def describe_part(number: int, part: Part, *, in_chunk: bool = False) -> ManifestPart:
+    """Name one part with its checksums."""
+    return ManifestPart(
+        part_id=number,
+        path=part.path,
+        rows=part.rows,
+        size_bytes=part.size_bytes,
+        content_fingerprint=part.fingerprint,
+        content_md5=part.md5,
+        schema_ipc=part.schema or None,
+        chunk=part.chunk if in_chunk else None,
+    )
+
+
+def schema_fingerprint(schema: pa.Schema) -> str:
+    """Hash lines `name<TAB>type`, sorted by name (`contract.md`, 12.1)."""
+    lines = sorted(f"{field.name}\t{field.type}\n" for field in schema)
+    return f"xxh3:{xxhash.xxh3_64_hexdigest(''.join(lines).encode())}"
+
+
+def success_marker(manifest: bytes) -> bytes:
+    """Give the content of `_SUCCESS`: one line, the hash of the exact manifest bytes."""
+    return f"xxh3:{xxhash.xxh3_64_hexdigest(manifest)}\n".encode()
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def manifest_path(window: Window) -> str:
+    """Name the place of a window's manifest below the export's folder."""
+    return f"{MANIFESTS}/{window.file_name}"
+
+
+def parse(content: bytes, *, where: str) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        ManifestUnreadable: not JSON, fields missing, totals that disagree, or a newer version.
+    """
+    try:
+        version = json.loads(content).get("manifest_version")
+        if isinstance(version, int) and version > VERSION:
+            raise ManifestUnreadable(
+                f"{where} has manifest_version {version}; this Rivet reads up to {VERSION}. Upgrade Rivet."
+            )
+        return Manifest.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        spot, told = ".".join(str(step) for step in first["loc"]), first["msg"].removeprefix("Value error, ")
+        raise ManifestUnreadable(damaged(where, f"{spot}: {told}" if spot else told)) from error
+    except RecursionError:
+        raise ManifestUnreadable(damaged(where, "nested more deeply than any manifest is")) from None
+    except (ValueError, AttributeError) as error:
+        raise ManifestUnreadable(damaged(where, "not a JSON object")) from error
+
+
+def damaged(where: str, fault: str) -> str:
+    """Say that a manifest cannot be used, and the way out."""
+    return (
+        f"{where} cannot be read ({fault}). Restore it from a copy; or remove it and run its window again, of an "
+        f"incremental export after `rivet state reset`, since its cursor stands behind these rows."
+    )
+
+
+def read_manifest(root: Root, path: str) -> tuple[Manifest, str] | None:
+    """Read one manifest with its version; None when absent."""
+    found = root.read(path)
+    return (parse(found[0], where=f"{root.uri}/{path}"), found[1]) if found else None
+
+
+def window_manifest(root: Root, window: Window) -> tuple[Manifest, str] | None:
+    """Read a window's manifest with its version, whether or not another hides it; None when never committed.
+
+    Raises:
+        ManifestUnreadable
+    """
+    return read_manifest(root, manifest_path(window))
+
+
+def manifest_paths(root: Root) -> tuple[str, ...]:
+    """List the manifests below an export's folder, in the order of their names."""
+    return tuple(sorted(path for path in root.list(f"{MANIFESTS}/") if path.endswith(".json")))
+
+
+def read_manifests(root: Root, paths: tuple[str, ...]) -> tuple[Manifest, ...]:
+    """Read several manifests, some at a time; those removed since they were listed are left out."""
+    with ThreadPoolExecutor(READ_THREADS) as pool:
+        found = list(pool.map(lambda path: read_manifest(root, path), paths))
+    return tuple(each[0] for each in found if each)
+
+
+def current_manifests(root: Root) -> dict[str, Manifest]:
+    """Read what a reader sees: {window key: manifest}, without those that another one supersedes.
+
+    Raises:
+        ManifestUnreadable
+    """
+    manifests = read_manifests(root, manifest_paths(root))
+    hidden = hidden_by(manifests)
+    return {each.window: each for each in manifests if each.entry not in hidden}
+
+
+def hidden_by(manifests: tuple[Manifest, ...]) -> frozenset[Superseded]:
+    """Collect what these manifests supersede."""
+    return frozenset(entry for manifest in manifests for entry in manifest.supersedes)
+
+
+def schema_of(manifest: Manifest) -> pa.Schema:
+    """Give the Arrow schema of the parts, field metadata included.
+
+    Raises:
+        ManifestUnreadable: its bytes are no schema.
+    """
+    return read_schema(manifest.schema_ipc, where=manifest.path)
+
+
+def read_schema(text: str, *, where: str) -> pa.Schema:
+    """Read a schema as manifests carry it: base64 of its IPC form.
+
+    Raises:
+        ManifestUnreadable: it is not that.
+    """
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+    except (ValueError, TypeError, OSError, EOFError, pa.ArrowException) as error:
+        raise ManifestUnreadable(damaged(where, "schema_ipc: not a schema of Arrow in base64")) from error

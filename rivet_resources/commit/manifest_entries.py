@@ -1,0 +1,145 @@
+"""The pieces of a manifest, each as its JSON has it; keys of later writers of the same version are passed over.
+
+Belongs here: their fields (`contract.md`, 12.1, and ours). Not here: the manifest as a whole (`manifest.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+
+from rivet_resources.contracts.addressing import Place
+from rivet_resources.contracts.provenance import Provenance
+
+
+class Entry(BaseModel):
+    """A piece of a manifest: frozen; keys of later writers of the same version are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+
+class ManifestEdge(Entry):
+    """A window's own rows at one of its ends; see `contracts/boundary.py`."""
+
+    rows: int
+    ids: str | None  # None: too many, or of cells that the parts do not show
+
+
+class ManifestCursor(Entry):
+    """How far an incremental window reaches, canonical texts: what came after `low`, up to and with `high`.
+
+    Rows of the value `low` are in it where they came later than the windows that ended, or began, there; `visit` and
+    `high_visit` count these.
+    """
+
+    column: str
+    low: str | None
+    high: str | None
+    visit: int = 0
+    high_visit: int = 0
+    scheme: str = ""  # how rows at its ends were told apart; '' where none can come later, or they were not
+    low_edge: ManifestEdge | None = None
+    high_edge: ManifestEdge | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Write the keys after `high` only where they say something: positions of a log have no use for them."""
+        fields = type(self).model_fields
+        return {
+            name: value
+            for name, value in handler(self).items()
+            if fields[name].is_required() or value != fields[name].default
+        }
+
+
+class Extraction(Entry):
+    """How the rows were found; the original's names."""
+
+    strategy: str
+    cursor_column: str | None = None
+    cursor_type: str | None = None
+    cursor_low: str | None = None
+    cursor_high: str | None = None
+    source_row_count: int | None = None  # rows that left the source, before filters
+
+
+class ManifestSource(Entry):
+    """Where the rows come from; schema and table are None for a query. The rest is ours (`contracts/provenance.py`)."""
+
+    engine: str
+    schema_name: str | None = Field(None, alias="schema")
+    table: str | None = None
+    extraction: Extraction
+    name: str | None = None  # of the source, as configured
+    database: str | None = None
+    servers: tuple[str, ...] = ()
+
+    @property
+    def provenance(self) -> Provenance:
+        """Say whose rows they are, as far as it was written down: files of before know engine and table only."""
+        relation = f"{self.schema_name or ''}.{self.table}" if self.table else ""
+        return Provenance(self.engine, self.name or "", self.servers, self.database or "", relation)
+
+
+class ManifestDestination(Entry):
+    """Where the parts are."""
+
+    kind: str
+    uri: str
+
+
+class ManifestPart(Entry):
+    """One part; `path` is relative to the export's folder."""
+
+    part_id: int
+    path: Place  # a manifest may have been edited, and what it names is read, and removed
+    rows: int
+    size_bytes: int
+    content_fingerprint: str
+    content_md5: str
+    status: Literal["committed", "quarantined"] = "committed"
+    schema_ipc: str | None = None  # where it is not the manifest's: the table was altered inside the window
+    chunk: int | None = None  # of `chunks`, where there are several
+
+
+class ColumnChecksum(Entry):
+    """The sum over one column's cells (`contract.md`, 10.2, form B), a decimal text."""
+
+    name: str
+    checksum: str
+
+
+class ManifestMeasures(Entry):
+    """What was counted while the rows passed."""
+
+    nulls: dict[str, int] = Field(default_factory=dict)
+    special_values: dict[str, dict[str, int]] = Field(default_factory=dict)
+
+
+class ManifestRange(Entry):
+    """The key values that a chunk covers; canonical texts, None: open to that side."""
+
+    column: str
+    low: str | None = None
+    high: str | None = None
+    low_inclusive: bool = True
+    high_inclusive: bool = True
+
+
+class ManifestChunk(Entry):
+    """One piece of a window that can be compared, and read again, by itself."""
+
+    chunk: int
+    range: ManifestRange
+    rows: int
+    source_row_count: int  # before filters
+    column_checksums: tuple[ColumnChecksum, ...] | None = None
+    measures: ManifestMeasures | None = None  # of columns that have any; None: written before they were kept
+
+
+class Superseded(Entry):
+    """A manifest that this one hides: that run's commit of that window, not a later one's."""
+
+    window: str
+    run_id: str

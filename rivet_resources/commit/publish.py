@@ -1,0 +1,245 @@
+"""Making a staged window visible, or gone: the order of effects, written once for every mode.
+
+Belongs here: `publish`, `discard`, `sweep`. Not here: how a store does each step (`destinations/`), what a
+manifest holds (`manifest.py`), which older ones it replaces (`supersede.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from rivet_resources.commit.manifest import (
+    Manifest,
+    build_manifest,
+    hidden_by,
+    manifest_paths,
+    read_manifest,
+    read_manifests,
+    success_marker,
+)
+from rivet_resources.commit.supersede import Succession, succession
+from rivet_resources.contracts.addressing import nonce_of, part_nonce, started_at
+from rivet_resources.contracts.boundary import Boundary, boundary_after
+from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.extract import Part, Staged
+from rivet_resources.errors import WindowTaken
+
+STRANGERS_STAY = timedelta(days=1)
+PART_THREADS = 8  # an object store answers each part in tenths of a second
+
+Step = Callable[[str], None]  # told the name of the step that begins
+
+
+class Ledger(Protocol):
+    """What committing asks of the state store; `State` is one."""
+
+    def advance_cursor(
+        self, export: str, value: str, *, expected: str | None, visit: int = 0, boundary: Boundary | None = None
+    ) -> None: ...
+    def record_commit(self, manifest: Manifest) -> None: ...
+    def live_runs(self, export: str) -> set[str]: ...
+    def resumable_runs(self, export: str) -> set[str]: ...
+    def known_runs(self, export: str) -> set[str]: ...
+
+
+def pass_over(name: str) -> None:
+    """Begin a step without ado."""
+
+
+def publish(staged: Staged, *, root: Root, state: Ledger, step: Step = pass_over) -> Manifest | None:
+    """Make a staged window visible, so that a death at any line loses no row and repeats none.
+
+    Every step is durable before the next begins, and begins by calling `step` with its name:
+      1. parts        get their final names; no manifest names them yet, so no reader takes them
+      2. manifest     replaces the window's old one in one fenced write; from here on readers see the new rows
+         success      `manifest.json` and `_SUCCESS` for the original's readers; then what was replaced goes
+      3. cursor       never ahead of a manifest
+      4. acknowledge  from here on the source may forget the rows
+      5. metrics      run history, file log, schema history, chunk progress
+
+    Run again for the same window, by this run or by a later one, it ends in the same place. A stream keeps no
+    manifests: its parts are written, and steps 3 to 5 follow.
+
+    Returns:
+        The window's manifest; None when there is no row and `skip_empty`: then nothing is written at all.
+
+    Raises:
+        WindowTaken: another run committed this window since `staged` was planned; ours leaves nothing behind.
+        WindowConflict: windows of another mode are there; ours leaves nothing visible.
+    """
+    if staged.extract.skip_empty and staged.measures.rows == 0:
+        discard(staged, root=root)
+        return None
+    with withdrawn_if_taken(staged, root=root):
+        old = succession(staged, root=root) if root.keeps_manifests else Succession(None)
+        manifest = build_manifest(staged, staged.parts, supersedes=old.hides)
+        step("parts")
+        publish_parts(staged.parts, root=root)
+        step("manifest")
+        if root.keeps_manifests:
+            manifest = swap_manifest(manifest, expected=staged.previous, root=root)
+    step("success")
+    if root.keeps_manifests:
+        mark_success(manifest, root=root)
+        remove_replaced(old, manifest, root=root)
+    step("cursor")
+    # Windows of time have no cursor: a backfill must not move one.
+    if manifest.cursor is not None and manifest.cursor.high is not None:
+        state.advance_cursor(
+            manifest.export_name,
+            manifest.cursor.high,
+            expected=manifest.cursor.low,
+            visit=manifest.cursor.visit,
+            boundary=remembered(staged),
+        )
+    step("acknowledge")  # batch modes read tables, which forget nothing
+    step("metrics")
+    state.record_commit(manifest)
+    root.delete(sidecars(staged))
+    if staged.consistency == "resumed":  # the dead run's unfinished chunks were kept until now
+        root.sweep(keep=owned(manifest.export_name, root=root, state=state))
+    return manifest
+
+
+def discard(staged: Staged, *, root: Root) -> None:
+    """Remove what a window staged and nobody saw. Safe to call twice, and after a publish that failed half-way."""
+    root.discard(staged.parts)
+    root.delete(sidecars(staged))
+
+
+def sweep(root: Root, *, export: str, state: Ledger) -> int:
+    """Remove what dead runs left: staged parts, parts that no manifest names, manifests that another one hides.
+
+    Only files that carry this export's part names are touched. Once per run is enough: it reads every
+    manifest of the export. Runs that share a destination should share a state store, which knows who lives: what
+    a run that this store does not know left stays for a day, since that run may be about to commit it.
+
+    Returns:
+        How many objects were removed.
+    """
+    removed = root.sweep(keep=owned(export, root=root, state=state))
+    if not root.keeps_manifests:
+        return removed
+    # In this order: a run that is neither living nor finished when asked cannot have published anything listed before.
+    listed = root.list()
+    living = {nonce_of(run_id) for run_id in owned(export, root=root, state=state)}
+    known = {nonce_of(run_id) for run_id in state.known_runs(export)}
+    manifests = read_manifests(root, manifest_paths(root))
+    hidden = hidden_by(manifests)
+    named = {part.path for manifest in manifests if manifest.entry not in hidden for part in manifest.parts}
+    orphans = [
+        path
+        for path in listed
+        if (nonce := part_nonce(path, export=export)) is not None
+        and path not in named
+        and nonce not in living
+        and (nonce in known or not is_fresh(path))
+    ]
+    remove_manifests([manifest for manifest in manifests if manifest.entry in hidden], root=root)
+    root.delete(orphans)
+    return removed + len(orphans)
+
+
+def is_fresh(run: str) -> bool:
+    """Say whether a run, by its id or a part's path, began so lately that somebody may be about to commit it."""
+    began = started_at(run)
+    return began is not None and datetime.now(UTC) - began < STRANGERS_STAY
+
+
+# --- steps ---------------------------------------------------------------------------------------
+
+
+def publish_parts(parts: tuple[Part, ...], *, root: Root) -> None:
+    """Give parts their final names: several at a time in a store, in order on a stream."""
+    with ThreadPoolExecutor(PART_THREADS if root.keeps_manifests else 1) as pool:
+        for _ in pool.map(root.publish, parts):
+            pass
+
+
+def swap_manifest(manifest: Manifest, *, expected: str | None, root: Root) -> Manifest:
+    """Write the manifest over the version that was there when the window was planned.
+
+    A request that was answered with an error may still have been carried out, and its repetition then meets
+    our own manifest: that is no other run.
+
+    Raises:
+        WindowTaken
+    """
+    try:
+        root.swap(manifest.path, manifest.content, expected=expected)
+    except WindowTaken:
+        found = read_manifest(root, manifest.path)
+        if found is None or found[0].run_id != manifest.run_id:
+            raise
+        return found[0]
+    return manifest
+
+
+@contextmanager
+def withdrawn_if_taken(staged: Staged, *, root: Root) -> Iterator[None]:
+    """Take parts back when another run won the window; after any other error nobody knows who will win, so they stay.
+
+    A resumed part may be the winner's too: those that its manifest names stay.
+    """
+    try:
+        yield
+    except WindowTaken:
+        named = {part.path for manifest in read_manifests(root, manifest_paths(root)) for part in manifest.parts}
+        discard(staged, root=root)
+        root.delete([part.path for part in staged.parts if part.path not in named])
+        raise
+
+
+def mark_success(manifest: Manifest, *, root: Root) -> None:
+    """Write the original's two files into the window's folder, the marker last."""
+    content = manifest.folder_copy
+    root.put(below(manifest.window_folder, "manifest.json"), content)
+    root.put(below(manifest.window_folder, "_SUCCESS"), success_marker(content))
+
+
+def remove_replaced(old: Succession, manifest: Manifest, *, root: Root) -> None:
+    """Remove manifests and parts that the new manifest replaced; manifests first, so that none names a missing part."""
+    remove_manifests(list(old.replaced), root=root)
+    outgoing = [each for each in (old.previous, *old.replaced) if each is not None]
+    folders = {each.window_folder for each in outgoing} - {manifest.window_folder}
+    kept = {part.path for part in manifest.parts}
+    root.delete([below(folder, name) for folder in folders for name in ("manifest.json", "_SUCCESS")])
+    root.delete([part.path for each in outgoing for part in each.parts if part.path not in kept])
+
+
+def remove_manifests(manifests: list[Manifest], *, root: Root) -> None:
+    """Remove manifests that are hidden, unless a later run committed their window anew."""
+    for manifest in manifests:
+        found = read_manifest(root, manifest.path)
+        if found is not None and found[0].entry == manifest.entry:
+            root.delete([manifest.path])
+
+
+def sidecars(staged: Staged) -> list[str]:
+    """List the files of cell hashes that measuring left beside the staged parts."""
+    return [path for files in staged.measures.unique.values() for path in files]
+
+
+def owned(export: str, *, root: Root, state: Ledger) -> Iterator[str]:
+    """Name the runs whose parts must stay: those that live, those whose chunks a later run may use, fresh strangers.
+
+    The store is asked when the first name is taken, not before: a sweep lists first.
+    """
+    yield from state.live_runs(export) | state.resumable_runs(export)
+    known = state.known_runs(export)
+    yield from (run_id for run_id in root.staged_runs() if run_id not in known and is_fresh(run_id))
+
+
+def remembered(staged: Staged) -> Boundary | None:
+    """Give what to remember of the rows that have the cursor's new value; None where none of them can come later."""
+    moved = staged.extract.cursor
+    return None if moved is None or moved.ends is None else boundary_after(moved.ends, staged.measures)
+
+
+def below(folder: str, name: str) -> str:
+    """Name a file in a window's folder, relative to the export's."""
+    return f"{folder}/{name}" if folder else name

@@ -1,0 +1,166 @@
+"""Which older manifests a new one replaces, and which it may not stand beside.
+
+Belongs here: the rule, and the few reads it needs. Not here: writing or removing anything (`publish.py`).
+
+`all` replaces every other window of the export. `after=start` replaces `all` and every other `after=`.
+`after=X` replaces what descended from the manifest it replaces: its chain begins anew at X. A window of time
+replaces only itself. Whatever else would show a row twice is refused.
+
+A new manifest lists what it hides as (window, run id), so that a later commit of the same window is not
+hidden. Manifests that a removed one had hidden, and that are still there, are hidden again by the new one:
+else a death in the middle of the removal would bring them back.
+
+Only names are read for the usual case, since an export may keep thousands of manifests.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from rivet_resources.commit.chain import ends_at, starts_at
+from rivet_resources.commit.manifest import (
+    Manifest,
+    current_manifests,
+    manifest_path,
+    manifest_paths,
+    read_manifest,
+    read_manifests,
+    window_manifest,
+)
+from rivet_resources.commit.manifest_entries import Superseded
+from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.extract import Extract, Staged, Window
+from rivet_resources.errors import WindowConflict, WindowTaken
+
+
+@dataclass(frozen=True)
+class Succession:
+    """What goes when a window is committed: its own older manifest, and those of other windows."""
+
+    previous: Manifest | None
+    replaced: tuple[Manifest, ...] = ()
+
+    @property
+    def hides(self) -> tuple[Superseded, ...]:
+        """Name the commits of other windows that the new manifest supersedes."""
+        return tuple(manifest.entry for manifest in self.replaced)
+
+
+def succession(staged: Staged, *, root: Root) -> Succession:
+    """Find what a staged window replaces, as the destination stands now.
+
+    Raises:
+        WindowTaken: another run committed the window since `staged` was planned.
+        WindowConflict: windows of another mode, or that overlap, are there and would not be replaced.
+    """
+    extract = staged.extract
+    found = window_manifest(root, extract.window)
+    previous = found[0] if found else None
+    ours_already = previous is not None and previous.run_id == extract.run_id
+    if (found[1] if found else None) != staged.previous and not ours_already:
+        raise WindowTaken(
+            f"Window {extract.window.key} of export {extract.export} was committed by run "
+            f"{previous.run_id if previous else '(removed since)'} while run {extract.run_id} read it. Run again."
+        )
+    others = tuple(path for path in manifest_paths(root) if path != manifest_path(extract.window))
+    refuse_neighbours(extract, others, root=root)
+    ruled = tuple(replaced_by_rule(extract, previous, others, root=root))
+    return Succession(previous, with_hidden(previous, ruled, root=root))
+
+
+def replaced_by_rule(
+    extract: Extract, previous: Manifest | None, others: tuple[str, ...], *, root: Root
+) -> Iterable[Manifest]:
+    """Read the manifests of other windows that this window replaces."""
+    if extract.window.kind == "all":
+        return read_manifests(root, others)
+    if extract.window.kind == "time":
+        return ()
+    if extract.cursor is None or extract.cursor.low is None:
+        return read_manifests(root, of_kinds(others, "all", "after"))
+    return descendants(previous, frozenset(others), root=root)
+
+
+def descendants(manifest: Manifest | None, others: frozenset[str], *, root: Root) -> Iterator[Manifest]:
+    """Follow a chain of `after=` windows onward from a manifest, without it."""
+    passed = set[str]()
+    while manifest is not None and manifest.cursor is not None and manifest.cursor.high is not None:
+        place, manifest = ends_at(manifest.cursor), None
+        path = manifest_path(Window.after(*place))
+        found = read_manifest(root, path) if path in others and path not in passed else None
+        if found and found[0].cursor and starts_at(found[0].cursor) == place:
+            manifest = found[0]
+            passed.add(path)
+            yield manifest
+
+
+def with_hidden(previous: Manifest | None, ruled: tuple[Manifest, ...], *, root: Root) -> tuple[Manifest, ...]:
+    """Add the leftovers that the outgoing manifests hide."""
+    gone = {manifest.entry: manifest for manifest in ruled}
+    waiting = [entry for manifest in (previous, *ruled) if manifest for entry in manifest.supersedes]
+    while waiting:
+        entry = waiting.pop()
+        found = None if entry in gone else read_manifest(root, manifest_path(Window(entry.window)))
+        if found and found[0].entry == entry:
+            gone[entry] = found[0]
+            waiting.extend(found[0].supersedes)
+    return tuple(gone.values())
+
+
+# --- what may not stand side by side -------------------------------------------------------------
+
+
+def refuse_neighbours(extract: Extract, others: tuple[str, ...], *, root: Root) -> None:
+    """Refuse a window that would show rows a second time beside windows it does not replace.
+
+    Raises:
+        WindowConflict: naming both modes, or both windows.
+    """
+    kind = extract.window.kind
+    starts_anew = kind == "after" and (extract.cursor is None or extract.cursor.low is None)
+    foreign = {"all": (), "time": ("all", "after"), "after": ("time",) if starts_anew else ("time", "all")}[kind]
+    if of_kinds(others, *foreign):
+        current = [each for each in current_manifests(root).values() if Window(each.window).kind in foreign]
+        if current:
+            raise WindowConflict(
+                f"Export {extract.export} is committed at {root.uri} by mode {current[0].source.extraction.strategy} "
+                f"(window {current[0].window}); mode {extract.mode} would show rows twice beside it (window "
+                f"{extract.window.key}). {remedy(kind, current)}"
+            )
+    if kind == "time":
+        refuse_overlap(extract, others, root=root)
+
+
+def refuse_overlap(extract: Extract, others: tuple[str, ...], *, root: Root) -> None:
+    """Refuse a window of time that shares time with another one, as after a change of granularity or timezone.
+
+    The windows that are there do not overlap, and their keys sort like their times: looking at the two beside
+    the new one is enough.
+
+    Raises:
+        WindowConflict: naming both windows.
+    """
+    start, end = extract.window.start, extract.window.end
+    place = bisect.bisect(others, manifest_path(extract.window))
+    for other in read_manifests(root, others[max(0, place - 1) : place + 1]):
+        bounds = (start, end, other.window_start, other.window_end)
+        if None not in bounds and max(filter(None, bounds[::2])) < min(filter(None, bounds[1::2])):
+            raise WindowConflict(
+                f"Window {extract.window.key} of export {extract.export} overlaps window {other.window}, which is "
+                f"committed at {root.uri} with another granularity or timezone; rows would show twice. Choose another "
+                f"`destination`, or remove that folder and backfill."
+            )
+
+
+def remedy(kind: str, current: list[Manifest]) -> str:
+    """Say what helps: an incremental export may start again and replace a full one."""
+    if kind == "after" and all(manifest.window == "all" for manifest in current):
+        return "Run `rivet state reset` for this export: it then starts from the beginning and replaces that window."
+    return "Choose another `destination`, or remove that folder and run `rivet state reset`."
+
+
+def of_kinds(paths: tuple[str, ...], *kinds: str) -> tuple[str, ...]:
+    """Pick the manifests of some families by their names."""
+    return tuple(path for path in paths if Window(path.rpartition("/")[2].removesuffix(".json")).kind in kinds)

@@ -1,0 +1,1 @@
+"""What rooms agree on: protocols and plain values."""

@@ -1,0 +1,58 @@
+"""The columns every row of changes begins with, around rows of a table.
+
+Belongs here: the schema of a part of changes, snapshot rows as inserts. Not here: what a log writes into the
+columns (`log/log.py` and its siblings), transforms (`drain/parts.py`).
+"""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+
+from rivet_resources.contracts.change_log import ENVELOPE, UNCHANGED
+from rivet_resources.contracts.format import Format
+
+SNAPSHOT_SEQ = 0  # before every change of the same position (`cdc.md`, section 8)
+
+
+def change_schema(rows: pa.Schema) -> pa.Schema:
+    """Give the schema of parts of changes: the envelope, then the row, whose every cell may be missing in a delete."""
+    return pa.schema([*ENVELOPE, *(field.with_nullable(True) for field in rows)])
+
+
+def as_inserts(table: pa.Table, position: str) -> pa.Table:
+    """Make rows of a first copy into inserts at `position`; their commit time is not known."""
+    count = table.num_rows
+    cells = {
+        "__op": pa.repeat(pa.scalar("insert", pa.string()), count),
+        "__pos": pa.repeat(pa.scalar(position, pa.string()), count),
+        "__seq": pa.repeat(pa.scalar(SNAPSHOT_SEQ, pa.int64()), count),
+        "__ts": pa.nulls(count, ENVELOPE[3].type),
+        "__unchanged": pa.nulls(count, ENVELOPE[4].type),
+    }
+    schema = change_schema(table.schema)
+    return pa.Table.from_arrays([*cells.values(), *table.columns], schema=schema)
+
+
+def flat_schema(schema: pa.Schema, form: Format) -> pa.Schema:
+    """Give the schema as a format without lists can hold it: names of unchanged columns as the text of a JSON array."""
+    place = schema.get_field_index(UNCHANGED.name)
+    if form.type != "csv" or place < 0:
+        return schema
+    return schema.set(place, schema.field(place).with_type(pa.string()))
+
+
+def flat(table: pa.Table, form: Format) -> pa.Table:
+    """Bring changes into that schema."""
+    place = table.schema.get_field_index(UNCHANGED.name)
+    if form.type != "csv" or place < 0:
+        return table
+    lists = table.column(place)
+    texts = pa.nulls(len(lists), pa.string())
+    if lists.null_count < len(lists):
+        names = lists.to_pylist()
+        texts = pa.array(
+            [None if each is None else json.dumps(each, ensure_ascii=False) for each in names], pa.string()
+        )
+    return table.set_column(place, flat_schema(table.schema, form).field(place), texts)

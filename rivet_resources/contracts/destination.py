@@ -1,0 +1,97 @@
+"""What every destination offers: staging that readers cannot see, publishing, and one fenced swap.
+
+All paths are relative to an export's root, with `/`. Versions are opaque texts (ETag, generation, content hash).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from rivet_resources.contracts.extract import Part
+
+
+class Root(Protocol):
+    """One export's folder at its destination."""
+
+    @property
+    def uri(self) -> str:
+        """Address it for people and readers: /data/orders, s3://lake/raw/orders."""
+
+    @property
+    def keeps_manifests(self) -> bool:
+        """Say whether it has a commit point; a stream such as stdout has none."""
+
+    def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
+        """Bring a finished local file to the destination, invisible there; called in executors.
+
+        The file is moved or uploaded and compared with the store's own checksum. Returns plain data that
+        `publish` and `discard` understand, with no secret.
+
+        Raises:
+            PartCorrupt: the store holds something else than was sent.
+            DestinationError, DestinationAuth, DiskFull, DestinationUnreachable
+        """
+
+    def staged_exists(self, part: Part) -> bool:
+        """Say whether a staged part of an earlier run is still there with its size."""
+
+    def publish(self, part: Part) -> None:
+        """Give a staged part its final name; calling it again for a published part changes nothing."""
+
+    def discard(self, parts: Iterable[Part]) -> None:
+        """Remove staged parts; missing ones are fine."""
+
+    def read(self, path: str) -> tuple[bytes, str] | None:
+        """Read a small object with its version; None when absent."""
+
+    def put(self, path: str, content: bytes) -> None:
+        """Write a small object atomically and durably, whatever stood there."""
+
+    def swap(self, path: str, content: bytes, *, expected: str | None) -> str:
+        """Write a small object only if its version is still `expected` (None: only if absent); the new version.
+
+        Raises:
+            WindowTaken: somebody else wrote it since.
+        """
+
+    def list(self, prefix: str = "") -> dict[str, int]:
+        """List visible objects below a path: {path: size}; `_staged/` is not among them."""
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Remove objects; missing ones are fine."""
+
+    def open(self, path: str) -> BinaryIO:
+        """Open a published object for reading, seekable."""
+
+    def staged_runs(self) -> set[str]:
+        """Name the runs that have something staged here."""
+
+    def sweep(self, *, keep: Iterable[str]) -> int:
+        """Remove what runs staged here and did not publish, but for the run ids in `keep`; how many were removed."""
+
+    def check(self) -> None:
+        """Prove that this place can be written: write `.rivet_doctor_probe`, read it, remove it.
+
+        Raises:
+            DestinationAuth, BucketMissing, DestinationUnreachable, DestinationError, DiskFull
+        """
+
+
+class Destination(Protocol):
+    """The YAML block of a destination; frozen, plain, picklable."""
+
+    @property
+    def type(self) -> str:
+        """Name the kind of place, as in YAML."""
+
+    def on(self, day: date) -> Destination:
+        """Fix `{date}` to the day a run started on."""
+
+    def root(self, export: str) -> Root:
+        """Address one export's folder: `<path or prefix>/<export>`.
+
+        A path with `{export}` or `{table}` is that folder itself.
+        """

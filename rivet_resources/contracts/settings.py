@@ -1,0 +1,164 @@
+"""The base of every YAML block, and the blocks that belong to no one engine: tuning, TLS, Spark.
+
+Belongs here: frozen settings and how they resolve. Not here: settings of one engine, format or
+destination; they sit beside the behaviour they configure.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+
+from rivet_resources.errors import ConfigError
+
+
+class Settings(BaseModel):
+    """A block of YAML as a value: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+# 1 KB = 1024 (`contract.md`, 1.5, `max_file_size`).
+SIZE_UNITS = {"": 1, "b": 1, "kb": 1024, "mb": 1024**2, "gb": 1024**3}
+
+
+def parse_size(text: object) -> object:
+    """Turn `256MB`, `1.5 GB` or a number of bytes into whole bytes, at least 1.
+
+    Raises:
+        ValueError: not a number with an optional unit, or below one byte.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(text))
+    if isinstance(text, bool) or not match or match[2].lower() not in SIZE_UNITS:
+        raise ValueError("is not a size; write a number with an optional unit B, KB, MB or GB, such as 256MB")
+    size = int(float(match[1]) * SIZE_UNITS[match[2].lower()])
+    if size < 1:
+        raise ValueError("is below one byte; write at least 1B")
+    return size
+
+
+Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=str | int)]
+
+
+class Tls(Settings):
+    """How the line to the source is protected."""
+
+    mode: Literal["disable", "require", "verify-ca", "verify-full"] = Field(
+        "verify-full",
+        description="require encrypts unchecked; verify-ca checks the certificate, verify-full the host name too",
+    )
+    ca_file: Path | None = Field(None, description="PEM file with the certificate authority")
+
+
+class Tuning(Settings):
+    """How hard a source may be driven. A field left out takes the profile's value.
+
+    The export's block overrides the source's field by field (`merged`); the profile itself too.
+    """
+
+    profile: Literal["fast", "balanced", "safe"] | None = Field(None, description="default: balanced")
+    batch_size: int | None = Field(None, ge=1, description="rows per fetch")
+    batch_size_memory_mb: int | None = Field(None, ge=1, description="derive batch_size from row width instead")
+    throttle_ms: int | None = Field(None, ge=0, description="pause per full batch; shorter batches pause in proportion")
+    statement_timeout_s: int | None = Field(None, ge=0, description="longest single statement; 0: none")
+    lock_timeout_s: int | None = Field(None, ge=0, description="longest wait for a lock; 0: none")
+    max_retries: int | None = Field(None, ge=0, description="tries after the first, per page")
+    retry_backoff_ms: int | None = Field(None, ge=0, description="first pause before a retry; doubles, at most 60 s")
+    memory_threshold_mb: int | None = Field(None, ge=0, description="wait while the task's memory is above it; 0: off")
+    max_value_mb: int | None = Field(None, ge=0, description="largest single cell; 0: no limit")
+    adaptive: bool | None = Field(None, description="read slower while the source suffers (read/governor.py)")
+    min_parallel: int | None = Field(None, ge=1, description="tasks that a step down leaves running, at least")
+
+
+# `contract.md`, 1.4; but `adaptive` is false in all profiles there. Ours: true where the profile means to be gentle,
+# since a governor that nobody switches on protects nobody; a run shorter than its first look pays nothing for it.
+PROFILES: Mapping[str, Mapping[str, int]] = {
+    "fast": {"batch_size": 50_000, "throttle_ms": 0, "statement_timeout_s": 0, "max_retries": 1,
+             "retry_backoff_ms": 1_000, "lock_timeout_s": 0, "memory_threshold_mb": 0, "max_value_mb": 256,
+             "adaptive": False, "min_parallel": 1},
+    "balanced": {"batch_size": 10_000, "throttle_ms": 50, "statement_timeout_s": 300, "max_retries": 3,
+                 "retry_backoff_ms": 2_000, "lock_timeout_s": 30, "memory_threshold_mb": 0, "max_value_mb": 256,
+                 "adaptive": True, "min_parallel": 1},
+    "safe": {"batch_size": 2_000, "throttle_ms": 500, "statement_timeout_s": 120, "max_retries": 5,
+             "retry_backoff_ms": 5_000, "lock_timeout_s": 10, "memory_threshold_mb": 0, "max_value_mb": 256,
+             "adaptive": True, "min_parallel": 1},
+}  # fmt: skip
+
+
+class Pace(Settings):
+    """Tuning with every field decided: what a task obeys."""
+
+    profile: Literal["fast", "balanced", "safe"]
+    batch_size: int
+    batch_size_is_explicit: bool  # the user's own number also caps pages that are sized by bytes
+    batch_size_memory_mb: int | None
+    throttle_ms: int
+    statement_timeout_s: int
+    lock_timeout_s: int
+    max_retries: int
+    retry_backoff_ms: int
+    memory_threshold_mb: int
+    max_value_mb: int
+    adaptive: bool
+    min_parallel: int
+
+
+def pace(source: Tuning | None, export: Tuning | None) -> Pace:
+    """Merge the two tuning blocks, the export's fields first, over the profile's values.
+
+    Raises:
+        ConfigError: `batch_size` and `batch_size_memory_mb` are both set after the merge.
+    """
+    given: dict[str, Any] = {}
+    for block in (source, export):
+        if block is not None:
+            given |= block.model_dump(exclude_none=True)
+    if "batch_size" in given and "batch_size_memory_mb" in given:
+        raise ConfigError(
+            "tuning sets both batch_size and batch_size_memory_mb (source and export blocks merged); keep one of them."
+        )
+    profile = given.pop("profile", "balanced")
+    values = {**PROFILES[profile], "batch_size_memory_mb": None, **given}
+    return Pace(profile=profile, batch_size_is_explicit="batch_size" in given, **values)
+
+
+class Spark(Settings):
+    """Where and how the work runs. The default is this machine."""
+
+    engine: Literal["spark", "inline"] = Field(
+        "spark", description="inline: the same task in this process, without a JVM; for tiny tables and unit tests"
+    )
+    master: str = Field("local[*,3]", description="any Spark master; local[N,3] gives each task three attempts")
+    remote: str | None = Field(None, description="a Spark Connect endpoint, sc://host:15002, instead of master")
+    driver_memory: str = Field("512m", description="heap of the driver's JVM; no row passes through it")
+    jit: Literal["fast-start", "full"] = Field("fast-start", description="full: for jobs whose rows do enter the JVM")
+    niceness: int = Field(
+        10, ge=0, le=19, description="how far the JVM and its tasks stand back for other processes of this machine"
+    )
+    conf: dict[str, str] = Field(default_factory=dict, description="further Spark settings, passed as they are")
+
+
+def secret(literal: SecretStr | None, *, env: str | None, file: Path | None = None, key: str) -> str | None:
+    """Resolve one secret at the moment of connecting: the literal, else the variable, else the file.
+
+    Raises:
+        ConfigError: the variable is not set, or the file cannot be read; neither content is shown.
+    """
+    if literal is not None:
+        return literal.get_secret_value()
+    if env is not None:
+        if env not in os.environ:
+            raise ConfigError(f"Environment variable {env} (from `{key}_env`) is not set. Export it, then run again.")
+        return os.environ[env]
+    if file is not None:
+        try:
+            return Path(file).read_text().strip()
+        except OSError as error:
+            raise ConfigError(
+                f"File {file} (from `{key}_file`) cannot be read: {error.strerror}. "
+                f"Write the value into it, or use `{key}_env`."
+            ) from error
+    return None

@@ -1,0 +1,64 @@
+"""What every step offers: it says what it makes of a schema, then does it to a page.
+
+Structural, so a step is one file and one line in `transforms/union.py`. A step is its YAML block: frozen, plain data,
+pickled by reference. Belongs here: the seam and its two errors. Not here: composition (`transforms/pipeline.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from rivet_resources.errors import RivetError
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What one step makes of a schema, known before any row is read.
+
+    `origins`: output column → input columns it is made of. `changed`: output columns whose cells are not those of
+    the input column of the same name. `masked`: input columns whose plain value this step destroys.
+    """
+
+    schema: pa.Schema
+    origins: Mapping[str, frozenset[str]]
+    changed: frozenset[str]
+    masked: frozenset[str] = frozenset()
+
+
+class Transform(Protocol):
+    """One entry of `transforms:`."""
+
+    @property
+    def type(self) -> str:
+        """Name the step, as in YAML."""
+
+    def plan(self, schema: pa.Schema) -> Planned:
+        """Derive the output schema.
+
+        Raises:
+            TransformError: a column is missing, collides, or has a type this step cannot take.
+        """
+
+    def apply(self, table: pa.Table) -> pa.Table:
+        """Shape one page, whose schema was planned; the result has the planned names and types, in order.
+
+        Raises:
+            RowRefused: cells cannot be transformed.
+        """
+
+
+class TransformError(RivetError):
+    """A step does not fit the columns it gets; known before any row is read."""
+
+    code = "RIVET_TRANSFORM_REFUSED"
+
+
+class RowRefused(RivetError):
+    """Values of a page cannot be transformed; the message counts them and never shows one."""
+
+    code = "RIVET_TRANSFORM_ROW"
+    exit_code = 3

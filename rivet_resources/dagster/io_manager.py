@@ -1,0 +1,131 @@
+"""Dagster's view of the lake: an output is a staged window to publish, an input a DataFrame of committed parts.
+
+Belongs here: which manifests an input means. Not here: the order of effects (`commit/publish.py`), reading parts
+(`commit/reader.py`). It writes no row: Spark is lazy, a DataFrame would be computed after the gate should have judged
+it.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import dagster as dg
+from pydantic import Field, TypeAdapter
+
+from rivet_resources.commit.manifest import Manifest, current_manifests
+from rivet_resources.commit.publish import publish
+from rivet_resources.commit.reader import read_parts
+from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.extract import Staged
+from rivet_resources.dagster.errors import translated
+from rivet_resources.dagster.resource import Rivet
+from rivet_resources.destinations.gcs import Gcs
+from rivet_resources.destinations.local import Local
+from rivet_resources.destinations.s3 import S3
+from rivet_resources.destinations.stdout import Stdout
+from rivet_resources.errors import ManifestUnreadable
+from rivet_resources.state.leases import Lease
+from rivet_resources.state.store import State
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DESTINATIONS: TypeAdapter[Any] = TypeAdapter(Annotated[Local | S3 | Gcs | Stdout, Field(discriminator="type")])
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A staged window whose gate passed, with the store that will record it and the lease that it holds."""
+
+    staged: Staged
+    root: Root
+    state: State
+    lease: Lease
+
+    def publish(self) -> tuple[Manifest | None, dict[str, Any]]:
+        """Make it visible; give its manifest and what publishing adds to its metadata.
+
+        Raises:
+            WindowTaken: another run took the window; nothing was published.
+        """
+        began = time.monotonic()
+        manifest = publish(self.staged, root=self.root, state=self.state, step=self._before)
+        window = self.staged.extract.window
+        return manifest, {
+            "rivet/seconds_publish": round(time.monotonic() - began, 3),
+            "rivet/manifest": f"{self.root.uri.rstrip('/')}/_rivet/{window.file_name}",
+        }
+
+    def _before(self, step: str) -> None:
+        """Prove the lease before parts get their names, and again right before the swap."""
+        if step in ("parts", "manifest"):
+            self.lease.check()
+
+
+class Lake(dg.ConfigurableIOManager):
+    """Publishes what exports stage, and reads it back for assets downstream."""
+
+    rivet: dg.ResourceDependency[Rivet]
+
+    def handle_output(self, context: dg.OutputContext, obj: Offer) -> None:
+        """Publish a staged window."""
+        tried = context.step_context.previous_attempt_count
+        with translated(retry_number=tried, seconds_to_wait=obj.staged.extract.pace.retry_backoff_ms / 1000):
+            _, facts = obj.publish()
+        context.add_output_metadata(facts)
+
+    def load_input(self, context: dg.InputContext) -> "DataFrame":
+        """Give the committed rows of an export: of one window, of a range of windows, or all there is.
+
+        Raises:
+            Failure: a window that is asked for was never committed.
+        """
+        with translated(retry_number=0, seconds_to_wait=1):
+            facts = _definition(context)
+            name = str(_plain(facts["rivet/export"]))
+            root = DESTINATIONS.validate_python(_plain(facts["rivet/destination"])).root(name)
+            keys = context.asset_partition_keys if _asks_for_windows(context) else None
+            return read_parts(self.rivet.session(), root, wanted(root, keys, export=name))
+
+
+def wanted(root: Root, keys: Sequence[str] | None, *, export: str) -> list[Manifest]:
+    """Pick the manifests of the windows that `keys` name, in their order; all current ones when None.
+
+    Raises:
+        ManifestUnreadable: a window, or the whole export, was never committed.
+    """
+    current = current_manifests(root)
+    if keys is None:
+        if not current:
+            raise ManifestUnreadable(
+                f"Export {export} has no manifest in {root.uri}: it was never published there. Materialize it first."
+            )
+        return sorted(current.values(), key=lambda manifest: manifest.finished_at)
+    missing = [key for key in keys if key not in current]
+    if missing:
+        raise ManifestUnreadable(
+            f"Export {export} has no manifest in {root.uri} for {', '.join(missing[:10])}"
+            f"{f' and {len(missing) - 10} more' if len(missing) > 10 else ''}. Materialize these partitions first."
+        )
+    return [current[key] for key in keys]
+
+
+def _asks_for_windows(context: dg.InputContext) -> bool:
+    """Say whether the run is one of partitions; else an input is all windows there are, not all there may be."""
+    return context.has_asset_partitions and context.step_context.has_partitions
+
+
+def _definition(context: dg.InputContext) -> Mapping[str, Any]:
+    upstream = context.upstream_output
+    facts = upstream.definition_metadata if upstream is not None else {}
+    if facts is None or "rivet/destination" not in facts:
+        raise ManifestUnreadable(
+            f"Asset {context.asset_key.to_user_string()} is not an export, so the IO manager `lake` cannot read it. "
+            f"Give its input another `input_manager_key`."
+        )
+    return facts
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, dg.MetadataValue) else value

@@ -1,0 +1,1 @@
+"""From a change log to committed windows."""

@@ -1,0 +1,125 @@
+"""The first run of a drain: prerequisites, the place in the log, and what comes before the first change.
+
+Belongs here: everything up to the first published window. Not here: windows after it (`drain.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rivet_resources.commit.manifest import current_manifests
+from rivet_resources.contracts.change_log import Handover, Log, Position, Survey
+from rivet_resources.contracts.evidence import Finding
+from rivet_resources.contracts.extract import Staged
+from rivet_resources.drain.checkpoint_book import BEGINNING, COPYING, DRAINING, NOWHERE, Book
+from rivet_resources.drain.commit import Committing
+from rivet_resources.drain.plan import Drained, DrainPlan, Hands, told
+from rivet_resources.errors import CheckpointUnusable, LogSetup, RivetError, SourceLost
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """A drain's first run over an open log."""
+
+    plan: DrainPlan
+    hands: Hands
+    log: Log
+    book: Book
+    committing: Committing
+
+    def position(self, survey: Survey, done: Drained) -> Position:
+        """Fix the position from which nothing will be missed, publish what comes before it, and give it.
+
+        Raises:
+            LogSetup: prerequisites are missing.
+            CheckpointUnusable: changes are published, so there was a checkpoint.
+        """
+        if self.book.stored is None:
+            self._refuse_forgotten()
+        done.findings = self._refuse_unready()
+        if self.book.is_copying:
+            position = self.book.position
+            self.log.refuse_lost(position, survey)
+        else:
+            position = self._fixed()
+        self.hands.tell(f"{self.plan.export}: begins at {position.text}.")
+        if self.plan.initial:
+            with self.log.handover() as handover:
+                staged = self._copied(position, handover)
+                self.book.seen = handover.seen()
+        else:
+            staged = self._copied(position, None)
+        for table, each in staged.items():
+            self.committing.publish(table, each, position, done.tables[table])
+        done.copied_rows = sum(each.measures.rows for each in staged.values())
+        self.book.seen_until = self.log.survey().target.key if self.book.seen else ""
+        self.hands.step("checkpoint")
+        self.book.save(position, DRAINING)
+        return position
+
+    def _refuse_forgotten(self) -> None:
+        """Refuse to begin over changes that a forgotten run published: a new first window replaces all of them.
+
+        A binary log keeps no account of its readers, so the destination is the only witness. Giving a checkpoint
+        up leaves a note in its store, and a store that was lost has none.
+
+        Raises:
+            CheckpointUnusable
+        """
+        if self.hands.checkpoints.resets(self.plan.key):
+            return
+        for root in self.hands.roots.values():
+            known = current_manifests(root).values() if root.keeps_manifests else ()
+            if any(manifest.source.extraction.strategy == "cdc" for manifest in known):
+                raise CheckpointUnusable(
+                    f"Export {self.plan.export} has no checkpoint in {self.hands.checkpoints.name}, and changes are "
+                    f"published at {root.uri}: the state store or the checkpoint was lost, or is another one now. "
+                    f"Restore it; or begin anew, which replaces what is published: run "
+                    f"`rivet state reset -e {self.plan.export}`."
+                )
+
+    def _refuse_unready(self) -> tuple[Finding, ...]:
+        """Judge the prerequisites before the first byte, and tell what is only worth a warning.
+
+        Raises:
+            LogSetup: naming each that is missing, with its fix.
+        """
+        findings = self.log.preflight()
+        for finding in findings:
+            if finding.status == "warn":
+                self.hands.tell(f"{self.plan.export}: {told(finding)}")
+        failed = [finding for finding in findings if finding.status == "fail"]
+        if failed:
+            reasons = "\n".join(f"{finding.name}: {told(finding)}" for finding in failed)
+            raise LogSetup(f"Export {self.plan.export} cannot follow the log yet.\n{reasons}")
+        return findings
+
+    def _fixed(self) -> Position:
+        """Make the place in the log; noted before and after, so that a run that dies between finds its own slot."""
+        is_new = self.book.stored is None
+        if is_new:
+            self.book.save(NOWHERE, BEGINNING)
+        self.hands.step("begin")
+        try:
+            position = self.log.begin(again=not is_new)
+        except RivetError as error:
+            if is_new and not isinstance(error, SourceLost):
+                self.hands.checkpoints.delete(self.plan.key)
+            raise
+        self.hands.step("begun")
+        self.book.save(position, COPYING)
+        return position
+
+    def _copied(self, position: Position, handover: Handover | None) -> dict[str, Staged]:
+        """Stage the first window of every table; what was staged goes when one of them fails."""
+        staged: dict[str, Staged] = {}
+        try:
+            for table in self.plan.capture.tables:
+                self.hands.step("copy")
+                staged[table] = self.hands.copy(table, position, handover, absent=self.log.absent(table))
+                self.hands.judge(table, staged[table])
+        except BaseException:
+            for table, each in staged.items():
+                self.hands.roots[table].discard(each.parts)
+            raise
+        return staged

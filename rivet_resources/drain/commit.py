@@ -1,0 +1,127 @@
+"""Committing the tables of a drain: each window as an Extract, staged, published under the drain's lease.
+
+Belongs here: what a table's window is named and how it becomes visible. Not here: the order of effects over all
+tables (`drain.py`), that of one window (`commit/publish.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, replace
+
+from rivet_resources.commit.manifest import Manifest, window_manifest
+from rivet_resources.commit.publish import Ledger, publish
+from rivet_resources.contracts.boundary import Boundary
+from rivet_resources.contracts.change_log import Position
+from rivet_resources.contracts.extract import CursorMove, Extract, MetaColumns, Relation, Staged, Window
+from rivet_resources.contracts.provenance import Provenance
+from rivet_resources.drain.checkpoint_book import Book
+from rivet_resources.drain.parts import TableWindow
+from rivet_resources.drain.plan import DrainPlan, Hands, TableDrained
+
+
+@dataclass(frozen=True)
+class Committing:
+    """How the tables of one drain are committed."""
+
+    plan: DrainPlan
+    hands: Hands
+    book: Book
+
+    def extract(self, table: str) -> Extract:
+        """Describe a table's window as far as it is known before its first change."""
+        plan = self.plan
+        low = self.book.chain.get(table)
+        return Extract(
+            export=plan.folders[table],
+            mode="cdc",
+            window=Window("after=start" if low is None else f"after={low}"),
+            run_id=plan.run_of(table),
+            relation=Relation(name=table, sql=table, columns=(), is_table=True),
+            chunks=(),
+            source=plan.source,
+            destination=plan.destination,
+            format=plan.format,
+            pace=plan.pace,
+            consistency="log",
+            transforms=plan.steps,
+            meta=MetaColumns(exported_at=plan.started_at if plan.exported_at else None),
+            cursor=CursorMove(low=low, high=None, column="__pos"),
+        )
+
+    def provenance(self, table: str) -> Provenance:
+        """Say whose changes they are: the identity of the log's source, as its checkpoint keeps it."""
+        source = self.plan.source
+        relation = ".".join(source.lineage_name(table))
+        return Provenance(source.type, self.plan.source_name, (self.book.identity,), "", relation)
+
+    def staged(self, table: str, window: TableWindow, end: Position) -> Staged:
+        """Give a table's window, complete but invisible."""
+        extract = self.extract(table)
+        root = self.hands.roots[table]
+        standing = window_manifest(root, extract.window) if root.keeps_manifests else None
+        assert extract.cursor is not None
+        return Staged(
+            extract=replace(
+                extract,
+                relation=replace(extract.relation, columns=window.columns),
+                cursor=replace(extract.cursor, high=end.key),
+            ),
+            parts=window.parts,
+            measures=window.measures,
+            schema_ipc=window.schema.serialize().to_pybytes(),
+            previous=standing[1] if standing else None,
+            started_at=self.plan.started_at,
+            consistency="log",
+        )
+
+    def publish(self, table: str, staged: Staged, end: Position, mine: TableDrained) -> None:
+        """Make it visible, and count it.
+
+        Raises:
+            WindowTaken: another run has the lease, or took the window.
+        """
+        staged = replace(staged, extract=replace(staged.extract, provenance=self.provenance(table)))
+        manifest = publish(staged, root=self.hands.roots[table], state=_Elsewhere(self.hands.state), step=self._before)
+        mine.rows += staged.measures.rows
+        mine.windows += 1
+        mine.files += len(staged.parts)
+        mine.size_bytes += sum(part.size_bytes for part in staged.parts)
+        mine.measures += staged.measures
+        mine.last, mine.manifest = staged, manifest
+        self.book.chain[table] = end.key
+
+    def _before(self, step: str) -> None:
+        """Prove the lease before parts get their names, and again right before the swap."""
+        if step in ("parts", "manifest"):
+            self.hands.lease.check()
+        self.hands.step(step)
+
+
+@dataclass(frozen=True)
+class _Elsewhere:
+    """A ledger whose cursor is the drain's checkpoint, moved once for all tables."""
+
+    ledger: Ledger
+
+    def advance_cursor(
+        self, export: str, value: str, *, expected: str | None, visit: int = 0, boundary: Boundary | None = None
+    ) -> None:
+        """Leave it: the checkpoint is saved when every table is committed."""
+
+    def record_commit(self, manifest: Manifest) -> None:
+        self.ledger.record_commit(manifest)
+
+    def live_runs(self, export: str) -> set[str]:
+        return self.ledger.live_runs(export)
+
+    def resumable_runs(self, export: str) -> set[str]:
+        return self.ledger.resumable_runs(export)
+
+    def known_runs(self, export: str) -> set[str]:
+        return self.ledger.known_runs(export)
+
+
+def schemas_between(staged: Staged) -> list[bytes]:
+    """Give the schemas that parts of a window have and its end has not."""
+    return [base64.b64decode(text) for text in dict.fromkeys(part.schema for part in staged.parts) if text]

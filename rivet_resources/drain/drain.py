@@ -1,0 +1,194 @@
+"""Drain a change log: from the checkpoint to where the log ended, window by window, each step durable before the next.
+
+Belongs here: the order of effects (`cdc.md`, sections 1 and 16), written once for every engine. Not here: reading a log
+(`engines/*/log/`), files (`parts.py`), making a manifest visible (`commit/publish.py`), keeping a position (`state/`).
+
+    lease → survey → checkpoint → (first run: begin, copy) → { read → parts → manifests → checkpoint → acknowledge }*
+
+Death at any line repeats work, never skips a change and shows none twice: a window's manifest is named by where its
+table's last one ended, so the repeated window replaces it, and the source is told to forget only what is committed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from rivet_resources.contracts.change_log import Commit, Log, Position, Survey
+from rivet_resources.contracts.extract import Staged
+from rivet_resources.drain.begin import Beginning
+from rivet_resources.drain.checkpoint_book import DRAINING, Book
+from rivet_resources.drain.commit import Committing, schemas_between
+from rivet_resources.drain.lines import lines
+from rivet_resources.drain.parts import WindowParts, scratch_of
+from rivet_resources.drain.plan import Drained, DrainPlan, Hands, TableDrained, told
+from rivet_resources.errors import SourceLost
+
+WINDOW_CHANGES = 500_000  # a PostgreSQL peek pays for itself from here on (`cdc.md`, 4.3)
+IDLE_SECONDS = 1.0  # between two looks of a drain that has no end
+
+
+def drain(plan: DrainPlan, hands: Hands) -> Drained:
+    """Read the log from the checkpoint to its end, or to `max_events`, and commit every window on the way.
+
+    Raises:
+        LogSetup: a prerequisite is missing; the message names each with its fix.
+        CheckpointUnusable, PositionLost: going on would lose changes; nothing was acknowledged.
+        ProvenanceRefused: another source's changes lie at the destination.
+        RivetError: whatever reading, writing and publishing raise; the next run starts at the last checkpoint.
+    """
+    application = f"rivet:{plan.export}"
+    with plan.source.open_log(plan.capture, application=application, pace=plan.pace) as log:
+        return _Drain(plan, hands, log).run()
+
+
+class _Drain:
+    """One run over an open log."""
+
+    def __init__(self, plan: DrainPlan, hands: Hands, log: Log) -> None:
+        self.plan, self.hands, self.log = plan, hands, log
+        self.book = Book(plan, hands.checkpoints)
+        self.committing = Committing(plan, hands, self.book)
+        self.seconds: dict[str, float] = {}
+        self.began = time.monotonic()
+
+    def run(self) -> Drained:
+        survey = self.log.survey()
+        self.book.take(survey.identity, roots=self.hands.roots)
+        for table in self.plan.capture.tables:
+            self.hands.admit(table, self.committing.provenance(table))
+        done = Drained(survey.target, None, {table: TableDrained() for table in self.plan.capture.tables})
+        if self.book.has_begun:
+            position = done.started_from = self.book.position
+        else:
+            beginning = Beginning(self.plan, self.hands, self.log, self.book, self.committing)
+            position = beginning.position(survey, done)
+            survey = self.log.survey()
+        self._looked(position, survey, done)
+        self.seconds["begin"] = time.monotonic() - self.began
+        done.position = self._windows(position, survey, done)
+        if done.changes or done.started_from is None:  # an idle drain asks the source no more than it must
+            done.lag = self.log.lag(done.position)
+        done.seconds = {**self.seconds, "drain": time.monotonic() - self.began}
+        return done
+
+    def _windows(self, position: Position, survey: Survey, done: Drained) -> Position:
+        most = self.plan.capture.max_events
+        target = survey.target
+        while True:
+            while position.key < target.key and (most is None or done.changes < most):
+                if self.hands.is_asked_to_end():
+                    return position
+                position = self._window(position, target, done)
+            if self.plan.until_current or (most is not None and done.changes >= most) or self.hands.is_asked_to_end():
+                return position
+            time.sleep(IDLE_SECONDS)
+            survey = self.log.survey()
+            self._looked(position, survey, done)
+            target = survey.target
+
+    def _looked(self, position: Position, survey: Survey, done: Drained) -> None:
+        """Refuse a position that the source no longer serves, and tell what it warns of; each warning once a run.
+
+        Raises:
+            PositionLost
+        """
+        self.log.refuse_lost(position, survey)
+        for finding in survey.warnings:
+            if finding not in done.findings:
+                done.findings += (finding,)
+                self.hands.tell(f"{self.plan.export}: {told(finding)}")
+
+    def _window(self, start: Position, target: Position, done: Drained) -> Position:
+        """Read, commit and acknowledge one window."""
+        limit = WINDOW_CHANGES
+        if self.plan.capture.max_events is not None:
+            limit = min(limit, self.plan.capture.max_events - done.changes)
+        with scratch_of(self.plan.run_id, self.hands.scratch) as folder:
+            parts = self._parts(start, folder)
+            try:
+                commit = self._read(start, target, parts, limit)
+                staged = self._staged(parts, commit)
+            except BaseException:
+                parts.abandon()
+                raise
+        if commit.position.key <= start.key:
+            raise SourceLost(
+                f"Export {self.plan.export}: the log of the source did not move on from {start.text}, though it "
+                f"reaches to {target.text}. Run again; if it stays so, look at the source's log."
+            )
+        with self._timed("publish"):
+            for table, each in staged.items():
+                self.committing.publish(table, each, commit.position, done.tables[table])
+        self.book.pass_by(commit.position)
+        with self._timed("acknowledge"):
+            self.hands.step("checkpoint")
+            self.book.save(commit.position, DRAINING)
+            self.hands.step("source")
+            self.log.acknowledge(commit.position)
+            self.hands.step("acknowledged")
+        done.windows += bool(staged)
+        done.changes += parts.changes
+        done.disorder += parts.disorder
+        done.transactions += commit.transactions
+        done.commit_at = commit.committed_at or done.commit_at
+        return commit.position
+
+    def _parts(self, start: Position, folder: Path) -> WindowParts:
+        names = self.plan.capture.tables
+        return WindowParts(
+            {table: (self.committing.extract(table), self.hands.roots[table]) for table in names},
+            start=start.key,
+            rows=self.plan.rollover,
+            size_bytes=self.plan.rollover_bytes,
+            shape=self._line if self.plan.as_lines else None,
+            scratch=folder,
+        )
+
+    def _staged(self, parts: WindowParts, commit: Commit) -> dict[str, Staged]:
+        """Finish the parts, and ask whether their columns may be published: {table: its window}.
+
+        Raises:
+            DriftRefused
+        """
+        with self._timed("write"):
+            self.hands.step("staged")
+            windows = parts.close().items()
+            staged = {table: self.committing.staged(table, window, commit.position) for table, window in windows}
+            for table, each in staged.items():
+                for schema in schemas_between(each):
+                    self.hands.judge(table, replace(each, schema_ipc=schema), is_between=True)
+                self.hands.judge(table, each)
+        return staged
+
+    def _line(self, changes: pa.Table, table: str) -> pa.Table:
+        schema, name = self.plan.source.lineage_name(table)
+        return lines(changes, schema, name)
+
+    def _read(self, start: Position, target: Position, parts: WindowParts, limit: int) -> Commit:
+        """Hand what the log yields to the writer.
+
+        Raises:
+            SourceLost: the log ended without saying where.
+        """
+        with self._timed("read"):
+            self.hands.step("read")
+            for item in self.log.read(start, target, most=limit, seen=self.book.seen):
+                if isinstance(item, Commit):
+                    return item
+                parts.add(item)
+                self.hands.step("part")
+        raise SourceLost(f"Export {self.plan.export}: the log ended in the middle of a window. Run again.")
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began

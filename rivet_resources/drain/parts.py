@@ -1,0 +1,323 @@
+"""The files of one window of a log: changes of several tables, shaped, counted, written, staged.
+
+Belongs here: transforms on both images, closing parts by rows, bytes and schema, the Staged of each table. Not here:
+the order of effects (`drain.py`), the bytes of a format (`write/formats/`), a part's proof (`write/parts.py`).
+
+Writing has a thread of its own: encoding releases the interpreter, so the log is decoded meanwhile.
+"""
+
+from __future__ import annotations
+
+import base64
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivet_resources import scratch
+from rivet_resources.contracts.change_envelope import change_schema, flat
+from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, POS, SEQ, Changes
+from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.extract import Chunk, Extract, Measures, Part
+from rivet_resources.contracts.source import Page
+from rivet_resources.contracts.transform import Transform
+from rivet_resources.contracts.types import Column
+from rivet_resources.errors import RivetError
+from rivet_resources.shape.shape import EXPORTED_AT
+from rivet_resources.shape.transforms.pipeline import Plan, plan
+from rivet_resources.write.measures import Tally
+from rivet_resources.write.parts import PartFiles, enough_room
+
+WAITING = 2  # batches between the decoder and the writer; each is about `Capture.memory_bytes`
+
+
+@dataclass
+class ChangeShaping:
+    """Brings the changes of one table into the schema of its parts; remembers the plan of the last columns."""
+
+    steps: tuple[Transform, ...]
+    exported_at: datetime | None
+    _columns: tuple[Column, ...] | None = None
+    _plan: Plan | None = None
+
+    def shape(self, changes: Changes) -> pa.Table:
+        """Shape one batch; both images go through the steps, so that a mask hides the row before as well.
+
+        Raises:
+            TransformError: a step does not fit the columns the log has now.
+            RowRefused: cells cannot be transformed.
+        """
+        names = [column.name for column in changes.columns]
+        rows = self._stepped(changes.data.select(range(len(ENVELOPE), len(ENVELOPE) + len(names))), changes.columns)
+        columns = [*changes.data.columns[: len(ENVELOPE)], *rows.columns]
+        fields = [*rows.schema]
+        if BEFORE in changes.data.schema.names:
+            before = self._before(changes.data.column(BEFORE), changes.columns)
+            columns.append(before)
+            fields.append(pa.field(BEFORE, before.type))
+        if self.exported_at is not None:
+            instant = pa.scalar(self.exported_at, EXPORTED_AT.type)
+            columns.append(pa.chunked_array([pa.repeat(instant, rows.num_rows)]))
+            fields.append(EXPORTED_AT)
+        return pa.Table.from_arrays(columns, schema=change_schema(pa.schema(fields)))
+
+    def _stepped(self, rows: pa.Table, columns: tuple[Column, ...]) -> pa.Table:
+        schema = pa.schema([column.field.with_nullable(True) for column in columns])
+        rows = pa.Table.from_arrays(rows.columns, schema=schema)
+        if not self.steps:
+            return rows
+        if self._plan is None or self._columns != columns:
+            self._plan, self._columns = plan(self.steps, schema), columns
+        return self._plan.apply(rows)
+
+    def _before(self, image: pa.ChunkedArray, columns: tuple[Column, ...]) -> pa.ChunkedArray:
+        """Send the row before through the same steps; a change without one keeps none."""
+        if not self.steps:
+            return image
+        whole = image.combine_chunks()
+        parts = whole.flatten() if not isinstance(whole, pa.ChunkedArray) else whole.chunk(0).flatten()
+        shaped = self._stepped(pa.Table.from_arrays(parts, names=[column.name for column in columns]), columns)
+        arrays = [column.combine_chunks() for column in shaped.columns]
+        arrays = [each.chunk(0) if isinstance(each, pa.ChunkedArray) else each for each in arrays]
+        struct = pa.StructArray.from_arrays(arrays, fields=list(shaped.schema), mask=whole.is_null())
+        return pa.chunked_array([struct])
+
+
+@dataclass
+class _Order:
+    """Watches that changes of a table arrive in the order of their log."""
+
+    last: tuple[str, int] | None = None
+
+    def disorder(self, data: pa.Table) -> int:
+        """Count rows whose (__pos, __seq) is not above that of the row before."""
+        pos, seq = (data.column(name).combine_chunks() for name in (POS.name, SEQ.name))
+        low, high = (slice(None, -1), slice(1, None))
+        same, later = pc.equal(pos[high], pos[low]), pc.greater(pos[high], pos[low])
+        fine = pc.or_(later, pc.and_(same, pc.greater(seq[high], seq[low])))
+        count = len(fine) - (pc.sum(fine).as_py() or 0)
+        first, end = (pos[0].as_py(), seq[0].as_py()), (pos[-1].as_py(), seq[-1].as_py())
+        count += self.last is not None and first <= self.last
+        self.last = end
+        return int(count)
+
+
+@dataclass
+class _TableParts:
+    """What one table has in the window so far; used by the writing thread only."""
+
+    number: int  # among the tables; keeps local files apart
+    extract: Extract
+    shaping: ChangeShaping
+    root: Root
+    order: _Order = field(default_factory=lambda: _Order())
+    columns: tuple[Column, ...] = ()
+    schema: pa.Schema | None = None
+    writer: PartFiles | None = None
+    tally: Tally | None = None
+    parts: list[tuple[Part, pa.Schema]] = field(default_factory=list)
+    measures: Measures = field(default_factory=Measures)
+
+    def write(self, table: pa.Table, special: Mapping[str, Mapping[str, int]], *, prefix: str, folder: Path) -> None:
+        if self.writer is None:
+            self.extract.format.check_schema(table.schema, export=self.extract.export)
+            self.schema = table.schema
+            extract = replace(self.extract, part_prefix=prefix)
+            label = f"{prefix}-{self.number}"
+            chunk = Chunk(index=0, reader="cursor", relation="")
+            self.writer = PartFiles(extract, chunk, schema=table.schema, root=self.root, folder=folder, label=label)
+            self.tally = Tally(table.schema, scratch=folder)
+        assert self.tally is not None
+        self.tally.add(Page(table, special, statement_ms=0.0))
+        self.writer.write(table)
+
+    def close(self) -> None:
+        """Finish the part that is open, prove it and stage it."""
+        if self.writer is None or self.tally is None or self.schema is None:
+            return
+        self.parts += [(part, self.schema) for part in self.writer.finish()]
+        self.measures += self.tally.result()
+        self.writer = self.tally = None
+
+
+@dataclass(frozen=True)
+class TableWindow:
+    """One table's share of a window, staged: its parts, the newest schema they have, what was counted."""
+
+    parts: tuple[Part, ...]
+    schema: pa.Schema
+    columns: tuple[Column, ...]
+    measures: Measures
+
+
+class WindowParts:
+    """Writes the changes of one window; `close` gives what is staged, leaving the block with an error leaves nothing.
+
+    Args:
+        tables: table as configured → the extract its parts are named by, and its root.
+        start: the position the window starts from; parts are named by it.
+        shape: a last change of form, told the table's name.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, tuple[Extract, Root]],
+        *,
+        start: str,
+        rows: int,
+        size_bytes: int,
+        scratch: Path,
+        shape: Callable[[pa.Table, str], pa.Table] | None = None,
+    ) -> None:
+        self.changes = 0
+        self.disorder = 0  # rows that do not stand above the row before in their table; 0 is what must be
+        self._tables = {
+            name: _TableParts(number, extract, ChangeShaping(extract.transforms, extract.meta.exported_at), root)
+            for number, (name, (extract, root)) in enumerate(tables.items())
+        }
+        self._shape = shape
+        self._start, self._rows, self._bytes, self._scratch = start, rows, size_bytes, scratch
+        self._part, self._in_part, self._bytes_in_part = 0, 0, 0
+        self._queue: queue.Queue[Changes | None] = queue.Queue(WAITING)
+        self._fault: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()  # Python 3.11 takes a thread whose `join` was interrupted for ended
+
+    def add(self, changes: Changes) -> None:
+        """Take one batch.
+
+        Raises:
+            RivetError: what writing an earlier batch said.
+        """
+        if changes.data.num_rows == 0:
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="rivet-change-parts", daemon=True)
+            self._thread.start()
+        self.changes += changes.data.num_rows
+        self._put(changes)
+
+    def close(self) -> dict[str, TableWindow]:
+        """Finish all parts: {table as configured: what it has}; tables without a change are not there.
+
+        Raises:
+            RivetError: what writing said.
+        """
+        if self._thread is not None:
+            self._put(None)
+            self._ended.wait()
+        self._raise()
+        return {name: _window(table) for name, table in self._tables.items() if table.parts}
+
+    def abandon(self) -> None:
+        """End the thread and remove what was staged; a fault here must not hide the first one."""
+        thread, self._thread = self._thread, None
+        if thread is not None and not self._ended.is_set():
+            self._fault = self._fault or RuntimeError("abandoned")  # what still waits is passed over
+            while not self._ended.wait(0.1):
+                with suppress(queue.Full):
+                    self._queue.put(None, timeout=0.1)
+        for table in self._tables.values():
+            staged = [part for part, _ in table.parts] + (table.writer.staged if table.writer else [])
+            with suppress(RivetError):
+                table.root.discard(staged)
+
+    # --- the writing thread ----------------------------------------------------------------------
+
+    def _work(self) -> None:
+        """Write until told to end; after a fault go on taking batches, so that nobody waits for us."""
+        try:
+            self._work_through()
+        finally:
+            self._ended.set()
+
+    def _work_through(self) -> None:
+        while True:
+            changes = self._queue.get()
+            try:
+                if changes is None:
+                    if self._fault is None:
+                        self._roll()
+                    return
+                if self._fault is None:
+                    self._write(changes)
+            except BaseException as error:  # told by the thread that reads the log
+                self._fault = error
+                if changes is None:
+                    return
+
+    def _write(self, changes: Changes) -> None:
+        """Write a batch in pieces, so that a part ends where its limit is."""
+        table = self._tables[changes.table]
+        self.disorder += table.order.disorder(changes.data)
+        shaped = table.shaping.shape(changes)
+        if self._shape is not None:
+            shaped = self._shape(shaped, changes.table)
+        shaped = flat(shaped, table.extract.format)
+        table.columns = changes.columns
+        if table.writer is not None and table.schema != shaped.schema:
+            self._roll()
+        done = 0
+        while done < shaped.num_rows:
+            piece = shaped.slice(done, self._rows - self._in_part)
+            special = changes.special if done == 0 else {}
+            table.write(piece, special, prefix=f"cdc-{self._start}-{self._part:06d}", folder=self._scratch)
+            done += piece.num_rows
+            self._in_part += piece.num_rows
+            self._bytes_in_part += piece.nbytes
+            if self._in_part >= self._rows or self._bytes_in_part >= self._bytes:
+                self._roll()
+
+    def _roll(self) -> None:
+        """Close the open part of every table."""
+        for table in self._tables.values():
+            table.close()
+        self._part += 1
+        self._in_part = self._bytes_in_part = 0
+
+    # --- the reading thread ----------------------------------------------------------------------
+
+    def _put(self, changes: Changes | None) -> None:
+        while True:
+            self._raise()
+            try:
+                return self._queue.put(changes, timeout=1)
+            except queue.Full:
+                if self._thread is None or not self._thread.is_alive():
+                    self._raise()
+                    raise RuntimeError("the writer of change parts ended without a word") from None
+
+    def _raise(self) -> None:
+        if self._fault is not None:
+            raise self._fault
+
+
+def _window(table: _TableParts) -> TableWindow:
+    """Join one table's parts; those of an older schema carry it themselves."""
+    newest = table.parts[-1][1]
+    parts = tuple(
+        part if schema == newest else replace(part, schema=base64.b64encode(schema.serialize().to_pybytes()).decode())
+        for part, schema in table.parts
+    )
+    return TableWindow(parts, newest, table.columns, table.measures)
+
+
+@contextmanager
+def scratch_of(run_id: str, base: Path) -> Iterator[Path]:
+    """Make a private folder for the parts being written, and remove it whatever happens.
+
+    Raises:
+        DiskFull: there is no room left in it.
+        DestinationError: it cannot be made.
+    """
+    try:
+        with enough_room(base), scratch.held(base / f"{scratch.PREFIX}{run_id}-drain") as folder:
+            yield folder
+    finally:
+        pa.default_memory_pool().release_unused()

@@ -1,0 +1,140 @@
+"""What a drain is told and what it tells: plain values, and the hands it works with.
+
+Belongs here: shapes. Not here: the order of effects (`drain.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from rivet_resources.commit.manifest import Manifest
+from rivet_resources.commit.publish import Ledger, Step, pass_over
+from rivet_resources.contracts.change_log import Capture, Handover, Lag, LogSource, Position
+from rivet_resources.contracts.destination import Destination, Root
+from rivet_resources.contracts.evidence import Finding
+from rivet_resources.contracts.extract import Measures, Staged
+from rivet_resources.contracts.format import Format
+from rivet_resources.contracts.provenance import Provenance
+from rivet_resources.contracts.settings import Pace
+from rivet_resources.contracts.transform import Transform
+from rivet_resources.state.checkpoints.stores import Checkpoints
+from rivet_resources.state.leases import Lease
+
+
+@dataclass(frozen=True)
+class DrainPlan:
+    """What to drain, decided; plain data. `folders` names what each table's windows are kept as."""
+
+    capture: Capture
+    source: LogSource
+    destination: Destination
+    format: Format
+    pace: Pace
+    key: str  # of the checkpoint
+    run_id: str
+    started_at: datetime
+    folders: Mapping[str, str]
+    steps: tuple[Transform, ...] = ()
+    exported_at: bool = False
+    initial: bool = False
+    until_current: bool = True
+    source_name: str = ""
+    as_lines: bool = False  # one object per change, both images nested: for people and pipes
+    rollover: int = 100_000
+    rollover_bytes: int = 64 << 20
+
+    @property
+    def export(self) -> str:
+        """Name the export."""
+        return self.capture.export
+
+    def run_of(self, table: str) -> str:
+        """Name the run of one table: its own where several share the drain, with the same time and nonce."""
+        folder = self.folders[table]
+        return self.run_id if folder == self.export else f"{folder.replace('/', '.')}_{self.run_id[-26:]}"
+
+
+def told(finding: Finding) -> str:
+    """Write a finding as one sentence, or two with its fix."""
+    return f"{finding.text}{f'. Fix: {finding.fix}' if finding.fix else ''}"
+
+
+# Told a table and whose changes it gets, before the first one is read; raises ProvenanceRefused.
+Admit = Callable[[str, Provenance], None]
+
+
+class Copy(Protocol):
+    """Stages what comes before the first change of a table."""
+
+    def __call__(self, table: str, position: Position, handover: Handover | None, *, absent: frozenset[str]) -> Staged:
+        """Stage the window `after=start`: all rows under the handover's instant; none without a handover.
+
+        Args:
+            absent: columns that no change will carry, so the copy leaves them out.
+        """
+
+
+class Judge(Protocol):
+    """Says whether a table's columns may be published."""
+
+    def __call__(self, table: str, staged: Staged, *, is_between: bool = False) -> None:
+        """Compare with the last commit.
+
+        Args:
+            is_between: the columns are of parts inside the window, which ends with others.
+
+        Raises:
+            DriftRefused
+        """
+
+
+@dataclass(frozen=True)
+class Hands:
+    """What a drain touches, and whom it tells."""
+
+    state: Ledger
+    checkpoints: Checkpoints
+    lease: Lease
+    roots: Mapping[str, Root]  # by table
+    copy: Copy
+    judge: Judge
+    scratch: Path
+    admit: Admit = lambda table, found: None
+    tell: Callable[[str], None] = lambda text: None
+    step: Step = pass_over
+    is_asked_to_end: Callable[[], bool] = lambda: False
+
+
+@dataclass
+class TableDrained:
+    """What one table got in this run."""
+
+    rows: int = 0
+    windows: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    measures: Measures = field(default_factory=Measures)
+    last: Staged | None = None
+    manifest: Manifest | None = None
+
+
+@dataclass
+class Drained:
+    """What a drain did. `lag` is measured at its end; `commit_at` is the last commit it saw of our tables."""
+
+    position: Position
+    started_from: Position | None
+    tables: dict[str, TableDrained]
+    windows: int = 0
+    changes: int = 0
+    transactions: int = 0
+    copied_rows: int = 0
+    commit_at: datetime | None = None
+    disorder: int = 0  # rows out of the log's order; 0 is what must be
+    lag: Lag | None = None  # None: nothing was there to drain, and nobody asked
+    findings: tuple[Finding, ...] = ()  # of the preflight, which only a first run asks for, and of the last look
+    seconds: dict[str, float] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""Generated data as a source: the same rows from the same seed."""

@@ -1,0 +1,1 @@
+"""Changes of generated tables."""

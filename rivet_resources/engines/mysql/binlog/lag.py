@@ -1,0 +1,59 @@
+"""How far a position is behind the end of a binary log, and when the server will purge what we have not read.
+
+Belongs here: arithmetic over SHOW BINARY LOGS. Not here: asking (log.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rivet_resources.contracts.change_log import Lag, Position
+from rivet_resources.engines.mysql.binlog.position import place_of
+
+DAY_SECONDS = 86_400
+
+
+def lag(at: Position | None, files: Sequence[tuple[str, int]], settings: Mapping[str, str], *, now: float) -> Lag:
+    """Measure.
+
+    Args:
+        files: name and size of each file of the log, oldest first.
+        settings: the server's variables, of which the two that say how long it keeps files matter.
+        now: seconds since 1970.
+    """
+    facts = {"oldest_file": files[0][0], "newest_file": files[-1][0], "log_bytes": sum(size for _, size in files)}
+    if at is None:
+        return Lag(facts=facts)
+    place = place_of(at)
+    names = [name for name, _ in files]
+    if place.file not in names:
+        return Lag(facts={**facts, "is_purged": True}, budget=1.0)
+    ours = names.index(place.file)
+    unread = max(0, files[ours][1] - place.offset) + sum(size for _, size in files[ours + 1 :])
+    seconds = 0.0 if not unread else _age(at.more.get("committed", ""), now, unit=1_000_000)
+    return Lag(
+        unread_bytes=unread,
+        held_bytes=0,  # the server keeps nothing for us: it purges by age
+        seconds=seconds,
+        budget=_budget(at, settings, now, is_newest=ours == len(files) - 1),
+        facts={**facts, "our_file": place.file, "files_behind": len(files) - 1 - ours},
+    )
+
+
+def _age(stamp: str, now: float, *, unit: int) -> float | None:
+    return max(0.0, now - int(stamp) / unit) if stamp else None
+
+
+def _budget(at: Position, settings: Mapping[str, str], now: float, *, is_newest: bool) -> float | None:
+    """Give the share of the retention that is used; a file's birth stands for its end, so it is rather too large."""
+    kept = retention_seconds(settings)
+    if is_newest or not kept:
+        return 0.0
+    age = _age(at.more.get("born", ""), now, unit=1)
+    return None if age is None else min(1.0, age / kept)
+
+
+def retention_seconds(settings: Mapping[str, str]) -> float:
+    """Say how long the server keeps a file, 0 for ever."""
+    seconds = float(settings.get("binlog_expire_logs_seconds") or 0)
+    return seconds or float(settings.get("expire_logs_days") or 0) * DAY_SECONDS

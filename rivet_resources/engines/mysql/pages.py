@@ -1,0 +1,58 @@
+"""Pages of MySQL: one statement, read whole before a row of it is used; or one long statement, read in bites.
+
+Belongs here: the two ways to page (keyset, cursor). Not here: the size of pages (shared/paging.py), the connection and
+its faults (reader.py), cells (values.py), SQL text (sql.py).
+
+Never OFFSET for rows, and never a buffered answer. What has no unique key cannot be asked for in pieces without losing
+or repeating rows, so it is one statement, which the server holds open while we write (`engine.md`, section 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rivet_resources.contracts.evidence import Effort
+from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.settings import Pace
+from rivet_resources.contracts.source import Page, Wait
+from rivet_resources.contracts.types import Column
+from rivet_resources.engines.mysql import sql
+from rivet_resources.engines.mysql.reader import Reader
+from rivet_resources.engines.shared import paging
+
+if TYPE_CHECKING:
+    from rivet_resources.engines.mysql.source import Line
+
+
+def read(
+    chunk: Chunk, columns: tuple[Column, ...], *, line: Line, pace: Pace, wait: Wait
+) -> Generator[Page, None, Effort]:
+    """Read a chunk page by page; see `Source.pages`. Pages without rows are not shown, but their time is."""
+    reader = Reader(line=line, chunk=chunk, columns=columns, pace=pace, wait=wait)
+    longest = 0.0
+    try:
+        for page in ways(reader):
+            longest = max(longest, page.statement_ms)
+            if page.table.num_rows:
+                yield replace(page, statement_ms=longest)
+                longest = 0.0
+        return reader.effort()
+    finally:
+        reader.close()
+
+
+def ways(reader: Reader) -> Iterator[Page]:
+    """Page a chunk in the way that it asks for."""
+    return paging.keyset(reader, sql) if reader.chunk.reader == "keyset" else _cursor(reader)
+
+
+def _cursor(reader: Reader) -> Iterator[Page]:
+    """Pages are bites of one answer, which dies with its connection: then the chunk starts over (SourceLost)."""
+    chunk = reader.chunk
+    statement = sql.select(reader.items, relation=chunk.relation, where=[chunk.where], order_by=chunk.order_by)
+    size = paging.Size(now=1, most=1, rows=None, pace=reader.pace)
+    for page in reader.bites(statement, target_bytes=min(size.target_bytes, paging.SMALL_BYTES)):
+        yield page
+        reader.wait(page.table.num_rows)

@@ -1,0 +1,247 @@
+"""One reader's connection to MySQL: a statement asked, read whole, asked again, or given up.
+
+Belongs here: the transaction a task reads in, retry of a page, the check of cells, faults. Not here: which statements
+(pages.py), bytes of the answer (wire/packets.py, wire/stream.py), what a cell becomes (values.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivet_resources.contracts import retry
+from rivet_resources.contracts.evidence import Effort
+from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.settings import Pace
+from rivet_resources.contracts.source import Page, Wait
+from rivet_resources.contracts.types import Column
+from rivet_resources.engines.mysql import errors
+from rivet_resources.engines.mysql.session import connect, rows_of
+from rivet_resources.engines.mysql.values import READ
+from rivet_resources.engines.mysql.wire import packets as mysql_packets
+from rivet_resources.engines.mysql.wire import rows as mysql_wire
+from rivet_resources.engines.mysql.wire.packets import RawRows
+from rivet_resources.engines.mysql.wire.stream import query_or_drop, stream
+from rivet_resources.engines.shared.cells import Cells, flagged
+from rivet_resources.engines.shared.effort import Spent
+from rivet_resources.engines.shared.paging import ABORT_BYTES, TooLarge, check_cells
+from rivet_resources.errors import RivetError, SourceLost, StatementTimeout
+
+if TYPE_CHECKING:
+    from rivet_resources.engines.mysql.source import Line
+
+# Both servers take these; the isolation level was pinned. Only InnoDB and its kin give a snapshot.
+ONE_INSTANT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+# Rows and index entries that this session went through. Source: MySQL 8.0 Reference Manual, 5.1.10, "Server Status
+# Variables"; anybody may show them. Showing them counts too, on servers that answer from a table of their own.
+SCANNED = "SHOW SESSION STATUS LIKE 'Handler\\_read\\_%'"
+
+
+def items(columns: tuple[Column, ...]) -> list[str]:
+    """Write the SELECT list: the columns, then the hidden flags."""
+    return [column.select for column in columns] + [column.fact("flag") for column in flagged(columns)]
+
+
+@dataclass
+class Reader:
+    """One connection, opened when first needed; in one transaction when the chunk is of one instant.
+
+    Not shared between threads. In a transaction a page is not asked again once an earlier one was handed out: a new
+    connection would be another instant.
+    """
+
+    line: Line
+    chunk: Chunk
+    columns: tuple[Column, ...]
+    pace: Pace
+    wait: Wait
+    _connection: Any = None
+    _retries: int = 0
+    _has_timed_out: bool = False
+    _has_given: bool = False  # a page of this instant was handed out
+    _spent: Spent = field(default_factory=Spent)
+    _scanned_before: tuple[int, int] = (0, 0)  # at the connection's start, and what one look adds
+    _cells: Cells = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._cells = Cells(self.columns, chunk=self.chunk.index, readers=READ, strict=frozenset(self.chunk.key))
+        self.items = items(self.columns)
+
+    def ask(self, statement: str, *, what: str, can_shrink: bool) -> Page | None:
+        """Read one page, again on a fresh connection when the fault may pass; None when a smaller one must do.
+
+        A timeout asks for a smaller page once in a chunk: the same statement would run into it again.
+        """
+        self._retries = 0
+        doing = f"reading {what} of {self.name}"
+        limit = ABORT_BYTES if can_shrink else None
+        try:
+            raw, seconds = self._retried(lambda: self._whole(statement, doing=doing, limit=limit))
+        except StatementTimeout:
+            if self._has_timed_out or not can_shrink:
+                raise
+            self._has_timed_out = True
+            self._after_refusal()
+            return None
+        return None if raw is None else self._page(raw, seconds)
+
+    def bites(self, statement: str, *, target_bytes: int) -> Iterator[Page]:
+        """Read one long answer in pages of about `target_bytes`; each is whole rows, and the statement goes on behind.
+
+        A fault ends the answer, so nothing is asked again once a page was handed out.
+        """
+        self._retries = 0
+        doing = f"reading {self.name} by one statement"
+        started = time.perf_counter()
+        answer = self._retried(lambda: self._begun(statement, doing=doing, target_bytes=target_bytes))
+        while (raw := self._next(answer, doing=doing)) is not None:
+            seconds = time.perf_counter() - started
+            yield self._page(raw, seconds)
+            started = time.perf_counter()
+
+    def close(self) -> None:
+        """Close the connection, ending what runs on it; safe to call twice."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._spent.ended()
+            connection._force_close()
+
+    def effort(self) -> Effort:
+        """Tell what the reading cost, asked of the reader's own session; no fault is worth the chunk."""
+        scanned = None
+        if self._connection is not None:
+            with suppress(Exception):
+                before, of_a_look = self._scanned_before
+                scanned = max(0, _scanned(self._connection) - before - of_a_look)
+        return self._spent.effort(rows_scanned=scanned)
+
+    @property
+    def name(self) -> str:
+        return next((c.fact("relation") for c in self.columns if c.fact("relation")), self.chunk.relation)
+
+    # --- asking again ----------------------------------------------------------------------------
+
+    def _retried(self, fn: Any) -> Any:
+        """Call, again by the class of the fault, unless that would mix two instants.
+
+        Raises:
+            SourceLost: the chunk must start over.
+        """
+        if self.chunk.one_instant and self._has_given:
+            try:
+                return fn()
+            except SourceLost as error:
+                self.close()
+                raise SourceLost(
+                    f"{error} The transaction that held one instant is gone, so the chunk starts over.",
+                    extra_seconds=error.extra_seconds,
+                ) from None
+        return retry.call(fn, pace=self.pace, on=SourceLost, on_retry=self._again)
+
+    def _again(self, error: RivetError) -> None:
+        self._retries += 1
+        self.close()
+
+    def _after_refusal(self) -> None:
+        """Go on behind a timeout: the server's transaction outlives one, a connection without one is not worth it."""
+        if not self.chunk.one_instant:
+            self.close()
+
+    # --- one statement ---------------------------------------------------------------------------
+
+    def _whole(self, statement: str, *, doing: str, limit: int | None) -> tuple[RawRows | None, float]:
+        """Run one statement and read its answer whole; no rows when it passes the limit."""
+        connection = self._opened()
+        started = time.perf_counter()
+        commented = self.line.comment + statement
+        try:
+            if limit is None or not self.chunk.one_instant:
+                return mysql_packets.query(connection, commented, limit_bytes=limit), time.perf_counter() - started
+            return query_or_drop(connection, commented, limit_bytes=limit), time.perf_counter() - started
+        except TooLarge:
+            self.close()
+            return None, time.perf_counter() - started
+        except Exception as error:
+            raise self._fault(error, doing, time.perf_counter() - started) from None
+
+    def _begun(self, statement: str, *, doing: str, target_bytes: int) -> Iterator[RawRows]:
+        """Send a long statement, and wait for its first bite, so that a refusal can be asked again."""
+        connection = self._opened()
+        try:
+            answer = stream(connection, self.line.comment + statement, target_bytes=target_bytes)
+            return chain([next(answer)], answer)
+        except Exception as error:
+            raise self._fault(error, doing, 0.0) from None
+
+    def _next(self, answer: Iterator[RawRows], *, doing: str) -> RawRows | None:
+        try:
+            return next(answer, None)
+        except Exception as error:
+            raise self._fault(error, doing, 0.0) from None
+
+    def _page(self, raw: RawRows, seconds: float) -> Page:
+        table, special = self._cells.decode([_with_flags(mysql_wire.batch(raw), len(self.columns))])
+        check_cells(table, self.pace.max_value_mb, relation=self.name)
+        self._has_given = True
+        self._spent.statement(seconds * 1000)
+        return Page(table=table, special=special, statement_ms=seconds * 1000, retries=self._retries)
+
+    def _fault(self, error: Exception, doing: str, seconds: float) -> RivetError:
+        """Classify; where the code does not tell, ask whether the server still answers us."""
+        found = errors.fault(error, doing=doing, user=self.line.address.user, secrets=self.line.secrets)
+        found = errors.changed(found, error, relation=self.name)
+        is_told = errors.code_of(error) not in (0, errors.CANCELLED)
+        if is_told or isinstance(found, SourceLost) or self._is_alive():
+            return found
+        return SourceLost(
+            f"While {doing}: the line to MySQL at {self.line.where} broke after {seconds:.1f} s. Run again."
+        )
+
+    def _is_alive(self) -> bool:
+        """Say whether this very connection still answers: then the fault was the statement's own."""
+        try:
+            rows_of(self._connection, "SELECT 1")
+            return True
+        except Exception:
+            return False
+
+    def _opened(self) -> Any:
+        """Connect, and begin when the chunk is of one instant.
+
+        Raises:
+            SourceLost, SourceAuth, SourceError
+        """
+        if self._connection is None:
+            connection = connect(self.line)
+            try:
+                if self.chunk.one_instant:
+                    rows_of(connection, ONE_INSTANT)
+            except Exception as error:
+                connection._force_close()
+                raise errors.fault(error, doing=f"beginning to read {self.name}", secrets=self.line.secrets) from None
+            self._spent.connected(in_transaction=self.chunk.one_instant)
+            with suppress(Exception):
+                first, second = _scanned(connection), _scanned(connection)
+                self._scanned_before = (second, second - first)
+            self._connection = connection
+        return self._connection
+
+
+def _scanned(connection: Any) -> int:
+    """Add up the session's counters of rows read."""
+    return sum(int(value or 0) for _, value in rows_of(connection, SCANNED))
+
+
+def _with_flags(batch: pa.RecordBatch, columns: int) -> pa.RecordBatch:
+    """Turn the hidden flags behind the columns from 0 and 1 into truth."""
+    if batch.num_columns == columns:
+        return batch
+    arrays = [array if i < columns else pc.equal(array, "1") for i, array in enumerate(batch.columns)]
+    return pa.RecordBatch.from_arrays(arrays, names=[str(i) for i in range(len(arrays))])

@@ -1,0 +1,268 @@
+"""MySQL and MariaDB as a source: its YAML block, how to connect, and the Source methods (`type: mysql`, `mariadb`).
+
+Belongs here: connection parameters and pinned settings, quoting and literals. Not here: the keys of the block
+(shared/server.py), the catalog, planning, pages, cells and faults, which are `mysql_*.py` beside this file.
+
+Both words mean the same: which of the two the server is, and what its settings are called, is asked of the server.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from rivet_resources.contracts import retry
+from rivet_resources.contracts.change_log import Capture, Log
+from rivet_resources.contracts.evidence import Effort, Gauge
+from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.settings import Pace, Tls
+from rivet_resources.contracts.source import Page, Session, Wait
+from rivet_resources.contracts.types import Column
+from rivet_resources.deadlines import patience_seconds
+from rivet_resources.engines.mysql import (
+    columns as mysql_columns,
+)
+from rivet_resources.engines.mysql import (
+    gauge as mysql_gauge,
+)
+from rivet_resources.engines.mysql import (
+    pages as mysql_pages,
+)
+from rivet_resources.engines.mysql import (
+    session as mysql_session,
+)
+from rivet_resources.engines.mysql import (
+    sql as mysql_sql,
+)
+from rivet_resources.engines.shared.names import split_name
+from rivet_resources.engines.shared.server import (
+    Address,
+    Server,
+    address,
+    is_loopback,
+    require_protected,
+    system_authorities,
+)
+from rivet_resources.errors import ConfigError, SourceLost
+
+DEFAULT_PORT = 3306
+EXAMPLE = "mysql://user:password@host:3306/database"
+OPTIONS = ("unix_socket",)
+NO_LIMIT_S = 31_536_000  # the largest lock_wait_timeout
+CONNECT_SECONDS = 10
+
+# Pinned so that no server's or user's setting changes a cell or a row (`engine.md`, section 3), as SHOW VARIABLES
+# spells them. Those a server does not have are left out; what it has is read back.
+PINNED: Mapping[str, str] = {
+    "autocommit": "ON",
+    "time_zone": "'+00:00'",
+    "sql_mode": "''",
+    "transaction_read_only": "ON",  # MySQL, MariaDB 11.1
+    "tx_read_only": "ON",  # MariaDB before
+    "transaction_isolation": "'REPEATABLE-READ'",
+    "tx_isolation": "'REPEATABLE-READ'",
+    "sql_select_limit": "18446744073709551615",  # else it cuts rows off in silence
+    "sql_auto_is_null": "OFF",
+    "sql_big_selects": "ON",
+    "max_sort_length": "12288",  # the longest key there is, in weights: a shorter one sorts long texts wrongly
+    "div_precision_increment": "4",
+    "lc_time_names": "'en_US'",
+    "information_schema_stats_expiry": "0",
+    "net_write_timeout": "7200",  # above the longest pause of a throttle in mid-answer
+    "wait_timeout": "86400",  # above the longest pause between two pages
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """All that one connection needs. Holds secrets: never logged, never pickled, lives as long as its reader."""
+
+    address: Address
+    tls: Tls | None
+    settings: Mapping[str, str]  # session variables, values as SQL
+    application: str
+    patience_seconds: float | None  # for an answer, or more of one; None: without end
+    secrets: tuple[str, ...] = field(repr=False)
+
+    @property
+    def where(self) -> str:
+        """Name the place in messages."""
+        return self.address.options.get("unix_socket") or self.address.where
+
+    @property
+    def is_verified(self) -> bool:
+        """Return whether the server has proved who it is: by a certificate, or by a socket of this machine."""
+        return "unix_socket" in self.address.options or (self.tls is not None and self.tls.mode.startswith("verify-"))
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether the line stays on this machine."""
+        return is_loopback(self.address.host)
+
+    @property
+    def comment(self) -> str:
+        """Give the comment that every statement begins with, so that a process list shows who asks."""
+        return f"/* {self.application.replace('*', '').replace('/', '')} */ "
+
+    def parameters(self) -> dict[str, Any]:
+        """Give PyMySQL's parameters."""
+        from pymysql.converters import encoders
+
+        at = self.address
+        known = {
+            "host": at.host, "port": at.port, "user": at.user, "database": at.database or None,
+            "password": (at.password or "").encode(),  # as UTF-8; the driver would take latin1
+            "unix_socket": at.options.get("unix_socket"),
+        }  # fmt: skip
+        return {
+            **known,
+            "charset": "utf8mb4",
+            "autocommit": True,
+            "conv": encoders,  # no decoders: cells of the catalog stay texts
+            "program_name": self.application[:512],
+            "connect_timeout": CONNECT_SECONDS,
+            "read_timeout": self.patience_seconds,
+            "write_timeout": self.patience_seconds,
+            **_tls_parameters(self.tls),
+        }
+
+
+class MySql(Server):
+    """Where a MySQL or MariaDB database is and how hard it may be driven."""
+
+    type: Literal["mysql", "mariadb"] = "mysql"
+
+    # --- what a Source does ----------------------------------------------------------------------
+
+    @contextmanager
+    def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> Iterator[Session]:
+        """Connect for planning; see the protocol. There is no instant to hold: chunks take their own."""
+        line = self.line(application, pace)
+        session = retry.call(lambda: mysql_session.open_session(line), pace=pace, on=SourceLost)
+        try:
+            yield session
+        finally:
+            session.close()
+
+    def pages(
+        self,
+        chunk: Chunk,
+        columns: tuple[Column, ...],
+        *,
+        snapshot: str | None,
+        application: str,
+        pace: Pace,
+        wait: Wait,
+    ) -> Generator[Page, None, Effort]:
+        """Read a chunk page by page, on a connection of its own; see the protocol."""
+        return mysql_pages.read(chunk, columns, line=self.line(application, pace), pace=pace, wait=wait)
+
+    def gauge(self, *, application: str, pace: Pace) -> AbstractContextManager[Gauge]:
+        """Connect for looking at the server while it is read; see the protocol."""
+        return mysql_gauge.open_gauge(self.line(application, pace))
+
+    def open_log(self, capture: Capture, *, application: str, pace: Pace) -> AbstractContextManager[Log]:
+        """Open the binary log; see `contracts/change_log.py`."""
+        from rivet_resources.engines.mysql.binlog.log import MySqlLog
+
+        return closing(
+            MySqlLog(
+                self.line(application, pace),
+                capture,
+                pace=pace,
+                session=lambda: self.session(application=application, pace=pace),
+            )
+        )
+
+    def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
+        """Refuse nothing: every mode reads tables here, and those that read queries, queries."""
+        return ""
+
+    def quote(self, name: str) -> str:
+        """Quote one identifier, inner backticks doubled."""
+        return mysql_sql.quote(name)
+
+    def literal(self, text: str, column: Column) -> str:
+        """Render a canonical text as a typed literal of this column's type; see the protocol."""
+        return mysql_sql.literal(text, column)
+
+    def no_bound(self, column: Column, *, is_paged: bool) -> str:
+        """Say why the values of a column cannot be bounds; see the protocol."""
+        return mysql_columns.no_bound(column, is_paged=is_paged)
+
+    def lineage_name(self, table: str) -> tuple[str, str]:
+        """Split a table as configured into (database, name); the source's own database where none is written."""
+        schema, name = split_name(table)
+        return schema or self._own_database(), name
+
+    def _own_database(self) -> str:
+        """Name the database without connecting; the engine's name when its URL is not at hand."""
+        try:
+            url = self.url_text()
+        except ConfigError:
+            return self.type
+        named = self.database if url is None else urlsplit(url).path.removeprefix("/")
+        return named or self.type
+
+    # --- connecting ------------------------------------------------------------------------------
+
+    def line(self, application: str, pace: Pace) -> Line:
+        """Resolve secrets and write down one connection; the transport gate stands here, before any socket.
+
+        Raises:
+            ConfigError: a variable or file is missing, the URL cannot be read, or the line would be unprotected.
+        """
+        at = address(self, schemes=("mysql", "mariadb"), default_port=DEFAULT_PORT, example=EXAMPLE)
+        unknown = sorted(set(at.options) - set(OPTIONS))
+        if unknown:
+            raise ConfigError(
+                f"The source's URL has the option {', '.join(unknown)}; only {', '.join(OPTIONS)} is known. "
+                "TLS is set by the `tls:` block, limits by `tuning:`."
+            )
+        if at.host.startswith("/"):
+            at = Address(at.host, at.port, at.user, at.password, at.database, {**at.options, "unix_socket": at.host})
+        require_protected(self.tls, [] if "unix_socket" in at.options else [at.host])
+        return Line(
+            address=at,
+            tls=self.tls,
+            settings={**PINNED, **_limits(pace)},
+            application=application,
+            patience_seconds=patience_seconds(pace.statement_timeout_s),
+            secrets=self.secret_texts(),
+        )
+
+
+def _limits(pace: Pace) -> dict[str, str]:
+    """Give the session variables of the two timeouts; the two servers name and count the statement's differently."""
+    lock = str(pace.lock_timeout_s or NO_LIMIT_S)
+    return {
+        "lock_wait_timeout": lock,
+        "innodb_lock_wait_timeout": lock,
+        "max_execution_time": str(pace.statement_timeout_s * 1000),  # MySQL, ms
+        "max_statement_time": str(pace.statement_timeout_s),  # MariaDB, s
+    }
+
+
+def _tls_parameters(tls: Tls | None) -> dict[str, Any]:
+    """Give PyMySQL's part of the `tls:` block; without one the host is this machine, and nothing is encrypted."""
+    if tls is None or tls.mode == "disable":
+        return {"ssl_disabled": True}
+    if tls.mode == "require":
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return {"ssl": context}
+    authorities = str(tls.ca_file) if tls.ca_file else system_authorities()
+    try:
+        context = ssl.create_default_context(cafile=None if authorities == "system" else authorities)
+    except OSError as error:
+        raise ConfigError(
+            f"`tls.ca_file` {authorities} cannot be read: {error.strerror or 'it holds no certificate'}. "
+            f"Name a PEM file with the certificate authority."
+        ) from None
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # what MySQL generates for itself lacks a key identifier
+    context.check_hostname = tls.mode == "verify-full"
+    return {"ssl": context}

@@ -1,0 +1,1 @@
+"""Answers of MySQL and MariaDB, from their packets to Arrow."""

@@ -1,0 +1,168 @@
+"""One long answer of MySQL, read in bites of whole rows while the server holds the statement open.
+
+Belongs here: cutting an answer that must not be in memory whole, and reading one to its end unused. Not here: answers
+of a page's size (packets.py), which are walked faster because they are complete.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rivet_resources.engines.mysql.wire.packets import (
+    CONTINUED,
+    END,
+    ERROR,
+    HEADER,
+    SHORTEST_LONG_VALUE,
+    Definition,
+    RawRows,
+    Rows,
+    definitions,
+    joined,
+)
+from rivet_resources.engines.shared.paging import TooLarge
+
+BLOCK_BYTES = 1 << 20
+
+
+def stream(connection: Any, statement: str, *, target_bytes: int) -> Iterator[RawRows]:
+    """Send one statement and read its answer in bites of about `target_bytes`; at least one bite, maybe empty.
+
+    The server waits while we do not read. The connection takes the next statement only when all bites were read;
+    otherwise close it.
+
+    Raises:
+        pymysql.err.MySQLError: as `mysql_packets.query`, at any bite.
+    """
+    columns = _begun(connection, statement)
+    answer, is_first = _Answer(connection), True
+    while not answer.is_complete:
+        answer.receive()
+        if not answer.is_complete and answer.walked < target_bytes:
+            continue
+        packets = answer.whole_rows()
+        if packets or (answer.is_complete and is_first):
+            yield answer.cut(packets, columns)
+            is_first = False
+    answer.finish()
+
+
+def query_or_drop(connection: Any, statement: str, *, limit_bytes: int) -> RawRows | None:
+    """Read an answer whole; one that passes the limit is read to its end unused, so that the connection lives on.
+
+    Raises:
+        pymysql.err.MySQLError: as `mysql_packets.query`.
+    """
+    columns = _begun(connection, statement)
+    rows = Rows(connection, limit_bytes)
+    try:
+        return rows.read(columns)
+    except TooLarge:
+        answer = _Answer(connection, rows.buffer[: rows.filled].tobytes())
+    while not answer.is_complete:
+        answer.cut(answer.whole_rows(), columns)
+        answer.receive()
+    answer.cut(answer.whole_rows(), columns)
+    answer.finish()
+    return None
+
+
+def _begun(connection: Any, statement: str) -> tuple[Definition, ...]:
+    from pymysql.constants import COMMAND
+
+    connection._execute_command(COMMAND.COM_QUERY, statement)
+    return definitions(connection)
+
+
+class _Answer:
+    """The bytes behind the column definitions that were not cut off yet."""
+
+    def __init__(self, connection: Any, received: bytes = b"") -> None:
+        self.connection = connection
+        self.buffer = bytearray(received)
+        self.headers: list[int] = []  # where each whole packet begins
+        self.walked = 0  # where the first unfinished packet begins
+        self.is_complete = False
+        self._walk()
+
+    def receive(self) -> None:
+        """Take what has arrived, at least one byte."""
+        try:
+            block = self.connection._rfile.read1(BLOCK_BYTES)
+        except OSError as error:
+            raise self._lost(f" ({error})") from None
+        if not block:
+            raise self._lost("")
+        self.buffer += block
+        self._walk()
+
+    def _walk(self) -> None:
+        """Note the packets that are whole by now, and whether the last of them ends the answer."""
+        unpack, last, start = struct.Struct("<I").unpack_from, len(self.buffer) - HEADER, self.walked
+        while start <= last:
+            behind = start + HEADER + (unpack(self.buffer, start)[0] & CONTINUED)
+            if behind > len(self.buffer):
+                break
+            self.headers.append(start)
+            start = behind
+        self.walked = start
+        # The server says nothing after the last packet, so only one that ends the bytes can be it.
+        self.is_complete = start == len(self.buffer) and bool(self.headers) and self._is_last(len(self.headers) - 1)
+
+    def _is_last(self, packet: int) -> bool:
+        if packet and self._size(packet - 1) == CONTINUED:  # the rest of a long row
+            return False
+        size, first = self._size(packet), self.headers[packet] + HEADER
+        if not size:
+            return False
+        return self.buffer[first] == ERROR or (self.buffer[first] == END and size < SHORTEST_LONG_VALUE)
+
+    def _size(self, packet: int) -> int:
+        start = self.headers[packet]
+        return int.from_bytes(self.buffer[start : start + 3], "little")
+
+    def whole_rows(self) -> int:
+        """Count the packets up to the last one that ends a row: a row of 16 MB goes on in the next packet."""
+        if self.is_complete:
+            return len(self.headers) - 1
+        return next((n for n in range(len(self.headers), 0, -1) if self._size(n - 1) != CONTINUED), 0)
+
+    def cut(self, packets: int, columns: tuple[Definition, ...]) -> RawRows:
+        """Cut the first packets off and give their rows."""
+        end = self.headers[packets] if packets < len(self.headers) else self.walked
+        headers = np.array(self.headers[:packets], np.int64)
+        bite = np.frombuffer(self.buffer[:end], np.uint8)  # a copy, which `joined` may write to
+        self._check_sequence(bite[headers + 3])
+        self.buffer = self.buffer[end:]
+        self.headers = [start - end for start in self.headers[packets:]]
+        self.walked -= end
+        return joined(columns, bite, headers)
+
+    def finish(self) -> None:
+        """Read the last packet: raise what the server says, refuse a second result."""
+        payload = bytes(self.buffer[HEADER:])
+        self._check_sequence(np.frombuffer(self.buffer[3:4], np.uint8))
+        Rows(self.connection, None).finish(payload)
+
+    def _check_sequence(self, found: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+        """Compare every packet's number with its place, as PyMySQL does packet by packet."""
+        from pymysql import err
+
+        first = self.connection._next_seq_id
+        expected = (np.arange(first, first + len(found)) & 0xFF).astype(np.uint8)
+        if not np.array_equal(found, expected):
+            self.connection._force_close()
+            raise err.InternalError("Packet sequence number wrong")
+        self.connection._next_seq_id = (first + len(found)) & 0xFF
+
+    def _lost(self, why: str) -> Exception:
+        from pymysql import err
+        from pymysql.constants import CR
+
+        self.connection._force_close()
+        lost: Exception = err.OperationalError(CR.CR_SERVER_LOST, f"Lost connection to MySQL server during query{why}")
+        return lost

@@ -1,0 +1,1 @@
+"""Logical decoding of PostgreSQL, from a slot to changes."""

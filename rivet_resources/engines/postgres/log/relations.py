@@ -1,0 +1,148 @@
+"""Tables as the log describes them: which are ours, and what their columns become in a part.
+
+Belongs here: from an R message to Columns, the same ones a batch read of such a table has; which relation is which
+configured table, also after a rename. Not here: messages, cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from rivet_resources.contracts.source import TypeRules
+from rivet_resources.contracts.types import Column
+from rivet_resources.engines.postgres import catalog as postgres_catalog
+from rivet_resources.engines.postgres.catalog import Catalog
+from rivet_resources.engines.postgres.columns import Described
+from rivet_resources.engines.postgres.log.messages import Relation
+from rivet_resources.engines.postgres.log.texts import Ask, Convert, arrival
+from rivet_resources.engines.shared.names import split_name
+
+TEXT_OID = 25
+
+COMMENTS = """
+SELECT attname::text, col_description(attrelid, attnum)
+FROM pg_attribute WHERE attrelid = %s::int8::oid AND attnum > 0 AND NOT attisdropped"""
+
+KNOWN_TYPES = "SELECT oid::int8 FROM pg_type WHERE oid = ANY (%s::int8[]::oid[])"
+
+
+@dataclass(frozen=True)
+class Captured:
+    """One table of ours in one of its schemas: how its cells are read."""
+
+    table: str  # as configured
+    relation: Relation
+    columns: tuple[Column, ...]
+    converts: tuple[Convert, ...]
+    key: tuple[int, ...]  # ordinals of the columns that identify a row
+    schema: pa.Schema = field(repr=False)
+
+
+@dataclass
+class Tables:
+    """Knows the configured tables; looks a relation's types up once for each of its schemas.
+
+    A change belongs to a configured table if the relation had that name when the change was made. It still does
+    after a rename, while no other relation has taken the name: then the oid tells. `oids` are what the
+    catalog says now, `remembered` what an earlier window noted.
+    """
+
+    configured: tuple[str, ...]
+    rules: TypeRules
+    catalog: Catalog
+    ask: Ask
+    oids: Mapping[str, int] = field(default_factory=dict)
+    schemas: Mapping[str, str] = field(default_factory=dict)
+    remembered: dict[str, int] = field(default_factory=dict)
+    columns: Mapping[str, set[str]] = field(default_factory=dict)  # as the catalog has them now, and had them
+    strange: dict[str, set[str]] = field(default_factory=dict)  # what the log has besides; a read begins with none
+    _known: dict[Relation, Captured | None] = field(default_factory=dict)
+
+    def found(self, oids: Mapping[str, int], schemas: Mapping[str, str]) -> None:
+        """Take what the catalog says now; what was concluded from another answer is concluded anew."""
+        if (oids, schemas) != (self.oids, self.schemas):
+            self.oids, self.schemas = oids, schemas
+            self._known.clear()
+
+    def expect(self, columns: Mapping[str, set[str]]) -> None:
+        """Begin a read: any other column of these tables is strange."""
+        self.columns, self.strange = columns, {}
+
+    def captured(self, relation: Relation) -> Captured | None:
+        """Give how to read a relation's rows; None when it is not one of ours."""
+        if relation not in self._known:
+            table = self.table_of(relation)
+            self._known[relation] = self._described(table, relation) if table is not None else None
+        found = self._known[relation]
+        expected = self.columns.get(found.table) if found is not None else None
+        if found is not None and expected is not None:
+            self.strange.setdefault(found.table, set()).update({column.name for column in found.columns} - expected)
+        return found
+
+    def notes(self) -> dict[str, int]:
+        """Give which relations the tables are, for the next window to remember."""
+        return {**self.remembered, **self.oids}
+
+    def table_of(self, relation: Relation) -> str | None:
+        """Name the configured table a relation is, None when it is none."""
+        for table in self.configured:
+            schema, name = split_name(table)
+            is_there = self.oids.get(table, 0)
+            # A bare name means the schema it was found in; `public` once the table is gone.
+            if (relation.schema, relation.name) == (schema or self.schemas.get(table, "public"), name):
+                self.remembered[table] = relation.oid
+                return table
+            if relation.oid == is_there or (not is_there and relation.oid == self.remembered.get(table)):
+                return table
+        return None
+
+    def _described(self, table: str, relation: Relation) -> Captured:
+        oids = [attribute.oid for attribute in relation.attributes]
+        known = {row[0] for row in self.catalog.ask(KNOWN_TYPES, (oids,), doing=f"reading the types of {table}")}
+        comments: dict[str, str | None] = dict(
+            self.catalog.ask(COMMENTS, (relation.oid,), doing=f"reading the columns of {table}")
+        )
+        described = [
+            Described(
+                name=attribute.name,
+                # A type that was dropped since: its texts are still what the log holds.
+                oid=attribute.oid if attribute.oid in known else TEXT_OID,
+                modifier=attribute.modifier if attribute.oid in known else -1,
+                comment=comments.get(attribute.name) or "",
+            )
+            for attribute in relation.attributes
+        ]
+        made = postgres_catalog.typed(
+            self.catalog, described, self._rules(relation), relation=relation.label, is_table=True
+        )
+        # Deletes may bring the key alone, and a truncate brings nothing: no column of a change rules NULL out.
+        columns = tuple(replace(column, nullable=True) for column in made)
+        return Captured(
+            table=table,
+            relation=relation,
+            columns=columns,
+            converts=tuple(arrival(column, self.ask) for column in columns),
+            key=self._key(relation),
+            schema=pa.schema([column.field for column in columns]),
+        )
+
+    def _rules(self, relation: Relation) -> TypeRules:
+        """Leave out what `columns:` says of other tables, or of columns this schema does not have."""
+        names = [attribute.name for attribute in relation.attributes]
+        mine = {
+            key: rule
+            for key, rule in self.rules.columns.items()
+            if postgres_catalog.rule_column(key, names, relation.label) is not None
+        }
+        return replace(self.rules, columns=mine)
+
+    def _key(self, relation: Relation) -> tuple[int, ...]:
+        """Give the ordinals of the key: the identity's, or the catalog's where the whole row is the identity."""
+        if relation.identity != "f":
+            return tuple(i for i, attribute in enumerate(relation.attributes) if attribute.is_identity)
+        names, _ = postgres_catalog.indexes(self.catalog, relation.oid)
+        ordinals = {attribute.name: i for i, attribute in enumerate(relation.attributes)}
+        return tuple(ordinals[name] for name in names if name in ordinals)

@@ -1,0 +1,103 @@
+"""Pages of PostgreSQL: one statement, read whole through ADBC before a row of it is used.
+
+Belongs here: the three ways to page (blocks, cursor, keyset). Not here: sizes and the walk along a key
+(shared/paging.py), the connection and its faults (reader.py), cells (values.py), SQL text (sql.py).
+
+The throttle sleeps between statements, because the server's timeout counts our pauses too (`engine.md`, trap 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rivet_resources.contracts import retry
+from rivet_resources.contracts.evidence import Effort
+from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.settings import Pace
+from rivet_resources.contracts.source import Page, Wait
+from rivet_resources.contracts.types import Column
+from rivet_resources.engines.postgres import sql
+from rivet_resources.engines.postgres.reader import Reader
+from rivet_resources.engines.shared.paging import FIRST_ROWS, Size, keyset, rows_limit
+from rivet_resources.errors import SourceLost
+
+if TYPE_CHECKING:
+    from rivet_resources.engines.postgres.source import Line
+
+# A page starts small, since nobody knows how much is in TOAST.
+FIRST_BLOCKS, MOST_BLOCKS = 8, 65_536
+MOST_ROWS_PER_BLOCK = 291  # of a heap page of 8 KB
+
+
+def read(
+    chunk: Chunk, columns: tuple[Column, ...], *, line: Line, snapshot: str | None, pace: Pace, wait: Wait
+) -> Generator[Page, None, Effort]:
+    """Read a chunk page by page; see `Source.pages`. Pages without rows are not shown, but their time is."""
+    reader = Reader(line=line, snapshot=snapshot, chunk=chunk, columns=columns, pace=pace, wait=wait)
+    longest = 0.0
+    try:
+        for page in WAYS[chunk.reader](reader):
+            longest = max(longest, page.statement_ms)
+            if page.table.num_rows:
+                yield replace(page, statement_ms=longest)
+                longest = 0.0
+        return reader.effort()
+    finally:
+        reader.close()
+
+
+# --- three readers -------------------------------------------------------------------------------
+
+
+def _blocks(reader: Reader) -> Iterator[Page]:
+    """Pages are ranges of heap blocks, all under one snapshot: an UPDATE would move rows between pages."""
+    chunk, pace = reader.chunk, reader.pace
+    size = Size(now=FIRST_BLOCKS, most=MOST_BLOCKS, rows=rows_limit(pace, reader.columns), pace=pace)
+    if size.rows is not None:
+        size = replace(size, now=max(1, min(FIRST_BLOCKS, size.rows // MOST_ROWS_PER_BLOCK)))
+    low, end = chunk.blocks
+    while low < end:
+        high = min(low + size.now, end)
+        page = reader.ask(_block_range(reader, low, high), what=f"blocks {low} to {high}", can_shrink=high - low > 1)
+        if page is None:
+            size = replace(size, now=max(1, (high - low) // 4))
+            continue
+        asked, low = high - low, high
+        yield page
+        share = reader.wait(page.table.num_rows) if low < end else None
+        size = size.after(asked, page, share=share)
+
+
+def _block_range(reader: Reader, low: int, high: int) -> str:
+    where = [f"ctid >= '({low},0)' AND ctid < '({high},0)'", reader.chunk.where]
+    return sql.select(reader.items, relation=reader.chunk.relation, where=where)
+
+
+def _cursor(reader: Reader) -> Iterator[Page]:
+    """Pages are FETCHes of one cursor, which dies with its connection: then the chunk starts over (SourceLost)."""
+    chunk, pace = reader.chunk, reader.pace
+    rows = rows_limit(pace, reader.columns) or pace.batch_size
+    size = Size(now=min(FIRST_ROWS, rows), most=rows, rows=None, pace=pace)
+    query = sql.select(reader.items, relation=chunk.relation, where=[chunk.where], order_by=chunk.order_by)
+    retry.call(
+        lambda: reader.run(f"DECLARE rivet NO SCROLL CURSOR FOR {query}", doing="opening the cursor"),
+        pace=pace,
+        on=SourceLost,
+        on_retry=lambda error: reader.close(),
+    )
+    while True:
+        page = reader.fetch(f"FETCH {size.now} FROM rivet")
+        yield page
+        if page.table.num_rows < size.now:
+            return
+        size = size.after(size.now, page, share=reader.wait(page.table.num_rows))
+
+
+def _keyset(reader: Reader) -> Iterator[Page]:
+    """Pages are `key > last ORDER BY key LIMIT n`."""
+    return keyset(reader, sql)
+
+
+WAYS: Mapping[str, Callable[[Reader], Iterator[Page]]] = {"blocks": _blocks, "cursor": _cursor, "keyset": _keyset}

@@ -1,0 +1,410 @@
+"""The planning session on PostgreSQL: one connection that holds an instant, describes relations and cuts chunks.
+
+Belongs here: opening, the exported snapshot and what stands in for it, counts, bounds, statistics, chunks. Not
+here: the horizon of incremental reads (horizon.py), pages (pages.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rivet_resources.contracts.evidence import Explained, Finding, TableFacts
+from rivet_resources.contracts.extract import Chunk, Consistency, Relation
+from rivet_resources.contracts.provenance import DatabaseIdentity
+from rivet_resources.contracts.settings import Pace
+from rivet_resources.contracts.source import Bounds, Horizon, TypeRules
+from rivet_resources.contracts.types import Column
+from rivet_resources.deadlines import SILENT
+from rivet_resources.engines.postgres import (
+    catalog as postgres_catalog,
+)
+from rivet_resources.engines.postgres import (
+    discover as postgres_tables,
+)
+from rivet_resources.engines.postgres import (
+    horizon as postgres_horizon,
+)
+from rivet_resources.engines.postgres import (
+    preflight as postgres_examine,
+)
+from rivet_resources.engines.postgres import sql
+from rivet_resources.engines.postgres import (
+    tls as postgres_tls,
+)
+from rivet_resources.engines.postgres.chunks import block_chunks
+from rivet_resources.engines.postgres.connect import open_plain
+from rivet_resources.engines.postgres.errors import clean, connect_fault, fault
+from rivet_resources.engines.shared.key_ranges import half_open, key_chunks
+from rivet_resources.errors import SourceAuth, SourceError, SourceLost, SourceUnreachable, UnknownColumn
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from rivet_resources.engines.postgres.source import Line
+
+Rows = list[tuple[Any, ...]]
+
+# The right is asked for first: a call that is refused at every run would fill the server's log.
+MAY_ASK = """SELECT coalesce(has_function_privilege(
+    to_regprocedure('pg_catalog.pg_control_system()')::oid, 'EXECUTE'), false)"""
+CLUSTER = "SELECT system_identifier::text FROM pg_catalog.pg_control_system()"
+
+Connect = Callable[["Line"], "psycopg.Connection[Any]"]
+Export = Callable[["PostgresSession"], str]
+
+BEGINNING = "beginning the planning transaction"
+
+
+def connect(line: Line) -> psycopg.Connection[Any]:
+    """Open one autocommit connection with every setting pinned; by SET where a pooler refuses startup options.
+
+    None of its waits is without end: see connect.py.
+
+    Raises:
+        SourceUnreachable, SourceAuth, SourceLost, SourceError
+    """
+    import psycopg
+
+    try:
+        return open_plain(line)
+    except psycopg.Error as error:
+        told = postgres_tls.refusal(line.parameters) if "certificate verify failed" in str(error) else ""
+        raise connect_fault(error, where=line.where, secrets=line.secrets, refusal=told) from None
+
+
+def pin(settings: Mapping[str, str]) -> str:
+    """Write one SELECT that pins the settings until the end of the transaction; also for poolers."""
+    return "SELECT " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
+
+
+def open_session(line: Line, *, snapshot: bool, export: Export | None = None) -> PostgresSession:
+    """Connect, begin, and export a snapshot that a second connection has proved it can import.
+
+    `export` is for tests that need a server which cannot export one.
+    """
+    session = PostgresSession(line, connect(line), export=export or export_snapshot)
+    try:
+        session.begin(snapshot=snapshot)
+    except BaseException:
+        session.close()
+        raise
+    return session
+
+
+def export_snapshot(session: PostgresSession) -> str:
+    """Export the transaction's snapshot, and import it once elsewhere: the one proof that tasks can.
+
+    A pooler in front of several servers, or one that takes transactions apart, fails here and not in a task.
+    """
+    name = str(session.ask("SELECT pg_export_snapshot()", doing="exporting the snapshot")[0][0])
+    with connect(session.line) as probe:
+        probe.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        probe.execute(f"SET TRANSACTION SNAPSHOT '{name}'".encode())
+        probe.execute("ROLLBACK")
+    return name
+
+
+class PostgresSession:
+    """One driver-side connection; see the protocol. Not shared between threads.
+
+    The activity of other transactions (`floor`) is read before the snapshot is taken: see horizon.py.
+    """
+
+    def __init__(self, line: Line, connection: psycopg.Connection[Any], *, export: Export) -> None:
+        self.line = line
+        self.user = line.user or connection.info.user
+        self.server_version = connection.info.server_version
+        self.consistency: Consistency = "per_query"
+        self.snapshot: str | None = None
+        self.note = ""
+        self.floor: postgres_horizon.Floor | None = None
+        self._connection = connection
+        self._export = export
+
+    # --- the transaction -------------------------------------------------------------------------
+
+    def begin(self, *, snapshot: bool) -> None:
+        """Begin the transaction everything is planned in, with a shared snapshot if asked and possible."""
+        self.floor = postgres_horizon.floor(self)
+        self._start()
+        if not snapshot:
+            self.note = "no snapshot was asked for; each statement sees its own instant"
+            return
+        try:
+            self.snapshot = self._export(self)
+            self.consistency = "snapshot"
+        except (SourceLost, SourceUnreachable, SourceAuth):  # of the second connection: nothing about snapshots
+            raise
+        except Exception as error:  # any refusal leads to the same fallback, which the note reports
+            if SILENT in str(error):  # which is no refusal
+                raise fault(error, doing="proving the snapshot", secrets=self.line.secrets) from None
+            said = clean(error, secrets=self.line.secrets)
+            self.snapshot, self.consistency = None, "per_query"
+            self.note = f"the server cannot share a snapshot ({said}); each statement sees its own instant"
+            self.ask("ROLLBACK", doing=BEGINNING)
+            self._start()
+
+    def restart(self) -> None:
+        """Let go of the snapshot and take a newer one, in place."""
+        had = self.snapshot is not None
+        self.ask("ROLLBACK", doing=BEGINNING)
+        self.snapshot = None
+        self.floor = postgres_horizon.floor(self)
+        self._start()
+        if had:
+            self.snapshot = self._export(self)
+
+    def _start(self) -> None:
+        self.ask("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", doing=BEGINNING)
+        self.ask(pin(self.line.settings), doing="pinning the session")
+
+    def ask(self, statement: str, values: Sequence[Any] = (), *, doing: str) -> Rows:
+        """Run one statement and give its rows; `%s` are bound only when `values` are given.
+
+        Raises:
+            SourceError and its kin, by SQLSTATE.
+        """
+        import psycopg
+
+        try:
+            cursor = self._connection.execute(statement.encode(), tuple(values) or None)
+            return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            raise fault(error, doing=doing, user=self.user, secrets=self.line.secrets) from None
+
+    def prepare(self, statement: str, *, doing: str) -> list[tuple[str, int, int]]:
+        """Describe a statement's columns as (name, type oid, modifier) without running it."""
+        from psycopg import errors, generators, pq
+
+        pgconn = self._connection.pgconn
+        self.ask("SAVEPOINT rivet", doing=doing)
+        try:
+            # Not `pgconn.prepare`: it waits in C and holds the interpreter's lock, so that no deadline could end it.
+            pgconn.send_prepare(b"", statement.encode())
+            (result,) = self._connection.wait(generators.execute(pgconn))
+            if result.status == pq.ExecStatus.COMMAND_OK:
+                pgconn.send_describe_prepared(b"")
+                (result,) = self._connection.wait(generators.execute(pgconn))
+        except errors.Error as error:
+            raise fault(error, doing=doing, user=self.user, secrets=self.line.secrets) from None
+        if result.status != pq.ExecStatus.COMMAND_OK:
+            refused = errors.error_from_result(result)
+            self.ask("ROLLBACK TO rivet", doing=doing)
+            raise fault(refused, doing=doing, user=self.user, secrets=self.line.secrets) from None
+        return [
+            (bytes(result.fname(i) or b"").decode(), result.ftype(i), result.fmod(i)) for i in range(result.nfields)
+        ]
+
+    def close(self) -> None:
+        """End the snapshot and the connection; safe to call twice."""
+        self._connection.close()
+
+    # --- describing ------------------------------------------------------------------------------
+
+    def identity(self) -> DatabaseIdentity:
+        """Tell which cluster and database this is; a physical replica is its primary, a restored dump is another.
+
+        Where the user may not call pg_control_system(), or a server speaking the protocol has none, the address
+        stands in for the cluster: it is compared with addresses only.
+        """
+        doing = "asking which database this is"
+        database = str(self.ask("SELECT current_database()", doing=doing)[0][0])
+        self.ask("SAVEPOINT rivet", doing=doing)
+        try:
+            if self.ask(MAY_ASK, doing=doing)[0][0]:
+                return DatabaseIdentity((f"system_identifier:{self.ask(CLUSTER, doing=doing)[0][0]}",), database)
+        except SourceLost:
+            raise
+        except SourceError:  # a refusal would end the transaction that holds the snapshot
+            self.ask("ROLLBACK TO rivet", doing=doing)
+        return DatabaseIdentity((f"address:{self.line.where}",), database)
+
+    def describe(
+        self, *, table: str | None, query: str | None, params: Mapping[str, str], rules: TypeRules
+    ) -> Relation:
+        """Look a table or query up in the catalog; see the protocol."""
+        if table is not None:
+            return postgres_catalog.describe_table(self, table, rules)
+        return postgres_catalog.describe_query(self, query or "", params, rules)
+
+    def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
+        """Judge the server as exports need it; see the protocol and preflight.py."""
+        return postgres_examine.examine(
+            self, self._connection, two=self._two_others, tables=tables, connections=connections
+        )
+
+    @contextmanager
+    def _two_others(self) -> Iterator[tuple[psycopg.Connection[Any], psycopg.Connection[Any]]]:
+        """Open two connections beside this one, which lets go of its transaction: a pool may have no third."""
+        is_free = self.snapshot is None
+        if is_free:
+            self.ask("ROLLBACK", doing=BEGINNING)
+        with closing(connect(self.line)) as first, closing(connect(self.line)) as second:
+            yield first, second
+        if is_free:
+            self._start()
+
+    def tables(self, pattern: str = "") -> tuple[TableFacts, ...]:
+        """List what this user may read; see the protocol."""
+        return postgres_tables.tables(self, pattern)
+
+    def now(self) -> datetime:
+        """Tell the database's clock, aware UTC."""
+        found: datetime = self.ask("SELECT clock_timestamp()", doing="asking the clock")[0][0]
+        return found.astimezone(UTC)
+
+    # --- counting and bounds ---------------------------------------------------------------------
+
+    def count(self, relation: Relation, *, where: str = "") -> int:
+        """Count rows, under the snapshot."""
+        statement = sql.select(["count(*)"], relation=relation.sql, where=[where])
+        return int(self.ask(statement, doing=f"counting {relation.name}")[0][0])
+
+    def bounds(self, relation: Relation, expression: str, *, where: str = "") -> Bounds:
+        """Read MIN, MAX and whether NULLs exist; see the protocol. `nulls` is 0 or 1: more is never counted.
+
+        Raises:
+            SourceError: a bound is infinite.
+        """
+        spelled, base = self.typed(relation, expression)
+        column = relation.column(expression)
+        is_null = sql.select(["1"], relation=relation.sql, where=[where, f"{spelled} IS NULL"])
+        nulls = "false" if column is not None and not column.nullable else f"EXISTS ({is_null})"
+        statement = sql.extremes(spelled, base, relation=relation.sql, where=where)
+        rows = self.ask(statement, doing=f"reading the bounds of {relation.name}")
+        has_nulls = self.ask(f"SELECT {nulls}", doing=f"looking for NULLs in {relation.name}")[0][0]
+        for bound in rows[0]:
+            postgres_horizon.check_finite(bound, relation=relation.name, expression=expression)
+        return Bounds(low=rows[0][0], high=rows[0][1], nulls=int(has_nulls))
+
+    def typed(self, relation: Relation, expression: str) -> tuple[str, str]:
+        """Give a column name quoted, or a parenthesised expression as it is, with the name of its base type.
+
+        Raises:
+            UnknownColumn: a bare name that is no column.
+        """
+        column = relation.column(expression)
+        if column is not None:
+            return sql.quote(expression), column.fact("base")
+        if not expression.startswith("("):
+            raise UnknownColumn(
+                expression, relation=relation.name, known=[c.name for c in relation.columns], key="cursor_column"
+            )
+        described = self.prepare(f"SELECT {expression} FROM {relation.sql}", doing=f"describing {expression}")
+        rows = self.ask(
+            "SELECT typname FROM pg_type WHERE oid = %s::int8::oid", (described[0][1],), doing="reading a type"
+        )
+        return expression, str(rows[0][0])
+
+    # --- statistics ------------------------------------------------------------------------------
+
+    def quantiles(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
+        """Give at most `pieces - 1` inner bounds from the histogram, else from a sample of blocks; () if unknown."""
+        if pieces < 2 or not relation.is_table:
+            return ()
+        return self._histogram(relation, column, pieces) or self._sample(relation, column, pieces)
+
+    def _histogram(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
+        schema, _, table = relation.name.partition(".")
+        sql_type = column.fact("type")
+        bound = sql.canonical_sql("b", column.fact("base"))
+        rows = self.ask(
+            f"SELECT {bound} FROM pg_stats s, unnest(s.histogram_bounds::text::{sql_type}[]) WITH ORDINALITY AS h "
+            f"(b, n) "
+            "WHERE schemaname = %s AND tablename = %s AND attname = %s "
+            "AND s.inherited = (SELECT bool_or(inherited) FROM pg_stats WHERE schemaname = s.schemaname "
+            "AND tablename = s.tablename AND attname = s.attname) ORDER BY n",
+            (schema, table, column.name),
+            doing=f"reading the statistics of {relation.name}",
+        )
+        found = [str(row[0]) for row in rows if row[0] is not None]
+        if len(found) < 3:
+            return ()
+        picked = (found[round(i * (len(found) - 1) / pieces)] for i in range(1, pieces))
+        return tuple(bound for bound in dict.fromkeys(picked) if bound not in (found[0], found[-1]))
+
+    def _sample(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
+        """Sample whole blocks: about 20 000 rows, all of a small table."""
+        percent = min(100.0, 2_000_000 / max(relation.rows_estimate or 20_000, 1))
+        name, base = sql.quote(column.name), column.fact("base")
+        bound = sql.canonical_sql("q", base)
+        shares = ",".join(str(i / pieces) for i in range(1, pieces))
+        self.ask("SAVEPOINT rivet", doing=f"sampling {relation.name}")
+        try:
+            rows = self.ask(
+                f"SELECT DISTINCT ON (q) {bound} FROM unnest((SELECT percentile_disc(ARRAY[{shares}]::float8[]) "
+                f"WITHIN GROUP (ORDER BY {name}) FROM {relation.sql} TABLESAMPLE SYSTEM ({percent:.6f}))) AS q "
+                "WHERE q IS NOT NULL ORDER BY q",
+                doing=f"sampling {relation.name}",
+            )
+        except SourceLost:
+            raise
+        except SourceError:  # views and foreign tables cannot be sampled
+            self.ask("ROLLBACK TO rivet", doing=f"sampling {relation.name}")
+            return ()
+        return tuple(str(row[0]) for row in rows)
+
+    def keyset_bounds(self, relation: Relation, key: tuple[str, ...], pieces: int) -> tuple[str, ...]:
+        """Walk the index in equal steps, one short statement a bound; () for composite keys."""
+        column = relation.column(key[0]) if len(key) == 1 else None
+        if column is None or pieces < 2:
+            return ()
+        step = -(-self.count(relation) // pieces)
+        name, bounds, where = sql.quote(column.name), list[str](), ""
+        rendered = sql.canonical_sql(name, column.fact("base"))
+        while len(bounds) < pieces - 1 and step:
+            inner = sql.select([f"{rendered} AS b", name], relation=relation.sql, where=[where], order_by=[name])
+            rows = self.ask(
+                f"SELECT b FROM ({inner} OFFSET {step - 1} LIMIT 2) AS walk",
+                doing=f"walking the key of {relation.name}",
+            )
+            if len(rows) < 2:  # the last piece is open above
+                break
+            bounds.append(str(rows[0][0]))
+            where = f"{name} > {sql.literal(bounds[-1], column)}"
+        return tuple(bounds)
+
+    def horizon(
+        self, relation: Relation, expression: str, column: Column, *, after: str | None, lag_seconds: float = 0.0
+    ) -> Horizon:
+        """Find how far an incremental read may go; see the protocol and horizon.py."""
+        return postgres_horizon.horizon(self, relation, expression, column, after=after, lag_seconds=lag_seconds)
+
+    # --- explaining ------------------------------------------------------------------------------
+
+    def explain(self, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
+        """Ask the planner about the first page of a chunk; see the protocol."""
+        from rivet_resources.engines.postgres import explain as postgres_explain  # whose pages import this module
+
+        return postgres_explain.explain(self, chunk, columns, pace=pace)
+
+    # --- cutting ---------------------------------------------------------------------------------
+
+    def chunks(
+        self, relation: Relation, *, where: str = "", order_by: tuple[str, ...] = (), pieces: int = 1
+    ) -> tuple[Chunk, ...]:
+        """Cut the rows in the way that is kindest to the server; see the protocol."""
+        if self.snapshot is not None:
+            served = {sql.quote(name) for name in relation.indexed}
+            is_indexed = bool(where and order_by and order_by[0] in served)
+            if relation.leaves and not is_indexed:
+                return block_chunks(relation.leaves, where=where, pieces=pieces)
+        elif relation.is_table and relation.key:
+            return self._key_chunks(relation, where=where, pieces=pieces)
+        else:
+            self.consistency = "single"
+            self.note += "; without a key it is read as one stream in one transaction, which sees one instant"
+        return (Chunk(index=0, reader="cursor", relation=relation.sql, where=where, order_by=order_by),)
+
+    def _key_chunks(self, relation: Relation, *, where: str, pieces: int) -> tuple[Chunk, ...]:
+        """Cut by ranges of the key, half-open (low, high], the first open below, the last above."""
+        column = relation.column(relation.key[0])
+        bounds: tuple[str, ...] = ()
+        if len(relation.key) == 1 and column is not None:
+            bounds = self.quantiles(relation, column, pieces)
+        literals = [sql.literal(bound, column) for bound in bounds] if column is not None else []
+        ranges = half_open(sql.quote(relation.key[0]), literals, where=where)
+        return key_chunks(relation, ranges)

@@ -1,0 +1,226 @@
+"""PostgreSQL as a source: its YAML block, how to connect, and the Source methods (`type: postgres`).
+
+Belongs here: connection parameters and pinned settings, quoting and literals. Not here: the keys of the block
+(shared/server.py), the catalog, planning, pages, cells and faults, which are `postgres_*.py` beside this file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rivet_resources.contracts import retry
+from rivet_resources.contracts.change_log import Capture, Log
+from rivet_resources.contracts.evidence import Effort, Gauge
+from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.settings import Pace
+from rivet_resources.contracts.source import Page, Session, Wait
+from rivet_resources.contracts.types import Column
+from rivet_resources.deadlines import patience_seconds
+from rivet_resources.engines.postgres import (
+    gauge as postgres_gauge,
+)
+from rivet_resources.engines.postgres import (
+    pages as postgres_pages,
+)
+from rivet_resources.engines.postgres import (
+    session as postgres_session,
+)
+from rivet_resources.engines.postgres import (
+    sql as postgres_sql,
+)
+from rivet_resources.engines.postgres.connect import DEFAULT_PORT, LIVELINESS
+from rivet_resources.engines.shared.names import split_name
+from rivet_resources.engines.shared.server import Server, check_scheme, require_protected, system_authorities
+from rivet_resources.errors import ConfigError, SourceLost
+
+EXAMPLE = "postgresql://user:password@host:5432/database"
+
+# Pinned so that no server's or user's setting changes a cell (`types.md`, section 3; `engine.md`, section 2).
+PINNED: Mapping[str, str] = {
+    "default_transaction_read_only": "on",
+    "standard_conforming_strings": "on",
+    "TimeZone": "UTC",
+    "DateStyle": "ISO",
+    "IntervalStyle": "iso_8601",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "xmloption": "content",
+    # Set, never disabled; above the longest pause of a throttle between two pages, and of a planner waiting for tasks.
+    "idle_in_transaction_session_timeout": "86400000",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """All that one connection needs. Holds secrets: never logged, never pickled, lives as long as its reader."""
+
+    parameters: Mapping[str, str] = field(repr=False)  # libpq's, without `options`
+    settings: Mapping[str, str]  # server settings of the session
+    where: str  # host:port, for messages
+    user: str
+    secrets: tuple[str, ...] = field(repr=False)
+
+    @property
+    def patience_seconds(self) -> float | None:
+        """Return how long one statement is waited for: the server's own limit and a margin; None: without end."""
+        return patience_seconds(int(self.settings["statement_timeout"]) / 1000)
+
+    def conninfo(self, *, options: bool = True) -> str:
+        """Write the libpq connection string; without `options` for a pooler that refuses them."""
+        from psycopg.conninfo import make_conninfo
+
+        parameters = dict(self.parameters)
+        if options:
+            given = [parameters.get("options", "")]
+            given += [f"-c {name}={_escape(value)}" for name, value in self.settings.items()]
+            parameters["options"] = " ".join(word for word in given if word)
+        else:
+            parameters.pop("options", None)
+        return make_conninfo("", **parameters)
+
+
+class Postgres(Server):
+    """Where a PostgreSQL database is and how hard it may be driven."""
+
+    type: Literal["postgres"] = "postgres"
+
+    # --- what a Source does ----------------------------------------------------------------------
+
+    @contextmanager
+    def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> Iterator[Session]:
+        """Connect for planning; see the protocol. The connection and its snapshot end with the block."""
+        line = self.line(application, pace)
+        session = retry.call(lambda: postgres_session.open_session(line, snapshot=snapshot), pace=pace, on=SourceLost)
+        try:
+            yield session
+        finally:
+            session.close()
+
+    def pages(
+        self,
+        chunk: Chunk,
+        columns: tuple[Column, ...],
+        *,
+        snapshot: str | None,
+        application: str,
+        pace: Pace,
+        wait: Wait,
+    ) -> Generator[Page, None, Effort]:
+        """Read a chunk page by page, on a connection of its own; see the protocol."""
+        line = self.line(application, pace)
+        return postgres_pages.read(chunk, columns, line=line, snapshot=snapshot, pace=pace, wait=wait)
+
+    def gauge(self, *, application: str, pace: Pace) -> AbstractContextManager[Gauge]:
+        """Connect for looking at the server while it is read; see the protocol."""
+        return postgres_gauge.open_gauge(self.line(application, pace))
+
+    def open_log(self, capture: Capture, *, application: str, pace: Pace) -> AbstractContextManager[Log]:
+        """Open the change log behind a logical slot; its connections end with the block."""
+        from rivet_resources.engines.postgres.log import log as changes
+
+        return changes.open_log(capture, line=self.line(application, pace), pace=pace)
+
+    def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
+        """Say why this engine cannot do a mode; it can do all of them."""
+        return ""
+
+    def quote(self, name: str) -> str:
+        """Quote one identifier, inner quotes doubled."""
+        return postgres_sql.quote(name)
+
+    def literal(self, text: str, column: Column) -> str:
+        """Render a canonical text as a typed literal of this column's type; see the protocol."""
+        return postgres_sql.literal(text, column)
+
+    def no_bound(self, column: Column, *, is_paged: bool) -> str:
+        """Say why the values of a column cannot be bounds; see the protocol."""
+        return postgres_sql.no_bound(column, is_paged=is_paged)
+
+    def lineage_name(self, table: str) -> tuple[str, str]:
+        """Split a table as configured into (schema, name); `public` where none is written."""
+        schema, name = split_name(table)
+        return schema or "public", name
+
+    # --- connecting ------------------------------------------------------------------------------
+
+    def line(self, application: str, pace: Pace) -> Line:
+        """Resolve secrets and write down one connection; the transport gate stands here, before any socket.
+
+        Raises:
+            ConfigError: a variable or file is missing, the URL cannot be read, or the line would be unprotected.
+        """
+        parameters = self._parameters()
+        password = parameters.get("password", "")
+        pinned = {"application_name": application[:63], "client_encoding": "UTF8"}
+        parameters |= pinned | self._transport(parameters)
+        parameters = {**LIVELINESS, **parameters}
+        host = parameters.get("host") or parameters.get("hostaddr") or os.environ.get("PGHOST", "unix socket")
+        limits = {
+            "statement_timeout": str(pace.statement_timeout_s * 1000),
+            "lock_timeout": str(pace.lock_timeout_s * 1000),
+        }
+        return Line(
+            parameters=parameters,
+            settings={**PINNED, **limits},
+            where=f"{host}:{parameters.get('port', DEFAULT_PORT)}",
+            user=parameters.get("user", ""),
+            secrets=tuple(word for word in {password, *self.secret_texts()} if word),
+        )
+
+    def _parameters(self) -> dict[str, str]:
+        """Give libpq's parameters from the URL or the fields."""
+        url = self.url_text()
+        if url is None:
+            fields = {
+                "host": self.host, "port": self.port, "user": self.user, "dbname": self.database,
+                "password": self.password_text(),
+            }  # fmt: skip
+            return {name: str(value) for name, value in fields.items() if value is not None}
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
+
+        check_scheme(url, key=self.url_key(), schemes=("postgresql", "postgres"), example=EXAMPLE)
+        try:
+            found: dict[str, Any] = conninfo_to_dict(url)
+        except ProgrammingError:  # its text shows the URL
+            raise ConfigError(
+                f"The source's URL cannot be read; write {EXAMPLE}, "
+                "with special characters of the password percent-encoded."
+            ) from None
+        return {name: str(value) for name, value in found.items() if value is not None}
+
+    def _transport(self, parameters: Mapping[str, str]) -> dict[str, str]:
+        """Give the TLS parameters.
+
+        Raises:
+            ConfigError: no `tls:` block, and the host is not this machine.
+        """
+        require_protected(self.tls, _hosts(parameters))
+        if self.tls is None:
+            return {}
+        if not self.tls.mode.startswith("verify"):
+            return {"sslmode": self.tls.mode}
+        authorities = str(self.tls.ca_file) if self.tls.ca_file else system_authorities()
+        return {"sslmode": self.tls.mode, "sslrootcert": authorities}
+
+
+def _hosts(parameters: Mapping[str, str]) -> list[str]:
+    """List every host libpq may try; a service file may name any host, so the service stands for one."""
+    service = parameters.get("service") or os.environ.get("PGSERVICE")
+    if service:
+        return [f"service {service}"]
+    hosts = ",".join(
+        parameters.get(name) or os.environ.get(variable, "")
+        for name, variable in (("host", "PGHOST"), ("hostaddr", "PGHOSTADDR"))
+    )
+    return hosts.split(",")
+
+
+def _escape(value: str) -> str:
+    """Escape a value inside `options`, where blanks and backslashes need a backslash."""
+    return re.sub(r"([\\ ])", r"\\\1", value)

@@ -1,0 +1,1 @@
+"""What several engines do alike; no engine imports another one."""

@@ -1,0 +1,240 @@
+"""From what a driver delivers to what `Column.arrow` says, cell by cell, with every value that does not fit found.
+
+Belongs here: decoding a page by each column's reader, policies, counts, the message of a value that does not fit.
+Not here: the readers of one engine (`*_values.py`), which type a column has (`*_columns.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivet_resources.contracts.types import Column, arrow_named, parse_word
+from rivet_resources.engines.shared.overrides import Cast, conversion, render
+from rivet_resources.errors import SourceError, ValueDoesNotFit
+
+# Kind → words of the message.
+KINDS: Mapping[str, str] = {
+    "nan": "NaN",
+    "infinity": "Infinity",
+    "minus_infinity": "-Infinity",
+    "beyond_range": "times after 294247-01-10",
+    "time_24": "24:00:00",
+    "array_shape": "arrays that are multi-dimensional or do not start at 1",
+    "digits": "values with more digits than its declared type",
+    "out_of_range": "values outside its declared type",
+    "not_bool": "numbers other than 0 and 1",
+    "not_midnight": "times that are not midnight",
+    "unparsable": "texts that are not of its declared type",
+    "invalid_bytes": "bytes that are not text in its character set",
+    "zero_date": "zero or partial dates",
+    "time_range": "times before 00:00:00 or after 23:59:59.999999",
+    "zone_range": "times before 1970 or after 2038, which the server cannot take from one zone to another",
+    "seventh_digit": "times with a seventh digit",
+    "other_class": "values of another storage class",
+    "mixed_types": "values of several types",
+}
+
+Special = dict[str, dict[str, int]]
+Read = Callable[[pa.Array, Column, dict[str, int]], pa.Array]
+
+
+@dataclass
+class Cells:
+    """Decodes the batches of one chunk; counts what policies replaced. Not shared between threads."""
+
+    columns: tuple[Column, ...]
+    chunk: int
+    readers: Mapping[str, Read]  # by the column's fact `read`
+    strict: frozenset[str] = frozenset()  # columns whose policy is `fail` whatever they say: the chunk's key
+    schema: pa.Schema = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.schema = pa.schema([column.field for column in self.columns])
+        self._flags = {c.name: len(self.columns) + i for i, c in enumerate(flagged(self.columns))}
+
+    def decode(self, batches: Sequence[pa.RecordBatch]) -> tuple[pa.Table, Special]:
+        """Type one page's batches, whole: column i of a batch is column i here, then come the hidden flags.
+
+        Raises:
+            ValueDoesNotFit: a value has no place in its type and the policy is `fail`.
+        """
+        special: Special = {}
+        typed = [
+            pa.RecordBatch.from_arrays(
+                [self._cell(batch, i, special) for i in range(len(self.columns))], schema=self.schema
+            )
+            for batch in batches
+        ]
+        return pa.Table.from_batches(typed, self.schema), special
+
+    def _cell(self, batch: pa.RecordBatch, index: int, special: Special) -> pa.Array:
+        column = self.columns[index]
+        array = batch.column(index)
+        counts: dict[str, int] = {}
+        try:
+            if column.name in self._flags:
+                kind = column.fact("flag_kind") or "array_shape"
+                array = masked(array, {kind: batch.column(self._flags[column.name])}, counts, nulls(column))
+            read = self.readers[column.fact("read") or "plain"]
+            array = read(array, column, counts)
+        except Unfit as unfit:
+            counts = unfit.counts
+        if counts and not (nulls(column) and column.name not in self.strict):
+            raise does_not_fit(column, counts, chunk=self.chunk)
+        for kind, count in counts.items():
+            mine = special.setdefault(column.name, {})
+            mine[kind] = mine.get(kind, 0) + count
+        if array.type != column.arrow:
+            raise SourceError(
+                f"{_where(column)} was described as {column.arrow} but arrives as {array.type}. "
+                f"The table was altered while it was read; run again."
+            )
+        if not column.nullable and array.null_count:
+            raise ValueDoesNotFit(
+                f"{_where(column)} is NOT NULL in the catalog and holds NULL. Check the table, then run again."
+            )
+        return array
+
+
+def flagged(columns: Sequence[Column]) -> list[Column]:
+    """Give the columns that need a hidden flag behind the SELECT list, in its order."""
+    return [column for column in columns if column.fact("flag")]
+
+
+# --- finding what does not fit -------------------------------------------------------------------
+
+
+class Unfit(Exception):
+    """A cell does not fit and may not be replaced; carries the counts so far."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        super().__init__()
+        self.counts = counts
+
+
+def nulls(column: Column) -> bool:
+    """Say whether its policy replaces what does not fit by NULL."""
+    return column.policy == "null"
+
+
+def masked(array: pa.Array, masks: Mapping[str, pa.Array], counts: dict[str, int], replace: bool) -> pa.Array:
+    """Replace the cells of all masks by NULL and count them by kind, or raise; NULLs of a mask mean no."""
+    found = {kind: pc.sum(mask).as_py() or 0 for kind, mask in masks.items()}
+    for kind, count in found.items():
+        if count:
+            counts[kind] = counts.get(kind, 0) + count
+    if not any(found.values()):
+        return array
+    if not replace:
+        raise Unfit(counts)
+    for mask in masks.values():
+        array = pc.if_else(pc.fill_null(mask, False), pa.scalar(None, array.type), array)
+    return array
+
+
+def fitted(array: pa.Array, cast: Cast, kind: str, counts: dict[str, int], replace: bool) -> pa.Array:
+    """Cast; where single cells refuse, replace them by NULL and count them, or raise."""
+    try:
+        return cast(array)
+    except (pa.ArrowInvalid, ValueError, OverflowError):
+        bad = _refusing(array, cast)
+        mask = pa.array([i in bad for i in range(len(array))])
+        return cast(masked(array, {kind: mask}, counts, replace))
+
+
+def _refusing(array: pa.Array, cast: Cast, offset: int = 0) -> set[int]:
+    """Find the positions of cells that `cast` refuses, halving where it does."""
+    try:
+        cast(array)
+        return set()
+    except (pa.ArrowInvalid, ValueError, OverflowError):
+        if len(array) == 1:
+            return {offset}
+        half = len(array) // 2
+        return _refusing(array[:half], cast, offset) | _refusing(array[half:], cast, offset + half)
+
+
+def does_not_fit(column: Column, counts: Mapping[str, int], *, chunk: int) -> ValueDoesNotFit:
+    """Write the message of `types.md`, rule 3; it holds no cell."""
+    held = " and ".join(KINDS[kind] for kind in counts)
+    rows = sum(counts.values())
+    short = column.name
+    text = "" if "invalid_bytes" in counts else ', `"text"` (column becomes text)'
+    return ValueDoesNotFit(
+        f"{_where(column)} is {column.native} and holds {held}, which {_word(column)} cannot store. "
+        f'Choose: `columns: {{{short}: {{on_special_value: "null"}}}}` (counted){text}, or clean the source. '
+        f"{rows} {'row' if rows == 1 else 'rows'} in chunk {chunk}."
+    )
+
+
+WORDS = {"time": "time", "decimal_text": "decimal"}  # where portable typing made the column text
+
+
+def _where(column: Column) -> str:
+    relation = column.fact("relation")
+    return f"`{relation}.{column.name}`" if relation else f"`{column.name}`"
+
+
+def _word(column: Column) -> str:
+    """Name the type that refuses, as users write it."""
+    if column.fact("target"):
+        return column.fact("target")
+    arrow = column.arrow
+    if pa.types.is_list(arrow):
+        return "list"
+    if column.fact("read") in WORDS:
+        return WORDS[column.fact("read")]
+    for is_it, word in (
+        (pa.types.is_decimal, "decimal"),
+        (pa.types.is_date, "date"),
+        (pa.types.is_timestamp, "timestamp"),
+    ):
+        if is_it(arrow):
+            return word
+    return column.fact("base") or str(arrow)
+
+
+# --- readers that every engine has ---------------------------------------------------------------
+
+
+def storage(array: pa.Array) -> pa.Array:
+    """Take the extension type off an array."""
+    return array.storage if isinstance(array, pa.ExtensionArray) else array
+
+
+def checked_text(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
+    """Read text whose bytes nobody has promised to be UTF-8; bytes that are not never pass."""
+
+    def validated(part: pa.Array) -> pa.Array:
+        part.validate(full=True)
+        return part
+
+    return fitted(storage(array), validated, "invalid_bytes", counts, nulls(column)).cast(column.arrow)
+
+
+def overriding(base: Mapping[str, Read]) -> Read:
+    """Give the reader of columns that `columns:` types: first as the source has them, then as the user asks.
+
+    The column's facts say how: `base_read` names the reader in `base` (none: the driver's array is typed already)
+    and `natural` the Arrow type it gives, `family` and `target` the conversion. What does not fit the target is
+    special, like any other value.
+    """
+
+    def read(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
+        target = parse_word(column.fact("target")).arrow
+        if column.fact("base_read"):
+            natural = replace(column, arrow=arrow_named(column.fact("natural")))
+            array = base[column.fact("base_read")](array, natural, counts)
+        array = storage(array)
+        convert, kind = conversion(column.fact("family"), column.fact("target").split("(")[0], target)
+        if convert is not None:
+            array = fitted(array, convert, kind, counts, nulls(column))
+        if isinstance(target, pa.BaseExtensionType):
+            array = pa.ExtensionArray.from_storage(target, storage(array))
+        return array if array.type == column.arrow else render(array)
+
+    return read

@@ -1,0 +1,211 @@
+"""Pages, whatever the engine: how large the next one may be, and walking along a key.
+
+Belongs here: sizes that adapt to bytes and seconds, keyset paging, the largest cell. Not here: connections and their
+faults (`*_reader.py`), SQL of one engine (`*_sql.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivet_resources.contracts.canonical import canonical
+from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.settings import Pace
+from rivet_resources.contracts.source import Page, Wait
+from rivet_resources.contracts.types import Column
+from rivet_resources.errors import SourceError, ValueDoesNotFit
+
+MIB = 1024 * 1024
+# `engine.md`, section 2: 8-32 MiB of Arrow, a tenth of the timeout, and no statement of a quarter second.
+SMALL_BYTES, TARGET_BYTES, LARGE_BYTES = 8 * MIB, 16 * MIB, 32 * MIB
+ABORT_BYTES = 96 * MIB  # a page this far off its target is asked again, smaller
+LONGEST_SECONDS = 0.25
+# A page starts small, since nobody knows how wide the rows are; it grows eightfold at most.
+FIRST_ROWS, GROWTH = 500, 8
+
+
+class TooLarge(Exception):
+    """A page passed its limit of bytes; its connection is in mid-statement."""
+
+
+class Reader(Protocol):
+    """One task's connection, as far as paging needs it."""
+
+    chunk: Chunk
+    columns: tuple[Column, ...]
+    items: list[str]  # the SELECT list
+    pace: Pace
+
+    @property
+    def wait(self) -> Wait:
+        """Sleep the throttle's pause; told the rows of the page just read."""
+
+    def ask(self, statement: str, *, what: str, can_shrink: bool) -> Page | None:
+        """Read one page whole; None when it must be asked again, smaller."""
+
+
+class Dialect(Protocol):
+    """How one engine writes a page by key; a module of functions will do."""
+
+    def quote(self, name: str) -> str: ...
+
+    def literal(self, text: str, column: Column) -> str: ...
+
+    def select(
+        self,
+        items: Sequence[str],
+        *,
+        relation: str,
+        where: Sequence[str] = (),
+        order_by: Sequence[str] = (),
+        limit: int | None = None,
+    ) -> str: ...
+
+    def after_key(self, key: Sequence[str], bounds: Sequence[str]) -> str: ...
+
+
+def keyset(reader: Reader, dialect: Dialect) -> Iterator[Page]:
+    """Walk a chunk by `key > last … ORDER BY key LIMIT n`; each page stands alone.
+
+    The database alone compares keys: what comes back as last is sent back as the next bound (`engine.md`, section 5).
+    """
+    chunk = reader.chunk
+    rows = rows_limit(reader.pace, reader.columns) or reader.pace.batch_size
+    size = Size(now=min(FIRST_ROWS, rows), most=rows, rows=None, pace=reader.pace)
+    key = [dialect.quote(name) for name in chunk.key]
+    columns = [next(c for c in reader.columns if c.name == name) for name in chunk.key]
+    after, last = "", list[str]()
+    while True:
+        statement = dialect.select(
+            reader.items, relation=chunk.relation, where=[chunk.where, after], order_by=key, limit=size.now
+        )
+        page = reader.ask(statement, what="the next rows by key", can_shrink=size.now > 1)
+        if page is None:
+            size = replace(size, now=max(1, size.now // 4))
+            continue
+        yield page
+        if page.table.num_rows < size.now:
+            return
+        passed, last = last, [canonical(page.table.column(c.name)[-1]) for c in columns]
+        if last == passed:
+            raise SourceError(
+                f"A page of {chunk.relation} by {', '.join(chunk.key)} ended where the one before it did, so the "
+                f"server does not compare this key as it orders it. Nothing was published; choose another key."
+            )
+        bounds = [dialect.literal(text, column) for text, column in zip(last, columns, strict=True)]
+        after = dialect.after_key(key, bounds)
+        size = size.after(size.now, page, share=reader.wait(page.table.num_rows))
+
+
+# --- the size of pages ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much the next page asks for, in blocks or rows, and the limits it adapts within."""
+
+    now: int
+    most: int
+    rows: int | None  # at most so many rows where `now` counts blocks
+    pace: Pace
+
+    @property
+    def longest_seconds(self) -> float:
+        limit = self.pace.statement_timeout_s
+        return min(LONGEST_SECONDS, limit / 10) if limit else LONGEST_SECONDS
+
+    @property
+    def target_bytes(self) -> int:
+        memory = self.pace.batch_size_memory_mb
+        return min(TARGET_BYTES, memory * MIB) if memory else TARGET_BYTES
+
+    def after(self, asked: int, page: Page, *, share: float | None = None) -> Size:
+        """Adapt to a page that asked for `asked`: towards the target of bytes, down when it took too long.
+
+        Args:
+            share: of every limit that holds now, because the source suffers (`read/throttle.py`); None: all.
+        """
+        if share is not None and share < 1:
+            return self._lessened(asked, page, share)
+        factor = min(
+            self.target_bytes / max(page.table.nbytes, 1),
+            self.longest_seconds / 2 * 1000 / max(page.statement_ms, 0.01),
+        )
+        if self.rows is not None:
+            factor = min(factor, self.rows / max(page.table.num_rows, 1))
+        if 0.8 < factor < 2 and self.rows is None:
+            return self
+        wanted = int(asked * min(factor, GROWTH))
+        return replace(self, now=max(1, min(wanted, self.most)))
+
+    def _lessened(self, asked: int, page: Page, share: float) -> Size:
+        """Adapt to a share of the limits; a page of its usual size is cut at once, and nothing grows past the share."""
+        factor = min(
+            self.target_bytes / max(page.table.nbytes, 1),
+            self.longest_seconds / 2 * 1000 / max(page.statement_ms, 0.01),
+            self.rows / max(page.table.num_rows, 1) if self.rows is not None else GROWTH,
+        )
+        wanted = int(asked * min(factor * share, GROWTH))
+        return replace(self, now=max(1, min(wanted, int(self.most * share) or 1)))
+
+
+# `contract.md`, 5.1: Arrow widths where fixed, decimal 16, text and binary 256, anything else 64, one for validity.
+def rows_limit(pace: Pace, columns: tuple[Column, ...]) -> int | None:
+    """Give the rows a page may hold by the user's own word, None when they gave none."""
+    if pace.batch_size_is_explicit:
+        return pace.batch_size
+    if pace.batch_size_memory_mb is None:
+        return None
+    return max(1_000, min(500_000, pace.batch_size_memory_mb * MIB // row_width(columns)))
+
+
+def row_width(columns: tuple[Column, ...]) -> int:
+    """Estimate the bytes of one row in memory, from its types alone."""
+    return sum(_width(column.arrow) + 1 for column in columns)
+
+
+def _width(arrow: pa.DataType) -> int:
+    if pa.types.is_decimal(arrow):
+        return 16
+    if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
+        return 256
+    try:
+        return max(1, int(arrow.bit_width) // 8)
+    except ValueError:
+        return 64
+
+
+# --- the largest cell ----------------------------------------------------------------------------
+
+
+class ValueTooLarge(ValueDoesNotFit):
+    """One cell is larger than `max_value_mb`."""
+
+    code = "RIVET_VALUE_TOO_LARGE"
+
+
+def check_cells(table: pa.Table, max_value_mb: int, *, relation: str) -> None:
+    """Refuse a cell above the limit; columns smaller than it as a whole are not looked at.
+
+    Raises:
+        ValueTooLarge
+    """
+    if not max_value_mb:
+        return
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if column.nbytes <= max_value_mb * MIB or not (
+            pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+        ):
+            continue
+        largest = pc.max(pc.binary_length(column)).as_py() or 0
+        if largest > max_value_mb * MIB:
+            raise ValueTooLarge(
+                f"`{relation}.{name}` holds a cell of {largest // MIB} MB; `tuning.max_value_mb` allows "
+                f"{max_value_mb}. "
+                f"Raise it, or leave the column out."
+            )

@@ -1,0 +1,88 @@
+"""One connection to SQL Server: its connection string, and the settings pinned on it before anything is read.
+
+Belongs here: `Line`, opening, pinning. Not here: the YAML block (source.py), the driver
+(driver.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rivet_resources.engines.sqlserver import driver as sqlserver_driver
+from rivet_resources.engines.sqlserver.errors import connect_fault, fault
+from rivet_resources.errors import SourceError
+
+LOGIN_SECONDS = 15
+
+# Pinned so that no server's or login's setting changes a cell or a plan (`engine.md`, section 4). The ANSI ones are
+# what indexed views and computed columns ask for; a reader is always the one that a deadlock ends.
+PINNED = (
+    "SET DATEFORMAT ymd",
+    "SET LANGUAGE us_english",
+    "SET XACT_ABORT ON",
+    "SET ANSI_NULLS ON",
+    "SET ANSI_PADDING ON",
+    "SET QUOTED_IDENTIFIER ON",
+    "SET ARITHABORT ON",
+    "SET TEXTSIZE 2147483647",
+    "SET ROWCOUNT 0",
+    "SET DEADLOCK_PRIORITY LOW",
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """All that one connection needs. Holds secrets: never logged, never pickled, lives as long as its reader."""
+
+    text: str = field(repr=False)  # the driver's connection string
+    where: str  # host:port, for messages
+    port: int
+    user: str
+    application: str
+    statement_timeout_s: int
+    lock_timeout_s: int
+    is_read_only: bool  # a readable secondary was asked for
+    secrets: tuple[str, ...] = field(repr=False)
+    tls_mode: str = ""  # of the `tls:` block, if there is one
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Give the statements that pin a session; SQL Server's own statement timeout is the client's."""
+        lock = self.lock_timeout_s * 1000 if self.lock_timeout_s else -1
+        label = f"rivet:{self.application}".encode()[:128].hex()
+        return (*PINNED, f"SET LOCK_TIMEOUT {lock}", f"SET CONTEXT_INFO 0x{label}")
+
+
+def escape(value: str) -> str:
+    """Write one value of a connection string, whatever it holds."""
+    return "{" + value.replace("}", "}}") + "}"
+
+
+def connect(line: Line) -> Any:
+    """Open one autocommit connection with every setting pinned.
+
+    Raises:
+        SourceUnreachable, SourceAuth, SourceLost, SourceError
+    """
+    try:
+        connection = sqlserver_driver.connect(line.text, port=line.port, seconds=LOGIN_SECONDS)
+    except sqlserver_driver.MissingDriver as error:
+        raise SourceError(str(error)) from None
+    except sqlserver_driver.Refused as error:
+        raise connect_fault(error, where=line.where, secrets=line.secrets) from None
+    try:
+        run(connection, "; ".join(line.settings), timeout=line.statement_timeout_s)
+    except sqlserver_driver.Refused as error:
+        sqlserver_driver.close(connection)
+        raise fault(error, doing=f"pinning the session at {line.where}", secrets=line.secrets) from None
+    return connection
+
+
+def run(connection: Any, statement: str, *, timeout: int) -> None:
+    """Run a statement whose rows, if any, nobody wants.
+
+    Raises:
+        Refused
+    """
+    sqlserver_driver.close(sqlserver_driver.execute(connection, statement, timeout=timeout))

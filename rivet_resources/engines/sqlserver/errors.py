@@ -1,0 +1,159 @@
+"""What a SQL Server fault means to us: which class, whether to ask again, and words that are safe to show.
+
+Belongs here: the tables of error numbers and texts, and the cleaning of driver messages. Not here: asking again
+(contracts/retry.py, reader.py), how the driver tells a number (driver.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from rivet_resources.contracts.tls_faults import tls_fault
+from rivet_resources.deadlines import LOOK_AT_LINE, SILENT
+from rivet_resources.errors import (
+    RivetError,
+    SourceAuth,
+    SourceChanged,
+    SourceError,
+    SourceLost,
+    SourcePermission,
+    SourceTls,
+    SourceUnreachable,
+    StatementTimeout,
+    UnknownTable,
+)
+
+# Numbers of faults of timing or connection, with the seconds that are added to the backoff. `contract.md`, section
+# 16, row 15; Microsoft, "Troubleshoot transient connection errors in SQL Database"; 3960: a snapshot's write conflict.
+PASSING: Mapping[int, float] = {
+    1205: 1.0, 1222: 0.0, 3960: 1.0,
+    40197: 10.0, 40501: 10.0, 40613: 10.0, 49918: 10.0, 49919: 10.0, 49920: 10.0, 10928: 10.0, 10929: 10.0,
+    10053: 10.0, 10054: 10.0, 10060: 10.0, 4060: 10.0, 233: 10.0, 64: 10.0, 4221: 10.0, 40143: 10.0, 615: 10.0,
+    596: 10.0, 6005: 10.0, 921: 10.0, 922: 10.0, 9001: 10.0, 17142: 10.0, 976: 10.0, 983: 10.0, 1203: 1.0,
+}  # fmt: skip
+AUTH = frozenset({18456, 18452, 18470, 18486, 18487, 18488, 4064, 40532, 40615, 916})
+PERMISSION = frozenset({229, 230, 262, 297, 300, 371})
+UNKNOWN_TABLE = frozenset({208, 2812})
+CLIENT_TIMEOUT = -2
+# What the relation's disappearance or change looks like once it was described.
+CHANGED = frozenset({208, 207, 3961, 3958, 8124})
+SNAPSHOT_REFUSED = frozenset({3952, 3951, 3957})
+
+# Where the driver tells no number: a piece of the lower-cased text, the number it stands for. First match wins.
+TEXTS: Sequence[tuple[str, int]] = (
+    ("query timeout expired", CLIENT_TIMEOUT),
+    ("login failed", 18456),
+    ("cannot open database", 4060),
+    ("cannot open server", 40532),
+    ("is not currently available", 40613),
+    ("service has encountered an error processing your request", 40197),
+    ("service is currently busy", 40501),
+    ("not enough resources to process", 49918),
+    ("too many create or update operations", 49919),
+    ("too many operations in progress", 49920),
+    ("resource id", 10928),
+    ("deadlock", 1205),
+    ("lock request time out", 1222),
+    ("invalid object name", 208),
+    ("permission was denied", 229),
+    ("login timeout expired", 10060),
+    ("communication link failure", 10054),
+    ("tcp provider", 10054),
+    ("connection is broken", 10054),
+    ("connection reset", 10054),
+    ("unable to establish connection", 10054),
+    ("connection was terminated", 10054),
+    ("unexpected eof", 10054),
+    ("protocol error in tds stream", 10054),
+    ("connection not open", 10054),
+)
+SOCKET = frozenset({10053, 10054, 10060, 233, 64})
+
+
+def number_of(error: BaseException) -> int:
+    """Give the fault's number, from the server or from the text; 0 when neither tells."""
+    known = getattr(error, "number", 0)
+    if known:
+        return int(known)
+    text = str(error).lower()
+    return next((number for piece, number in TEXTS if piece in text), 0)
+
+
+def clean(text: object, *, secrets: Sequence[str] = ()) -> str:
+    """Make a driver's message safe to show: no secret, no value of a row, no control bytes, one line."""
+    words = re.sub(r"\[(?:Microsoft|SQL Server|ODBC Driver[^\]]*)\]", "", str(text))
+    words = re.sub(r"^.*?DDBC Error:\s*", "", words, flags=re.DOTALL)
+    # Rows show through conversion faults and duplicate keys only; names of objects stay.
+    words = re.sub(r"(?i)(value|key value is|truncated value:)\s*(?:'(?:[^']|'')*'|\((?:[^)]*)\))", r"\1 …", words)
+    words = re.sub(r"(?i)\b(pwd|password)\s*=\s*[^;\s]+", r"\1=…", words)
+    for secret in secrets:
+        if secret:
+            words = words.replace(secret, "…")
+    return " ".join("".join(c if c.isprintable() else " " for c in words).split())[:500]
+
+
+def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence[str] = ()) -> RivetError:
+    """Turn a driver's error into ours. `doing` says what was asked, in words: `reading page 3 of orders`.
+
+    SourceLost when a new connection may succeed; everything unknown is permanent.
+    """
+    if SILENT in str(error):
+        return SourceLost(f"While {doing}: {clean(error)}. {LOOK_AT_LINE}")
+    number = number_of(error)
+    said = f"SQL Server said: {clean(error, secrets=secrets)}" + (f" ({number})" if number > 0 else "")
+    if number == CLIENT_TIMEOUT:
+        return StatementTimeout(
+            f"While {doing}: the statement ran into `tuning.statement_timeout_s`. The same statement would again: "
+            f"raise that limit, lower `tuning.batch_size`, or give the source an index for it."
+        )
+    if number in PASSING:
+        return SourceLost(
+            f"While {doing}: {said}. The source may answer later; run again.", extra_seconds=PASSING[number]
+        )
+    if number in AUTH:
+        return SourceAuth(f"While {doing}: {said}. Check `user` and the password reference of the source.")
+    if number in UNKNOWN_TABLE:
+        return UnknownTable(f"While {doing}: {said}. Fix `table` or `query` of the export.")
+    if number in PERMISSION:
+        return SourcePermission(
+            f"While {doing}: {said}. Let the owner run: GRANT SELECT ON <table> TO {user or '<user>'}."
+        )
+    return SourceError(f"While {doing}: {said}. Fix the query or the source, then run again.")
+
+
+def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = ()) -> RivetError:
+    """Turn a refused connection into ours: whatever does not say that it is for good may pass.
+
+    `where` is host and port, which are no secret.
+    """
+    number = number_of(error)
+    said = clean(error, secrets=secrets)
+    line = tls_fault(said) if number in SOCKET | {0, 20, -1} else None
+    if line is not None:
+        return SourceTls(f"SQL Server at {where} cannot be reached safely: {line.why} ({said}). {line.fix}")
+    if number in AUTH:
+        return SourceAuth(
+            f"SQL Server at {where} refused the login: {said}. Check `user`, the password reference and `tls` of "
+            f"the source."
+        )
+    if number in SOCKET:
+        return SourceUnreachable(
+            f"SQL Server at {where} cannot be reached: {said}. Check `host`, `port` and the network from this machine."
+        )
+    return fault(error, doing=f"connecting to SQL Server at {where}", secrets=secrets)
+
+
+def changed(error: RivetError, cause: BaseException, *, relation: str) -> RivetError:
+    """Say that a relation changed under the reader, when that is what the number means; else the error itself."""
+    if number_of(cause) not in CHANGED or isinstance(error, SourceLost):
+        return error
+    return SourceChanged(
+        f"{relation} was dropped or altered while it was read. Nothing is published; run again once the change is done."
+    )
+
+
+def unknown_table(name: str, *, near: Sequence[str]) -> UnknownTable:
+    """Say that a table is not there, with the ones that look like it."""
+    hint = f"Did you mean {' or '.join(near)}?" if near else "See which tables the user sees in sys.tables."
+    return UnknownTable(f"The source shows no table {name} to this user. Fix `table` of the export. {hint}")

@@ -1,0 +1,1 @@
+"""The change tables of SQL Server."""

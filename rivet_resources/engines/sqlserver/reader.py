@@ -1,0 +1,183 @@
+"""One reader's connection to SQL Server: a statement asked, read whole, asked again, or given up.
+
+Belongs here: the transaction a task reads in, retry of a page, faults in mid-stream. Not here: which statements
+(pages.py), what a cell becomes (values.py).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from rivet_resources.contracts import retry
+from rivet_resources.contracts.evidence import Effort
+from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.settings import Pace
+from rivet_resources.contracts.source import Page, Wait
+from rivet_resources.contracts.types import Column
+from rivet_resources.engines.shared.cells import Cells
+from rivet_resources.engines.shared.effort import Spent
+from rivet_resources.engines.shared.paging import ABORT_BYTES, TooLarge, check_cells
+from rivet_resources.engines.sqlserver import driver, errors
+from rivet_resources.engines.sqlserver.connect import Line, connect, run
+from rivet_resources.engines.sqlserver.values import READ, arranged, items, wire_order
+from rivet_resources.errors import RivetError, SourceError, SourceLost, StatementTimeout
+
+# Rows of one Arrow batch; the driver binds so many at once, or fetches them singly behind a `(max)` column.
+BATCH_ROWS = 5_000
+ONE_INSTANT = "SET TRANSACTION ISOLATION LEVEL SNAPSHOT; BEGIN TRANSACTION"
+
+
+@dataclass
+class Reader:
+    """One connection, opened when first needed. Not shared between threads."""
+
+    line: Line
+    chunk: Chunk
+    columns: tuple[Column, ...]
+    pace: Pace
+    wait: Wait
+    items: list[str] = field(init=False)
+    _connection: Any = None
+    _cursor: Any = None
+    _retries: int = 0
+    _has_timed_out: bool = False
+    _has_begun: bool = False
+    _spent: Spent = field(default_factory=Spent)
+    _cells: Cells = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._cells = Cells(self.columns, chunk=self.chunk.index, readers=READ, strict=frozenset(self.chunk.key))
+        self.items = items(self.columns)
+        self._order = wire_order(self.columns)
+
+    def ask(self, statement: str, *, what: str, can_shrink: bool) -> Page | None:
+        """Read one page, again on a fresh connection when the fault may pass; None when a smaller one must do.
+
+        Inside one instant nothing is asked again once it has begun: a fresh connection would see another one. A
+        timeout asks for a smaller page once in a chunk: the same statement would run into it again.
+        """
+        self._retries = 0
+        doing = f"reading {what} of {self.name}"
+        limit = ABORT_BYTES if can_shrink else None
+        try:
+            if self.chunk.one_instant and self._has_begun:
+                batches, seconds = self._whole(statement, doing=doing, limit=limit)
+            else:
+                batches, seconds = retry.call(
+                    lambda: self._whole(statement, doing=doing, limit=limit),
+                    pace=self.pace,
+                    on=SourceLost,
+                    on_retry=self._again,
+                )
+        except (TooLarge, StatementTimeout) as error:
+            if isinstance(error, StatementTimeout):
+                if self._has_timed_out or not can_shrink:
+                    raise
+                self._has_timed_out = True
+            return None
+        self._has_begun = True
+        return self._page(batches, seconds)
+
+    def begin(self, statement: str) -> None:
+        """Run the one statement whose rows `bite` takes; asked again while no row has been seen.
+
+        Raises:
+            SourceLost, StatementTimeout, SourceError
+        """
+
+        def start() -> None:
+            self._opened()
+            self._cursor = self._execute(statement, doing=f"opening the stream of {self.name}")
+
+        retry.call(start, pace=self.pace, on=SourceLost, on_retry=lambda error: self.close())
+
+    def bite(self, rows: int) -> Page:
+        """Take the next rows of the stream; fewer than asked are the last. A fault ends it: nothing is asked again."""
+        started = time.perf_counter()
+        try:
+            batch = driver.batch_of(self._cursor, rows)
+        except driver.Refused as error:
+            raise self._fault(error, f"reading the stream of {self.name}") from None
+        return self._page([arranged(batch, self._order)], time.perf_counter() - started)
+
+    def close(self) -> None:
+        """Close the connection, which ends what runs on it; safe to call twice."""
+        cursor, self._cursor = self._cursor, None
+        connection, self._connection = self._connection, None
+        self._spent.ended()
+        for thing in (cursor, connection):
+            if thing is not None:
+                driver.close(thing)
+
+    def effort(self) -> Effort:
+        """Tell what the reading cost; SQL Server counts pages of a session, not rows."""
+        return self._spent.effort()
+
+    @property
+    def name(self) -> str:
+        return next((c.fact("relation") for c in self.columns if c.fact("relation")), self.chunk.relation)
+
+    def _again(self, error: RivetError) -> None:
+        self._retries += 1
+        self.close()
+
+    def _page(self, batches: list[pa.RecordBatch], seconds: float) -> Page:
+        table, special = self._cells.decode(batches)
+        check_cells(table, self.pace.max_value_mb, relation=self.name)
+        self._spent.statement(seconds * 1000)
+        return Page(table=table, special=special, statement_ms=seconds * 1000, retries=self._retries)
+
+    def _whole(self, statement: str, *, doing: str, limit: int | None) -> tuple[list[pa.RecordBatch], float]:
+        """Run one statement and read all of its batches; gives them and its seconds."""
+        self._opened()
+        started = time.perf_counter()
+        cursor = self._execute(statement, doing=doing)
+        try:
+            found, size = [], 0
+            for batch in driver.batches(cursor, BATCH_ROWS):
+                found.append(arranged(batch, self._order))
+                size += batch.nbytes
+                if limit is not None and size > limit:
+                    raise TooLarge
+            return found, time.perf_counter() - started
+        except driver.Refused as error:
+            raise self._fault(error, doing) from None
+        finally:
+            driver.close(cursor)
+
+    def _execute(self, statement: str, *, doing: str) -> Any:
+        try:
+            return driver.execute(self._connection, statement, timeout=self.line.statement_timeout_s)
+        except driver.Refused as error:
+            raise self._fault(error, doing) from None
+
+    def _fault(self, error: driver.Refused, doing: str) -> RivetError:
+        found = errors.fault(error, doing=doing, user=self.line.user, secrets=self.line.secrets)
+        return errors.changed(found, error, relation=self.name)
+
+    def _opened(self) -> None:
+        """Connect if need be, and begin the transaction of one instant.
+
+        Raises:
+            SourceLost, SourceAuth, SourceError
+        """
+        if self._connection is not None:
+            return
+        self._connection = connect(self.line)
+        self._spent.connected(in_transaction=self.chunk.one_instant)
+        if not self.chunk.one_instant:
+            return
+        try:
+            run(self._connection, ONE_INSTANT, timeout=self.line.statement_timeout_s)
+        except driver.Refused as error:
+            self.close()
+            if errors.number_of(error) in errors.SNAPSHOT_REFUSED:
+                raise SourceError(
+                    f"{self.name} was to be read at one instant, and the database no longer allows SNAPSHOT "
+                    f"isolation. Run again: the plan will say what it can do."
+                ) from None
+            raise self._fault(error, f"beginning to read {self.name}") from None

@@ -1,1 +1,0 @@
-"""One file per file format: its YAML block and its part writer. `protocol.py` is what they share."""

@@ -1,0 +1,1 @@
+"""Changes found by asking a table again, where there is no log."""

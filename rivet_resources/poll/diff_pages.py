@@ -1,0 +1,89 @@
+"""The way of rows that a full diff found into the window of its run: as the pages of one more chunk.
+
+Belongs here: a source that gives them beside its own. Not here: finding them (`full_diff.py`).
+
+They come from a comparison and not from one read, so no chunk of the source could give them; and they take the way of
+all rows, by task, transforms and parts, so nothing that happens to rows has to be written twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from rivet_resources.contracts.evidence import Effort, Gauge
+from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.settings import Pace, Tuning
+from rivet_resources.contracts.source import Page, Session, Source, Wait
+from rivet_resources.contracts.types import Column
+
+
+@dataclass(frozen=True)
+class WithFound:
+    """A source that also gives the rows a full diff found, as the pages of one more chunk."""
+
+    source: Source
+    rows: pa.Table
+    chunk: int
+
+    @property
+    def type(self) -> str:
+        """Name the engine."""
+        return self.source.type
+
+    @property
+    def tuning(self) -> Tuning | None:
+        """Give the source's own tuning block."""
+        return self.source.tuning
+
+    def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
+        """Connect for planning."""
+        return self.source.session(application=application, pace=pace, snapshot=snapshot)
+
+    def pages(
+        self,
+        chunk: Chunk,
+        columns: tuple[Column, ...],
+        *,
+        snapshot: str | None,
+        application: str,
+        pace: Pace,
+        wait: Wait,
+    ) -> Generator[Page, None, Effort | None]:
+        """Read a chunk page by page; the one of the diff is here already."""
+        if chunk.index == self.chunk:
+            yield Page(table=self.rows, special={}, statement_ms=0.0)
+            return None
+        return (
+            yield from self.source.pages(
+                chunk, columns, snapshot=snapshot, application=application, pace=pace, wait=wait
+            )
+        )
+
+    def gauge(self, *, application: str, pace: Pace) -> AbstractContextManager[Gauge]:
+        """Connect for looking at the source."""
+        return self.source.gauge(application=application, pace=pace)
+
+    def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
+        """Say why this engine cannot do a mode."""
+        return self.source.refuses(mode, relation)
+
+    def quote(self, name: str) -> str:
+        """Quote one identifier."""
+        return self.source.quote(name)
+
+    def no_bound(self, column: Column, *, is_paged: bool) -> str:
+        """Say why the values of a column cannot be bounds; see the protocol."""
+        return self.source.no_bound(column, is_paged=is_paged)
+
+    def literal(self, text: str, column: Column) -> str:
+        """Render a canonical text as a typed literal."""
+        return self.source.literal(text, column)
+
+    def lineage_name(self, table: str) -> tuple[str, str]:
+        """Split a table as configured into (schema, name)."""
+        return self.source.lineage_name(table)

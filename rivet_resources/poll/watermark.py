@@ -1,0 +1,95 @@
+"""How far a poll has come: the place of the last delivered row, typed, as one text.
+
+Belongs here: the watermark's shape, its JSON, and refusing one that no longer fits the table. Not here: finding places
+in a table (`places.py`), keeping the text (`state/cursors.py`).
+
+Values are canonical texts in the source's own precision with the type they have: a key kept as plain text would sort
+"10" before "2", and whole seconds would read a row of a fraction for ever.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rivet_resources.contracts.types import Column
+from rivet_resources.errors import SourceError, StateError
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One value of a place."""
+
+    column: str
+    type: str  # as Arrow prints it
+    value: str  # canonical
+
+
+Place = tuple[Mark, ...]  # the stamp, then the key
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """The last delivered row of each pass, None before the first; how many full diffs, and windows, had rows."""
+
+    updated: Place | None = None
+    deleted: Place | None = None
+    diffs: int = 0
+    windows: int = 1  # a watermark of before they were counted may stand for any number: none had a `__seq` so high
+
+    @property
+    def text(self) -> str | None:
+        """Give the one text of it, None when there is nothing to remember."""
+        found: dict[str, Any] = {}
+        for name, place in (("updated", self.updated), ("deleted", self.deleted)):
+            if place is not None:
+                found[name] = [{"column": mark.column, "type": mark.type, "value": mark.value} for mark in place]
+        if self.diffs:
+            found["diffs"] = self.diffs
+        if self.windows > 1:
+            found["windows"] = self.windows
+        return json.dumps(found, ensure_ascii=False, separators=(",", ":"), sort_keys=True) if found else None
+
+
+def parse(text: str | None, *, export: str) -> Watermark:
+    """Read a watermark back.
+
+    Raises:
+        StateError: it is no text of ours.
+    """
+    if text is None:
+        return Watermark()
+    try:
+        found = json.loads(text)
+        places = {name: tuple(Mark(**mark) for mark in found.get(name, ())) for name in ("updated", "deleted")}
+        counts = int(found.get("diffs", 0)), int(found.get("windows", 1))
+        return Watermark(places["updated"] or None, places["deleted"] or None, *counts)
+    except (ValueError, TypeError, AttributeError):
+        raise StateError(
+            f"The cursor of export {export} is no watermark of mode poll. Was the export of another mode before? "
+            f"Run `rivet state reset` for it: the next run then reads the table from its beginning."
+        ) from None
+
+
+def check_fits(place: Place | None, columns: Sequence[Column], *, export: str) -> None:
+    """Refuse to go on from a place in another order than the one asked for now.
+
+    Raises:
+        SourceError: naming both orders.
+    """
+    if place is None:
+        return
+    held = [(mark.column, mark.type) for mark in place]
+    wanted = [(column.name, str(column.arrow)) for column in columns]
+    if held != wanted:
+        raise SourceError(
+            f"Export {export} was polled in the order of {_spelled(held)}, and is now to be polled in that of "
+            f"{_spelled(wanted)}; places of the two cannot be compared. Set it back, or run `rivet state reset`: the "
+            f"next run then reads the table from its beginning."
+        )
+
+
+def _spelled(order: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{column} ({kind})" for column, kind in order)

@@ -1,0 +1,1 @@
+"""Committed parts read again: against their manifests, and against the source."""

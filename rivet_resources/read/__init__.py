@@ -1,0 +1,1 @@
+"""One extract, from its chunks to staged parts: tasks, throttle, governor."""

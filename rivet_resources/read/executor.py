@@ -1,0 +1,146 @@
+"""What runs inside a Spark executor: descriptors come in, one small row per finished chunk goes out.
+
+Belongs here: the bridge between `mapInArrow` and `task.py`, and how a fault travels back as plain text. Not
+here: anything of the driver; this module is imported in every worker, so its imports are few.
+
+Faults are told, not thrown, where throwing would only make Spark try in vain (`retry` is False) or would
+hand the driver a Java stack instead of the fault (the last attempt). Otherwise they are thrown, and Spark retries.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib
+import json
+import os
+import pickle
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from rivet_resources import scratch
+from rivet_resources.contracts.extract import Chunk, ChunkResult, Extract, Measures, Part
+from rivet_resources.errors import RivetError
+from rivet_resources.read.task import run_chunk
+
+ROWS_DDL = "done boolean, body string"
+ROWS = pa.schema([("done", pa.bool_()), ("body", pa.string())])
+
+
+class TaskFailed(RivetError):
+    """A task ended in a way nobody foresaw: its process died, or a program error; all its attempts did.
+
+    The message of a foreign exception may hold a row's value, so only its type and place are told.
+    """
+
+    code = "RIVET_TASK_FAILED"
+    retry = True
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Which try this is, and whether it is the last that Spark grants; the first is 0."""
+
+    number: int
+    last: bool
+
+
+def run_descriptors(
+    packed: bytes, group: tuple[int, ...], attempts: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run the chunks whose descriptors come in, as `mapInArrow` wants it; rows of shape `ROWS`.
+
+    Args:
+        packed: the pickled Extract; a secret given inline travels in here and nowhere else.
+        group: positions of the chunks; a descriptor is an index into it.
+        attempts: how often Spark starts a task at most.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    number = context.attemptNumber() if context else 0
+    attempt = Attempt(number, last=number + 1 >= attempts)
+    extract = unpack(packed)
+    for batch in batches:
+        for descriptor in batch.column(0).to_pylist():
+            row = outcome(extract, extract.chunks[group[descriptor]], attempt)
+            yield pa.RecordBatch.from_pylist([row], schema=ROWS)
+            if not row["done"]:
+                return
+
+
+@functools.lru_cache(maxsize=1)
+def unpack(packed: bytes) -> Extract:
+    """Unpickle an Extract, once per worker for all its tasks of one stage."""
+    extract: Extract = pickle.loads(packed)
+    gc.freeze()  # pyspark collects garbage after each task: 30 ms over the imports alone, measured
+    return extract
+
+
+def outcome(extract: Extract, chunk: Chunk, attempt: Attempt) -> dict[str, Any]:
+    """Run a chunk and tell what came of it, a result or a fault that is not worth another attempt.
+
+    Raises:
+        Exception: whatever happened, when another attempt is granted and may help.
+    """
+    try:
+        with scratch.held(scratch.folder_of(extract.run_id)) as folder:
+            result = run_chunk(extract, chunk, attempt=attempt.number, scratch=folder)
+    except RivetError as error:
+        if error.retry and not attempt.last:
+            raise
+        return {"done": False, "body": json.dumps(describe(error))}
+    except Exception as error:
+        if not attempt.last:
+            raise
+        return {"done": False, "body": json.dumps(describe(_unforeseen(extract, chunk, error)))}
+    return {"done": True, "body": json.dumps(asdict(result))}
+
+
+def _unforeseen(extract: Extract, chunk: Chunk, error: Exception) -> TaskFailed:
+    """Say where a foreign exception came from, without what it says."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "unknown place"
+    failed = TaskFailed(
+        f"Export {extract.export}, chunk {chunk.index} ended in a {type(error).__name__} at {place} in every attempt. "
+        f"Nothing was published; run again with RIVET_SPARK_LOG=- to see more, and report it if it stays."
+    )
+    failed.add_note("".join(traceback.format_list(frames)))
+    return failed
+
+
+def describe(error: RivetError) -> dict[str, Any]:
+    """Take a fault apart into plain text and numbers."""
+    kind = type(error)
+    facts = {
+        key: value for key, value in vars(error).items() if isinstance(value, str | int | float | bool | list | tuple)
+    }
+    return {"module": kind.__module__, "name": kind.__qualname__, "message": str(error), "facts": facts}
+
+
+def rebuild(described: dict[str, Any]) -> RivetError:
+    """Make a fault of the same class again; a class that this process does not know becomes a TaskFailed."""
+    kind: Any = TaskFailed
+    if described["module"].partition(".")[0] in ("rivet_resources", "rivet_assets", "tests"):
+        try:
+            kind = functools.reduce(getattr, described["name"].split("."), importlib.import_module(described["module"]))
+        except (ImportError, AttributeError):
+            kind = TaskFailed
+    if not (isinstance(kind, type) and issubclass(kind, RivetError)):
+        kind = TaskFailed
+    error: RivetError = kind.__new__(kind)
+    Exception.__init__(error, described["message"])  # its own __init__ would compose the message once more
+    vars(error).update(described["facts"])
+    return error
+
+
+def result_of(body: str) -> ChunkResult:
+    """Rebuild a result from its row."""
+    plain = json.loads(body)
+    parts: Sequence[Part] = [Part(**part) for part in plain["parts"]]
+    return ChunkResult(chunk=plain["chunk"], parts=tuple(parts), measures=Measures(**plain["measures"]))

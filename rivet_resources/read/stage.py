@@ -1,0 +1,338 @@
+"""Stage a window: one Extract becomes staged, measured parts, on Spark or in this process.
+
+Belongs here: how chunks are handed out, what is kept of a dead run, how faults come back, ending the rest
+when one chunk failed. Not here: what a chunk does (`task.py`), and publishing (`commit/publish.py`).
+
+Chunks go to Spark as many small jobs of one task each, submitted by as many threads as may run at once,
+not as one job: each finished group is then known, and saved, while the others still run; the cap on
+connections holds without pools; and a slow chunk delays nobody's neighbour. A job costs 60 ms of CPU, so
+groups grow with the number of chunks (measured; one job of n tasks: 50 ms per task).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rivet_resources import scratch
+from rivet_resources.commit.manifest import window_manifest
+from rivet_resources.contracts.extract import Chunk, ChunkResult, Extract, Measures, Staged
+from rivet_resources.contracts.settings import Pace
+from rivet_resources.errors import RivetError
+from rivet_resources.read import connections
+from rivet_resources.read.connections import Permits
+from rivet_resources.read.executor import ROWS_DDL, Attempt, TaskFailed, outcome, rebuild, result_of, run_descriptors
+from rivet_resources.read.governor_thread import Gate, Governor, governed
+from rivet_resources.read.source_cost import harm
+from rivet_resources.shape.shape import schema_of
+from rivet_resources.spark.runtime import SparkRuntime
+
+if TYPE_CHECKING:
+    from rivet_resources.contracts.destination import Root
+
+INLINE_ATTEMPTS = 3  # as local[N,3] grants
+GROUPS_PER_SLOT = 100  # beyond it several chunks share a job
+
+Told = ChunkResult | RivetError  # what a task says of a chunk
+Progress = Callable[[int, int, int], None]  # chunks done, chunks in all, rows so far
+Event = Callable[[str, Mapping[str, Any]], None]  # name of a journal event, its plain facts
+
+
+class Chunks(Protocol):
+    """What the exporter needs of the state store; `State` has it."""
+
+    def finished_chunks(self, export: str, window: str, fingerprint: str) -> dict[str, tuple[str, ChunkResult]]:
+        """Give finished chunks of this very plan by identity, each with the run that staged it."""
+
+    def save_chunk(
+        self, export: str, window: str, fingerprint: str, run_id: str, result: ChunkResult, identity: str
+    ) -> None:
+        """Note a chunk whose parts are staged."""
+
+    def lease(self, export: str, window: str, run_id: str) -> AbstractContextManager[Any]:
+        """Hold a name until the block ends; permits to connect are such names (`connections.py`)."""
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """Stages extracts; one for all exports of a run."""
+
+    spark: SparkRuntime
+    state: Chunks
+
+    def permits(
+        self, source: object, *, run_id: str, pace: Pace, on_event: Event | None = None
+    ) -> AbstractContextManager[Permits]:
+        """Wait until a run may connect to its source (`max_connections`); hold on to them until the block ends."""
+        return connections.permits(source, state=self.state, run_id=run_id, pace=pace, on_event=on_event)
+
+    def stage(
+        self,
+        extract: Extract,
+        *,
+        on_progress: Progress | None = None,
+        on_event: Event | None = None,
+        permits: Permits | None = None,
+    ) -> Staged:
+        """Read every chunk and leave its parts staged: complete, verified, invisible.
+
+        Of a resumable window, chunks that a dead run finished are kept when their parts are still there; and when
+        this run fails, its finished chunks stay for the next. Otherwise what a failed stage finished is discarded; only
+        a task killed in mid-staging may leave an invisible file, which the next sweep removes.
+
+        Args:
+            on_event: may be called by another thread.
+            permits: what the run holds already, its session's and one task's among them; None: they are taken here.
+
+        Raises:
+            RivetError: the first fault of any chunk, of the class the task met; the others were called off.
+            SparkUnavailable: no session could be started.
+        """
+        started, clock = datetime.now(UTC), time.monotonic()
+        root = extract.destination.root(extract.export)
+        standing = window_manifest(root, extract.window) if root.keeps_manifests else None
+        kept = self._kept(extract, root)
+        rest = [position for position, chunk in enumerate(extract.chunks) if chunk.identity not in kept]
+        results = list(kept.values())
+        try:
+            with (
+                scratch.held(scratch.folder_of(extract.run_id)),
+                self._governed(extract, rest, permits, on_event) as governor,
+            ):
+                for result in self._run(extract, rest, governor):
+                    results.append(result)
+                    self._save(extract, result)
+                    if on_progress is not None:
+                        on_progress(len(results), len(extract.chunks), sum(one.measures.rows for one in results))
+        except BaseException:
+            if not extract.resumable:
+                root.discard(part for result in results for part in result.parts)
+            raise
+        read = sum((result.measures for result in results[len(kept) :]), Measures())
+        of_kept = sum((result.measures for result in kept.values()), Measures())
+        results.sort(key=lambda result: result.chunk)
+        seconds = time.monotonic() - clock
+        held_seconds = seconds if extract.snapshot and read.connections else 0.0
+        return Staged(
+            extract=extract,
+            parts=tuple(part for result in results for part in result.parts),
+            measures=of_kept + read,
+            schema_ipc=schema_of(extract).serialize().to_pybytes(),
+            previous=standing[1] if standing else None,
+            started_at=started,
+            seconds={"read": seconds},
+            consistency="resumed" if kept else extract.consistency,
+            chunk_measures=_by_chunk(extract, results),
+            harm=harm(read, governor, snapshot_seconds=held_seconds),
+            kept_chunks=len(kept),
+            kept=of_kept,
+        )
+
+    def _kept(self, extract: Extract, root: Root) -> dict[str, ChunkResult]:
+        """Find finished chunks of a dead run whose files are all still there, by identity."""
+        if not extract.resumable:
+            return {}
+        saved = self.state.finished_chunks(extract.export, extract.window.key, extract.fingerprint)
+        index = {chunk.identity: chunk.index for chunk in extract.chunks}
+        return {
+            identity: replace(result, chunk=index[identity])
+            for identity, (_, result) in saved.items()
+            if identity in index and _is_whole(result, root)
+        }
+
+    def _save(self, extract: Extract, result: ChunkResult) -> None:
+        if extract.resumable:
+            identity = next(chunk.identity for chunk in extract.chunks if chunk.index == result.chunk)
+            self.state.save_chunk(
+                extract.export, extract.window.key, extract.fingerprint, extract.run_id, result, identity
+            )
+
+    @contextmanager
+    def _governed(
+        self, extract: Extract, positions: Sequence[int], permits: Permits | None, on_event: Event | None
+    ) -> Iterator[Governor]:
+        """Decide how many tasks may run, as the source's cap allows, and watch over it while they do."""
+        folder = scratch.folder_of(extract.run_id)
+        if not positions:
+            yield Governor(extract, 0, folder)
+            return
+        with ExitStack() as stack:
+            held = permits or stack.enter_context(
+                self.permits(extract.source, run_id=extract.run_id, pace=extract.pace, on_event=on_event)
+            )
+            may_look = extract.pace.adaptive and held.more(1) == 1
+            slots = 1 + held.more(self._slots(extract, positions) - 1)
+            yield stack.enter_context(
+                governed(extract, slots=slots, scratch=folder, on_event=on_event, may_look=may_look)
+            )
+
+    def _slots(self, extract: Extract, positions: Sequence[int]) -> int:
+        """Tell how many chunks could run at once, but for the source's cap."""
+        if self.spark.inline:
+            return min(extract.parallel or 1, len(positions))
+        return min(extract.parallel or len(positions), self.spark.parallelism, len(positions))
+
+    def _run(self, extract: Extract, positions: Sequence[int], governor: Governor) -> Iterator[ChunkResult]:
+        """Run chunks in the wanted way, yielding results as they finish, in any order."""
+        if not positions:
+            return
+        slots, gate = governor.slots, governor.gate
+        if self.spark.inline:
+            one_by_one = [[position] for position in positions]
+            yield from _in_threads(slots, one_by_one, partial(_run_inline, extract), stop=lambda: None, gate=gate)
+            return
+        jobs = _Jobs(self.spark, extract)
+        work = groups(positions, slots * GROUPS_PER_SLOT)
+        yield from _in_threads(slots, work, jobs.run, stop=jobs.cancel, gate=gate)
+
+
+def groups(positions: Sequence[int], at_most: int) -> list[list[int]]:
+    """Deal positions into at most so many runs of neighbours, their lengths differing by one at most."""
+    count = min(len(positions), at_most)
+    edges = [len(positions) * edge // count for edge in range(count + 1)]
+    return [list(positions[low:high]) for low, high in pairwise(edges)]
+
+
+def _by_chunk(extract: Extract, results: Sequence[ChunkResult]) -> dict[int, Measures]:
+    """Keep what each chunk measured, where chunks can be compared and read again by themselves."""
+    ranged = bool(extract.chunks) and all(chunk.range is not None for chunk in extract.chunks)
+    return {result.chunk: result.measures for result in results} if ranged else {}
+
+
+def _is_whole(result: ChunkResult, root: Root) -> bool:
+    """Say whether all files of an earlier run's chunk are still there."""
+    sidecars = [file for files in result.measures.unique.values() for file in files]
+    return all(map(root.staged_exists, result.parts)) and all(root.read(file) is not None for file in sidecars)
+
+
+def _in_threads(
+    slots: int,
+    work: Sequence[list[int]],
+    run: Callable[[list[int]], list[Told]],
+    *,
+    stop: Callable[[], None],
+    gate: Gate,
+) -> Iterator[ChunkResult]:
+    """Run groups, `slots` at a time and as many as the gate lets through, and yield results as they come.
+
+    At the first fault the rest is called off; what finished all the same is still yielded, then the fault is raised.
+    """
+    called_off = threading.Event()
+    faults: list[RivetError] = []
+
+    def call_off() -> None:
+        called_off.set()
+        stop()
+
+    def guarded(group: list[int]) -> list[ChunkResult]:
+        with gate.running(called_off):
+            if called_off.is_set():
+                return []
+            try:
+                told = run(group)
+            except RivetError as error:
+                told = [error]
+        if broken := [one for one in told if isinstance(one, RivetError)]:
+            faults.extend(broken)
+            call_off()  # by this thread, since the pool gives it its next group before anybody else looks
+        return [one for one in told if isinstance(one, ChunkResult)]
+
+    if slots == 1:  # no thread: an interrupt reaches the work itself
+        for group in work:
+            yield from guarded(group)
+    else:
+        yield from _pooled(slots, work, guarded, call_off=call_off)
+    if faults:
+        raise faults[0]
+
+
+def _pooled(
+    slots: int,
+    work: Sequence[list[int]],
+    run: Callable[[list[int]], list[ChunkResult]],
+    *,
+    call_off: Callable[[], None],
+) -> Iterator[ChunkResult]:
+    """Run groups in threads; when the caller leaves early, call off what runs before waiting for the threads."""
+    with ThreadPoolExecutor(slots, thread_name_prefix="rivet-stage") as pool:
+        futures: list[Future[list[ChunkResult]]] = [pool.submit(run, group) for group in work]
+        try:
+            for future in as_completed(futures):
+                yield from future.result()
+        except BaseException:
+            call_off()
+            raise
+
+
+def _run_inline(extract: Extract, group: list[int]) -> list[Told]:
+    """Run chunks in this process, with the attempts Spark would grant."""
+    return [_attempts(extract, extract.chunks[position]) for position in group]
+
+
+def _attempts(extract: Extract, chunk: Chunk) -> Told:
+    for number in range(INLINE_ATTEMPTS - 1):
+        with contextlib.suppress(Exception):  # raised only where another attempt may help
+            return _told(outcome(extract, chunk, Attempt(number, last=False)))
+    return _told(outcome(extract, chunk, Attempt(INLINE_ATTEMPTS - 1, last=True)))
+
+
+def _told(row: Mapping[str, Any]) -> Told:
+    """Read a task's row: a result, or the fault it met."""
+    return result_of(row["body"]) if row["done"] else rebuild(json.loads(row["body"]))
+
+
+class _Jobs:
+    """The Spark jobs of one stage: each runs a group of chunks in one task."""
+
+    def __init__(self, runtime: SparkRuntime, extract: Extract) -> None:
+        self._runtime = runtime
+        self._extract = extract
+        self._packed = pickle.dumps(extract)
+        self._attempts = runtime.task_attempts
+        self._tag = f"rivet-{uuid.uuid4().hex}"
+
+    def run(self, group: list[int]) -> list[Told]:
+        """Run chunks in one task, up to the first fault.
+
+        Raises:
+            TaskFailed: all attempts of the task died.
+        """
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        task = partial(run_descriptors, self._packed, tuple(group), self._attempts)
+        session = self._runtime.task_session()
+        try:
+            with self._runtime.tagged(self._tag):
+                rows = session.range(0, len(group), 1, 1).mapInArrow(task, ROWS_DDL).collect()
+        except (PySparkException, Py4JError) as error:
+            raise self._died(group, str(error)) from None
+        return [_told(row.asDict()) for row in rows]
+
+    def cancel(self) -> None:
+        """Call off what runs."""
+        self._runtime.call_off(self._tag)
+
+    def _died(self, group: list[int], told: str) -> TaskFailed:
+        """Say that a task died, by kind only: Spark's text may hold a value of a row."""
+        crash = (
+            "its Python process died" if "crashed" in told or "exited unexpectedly" in told else "Spark gave up on it"
+        )
+        chunks = ", ".join(str(self._extract.chunks[position].index) for position in group)
+        return TaskFailed(
+            f"Export {self._extract.export}, chunk {chunks}: {crash} in each of {self._attempts} attempts. "
+            f"If the machine is short of memory, lower `tuning: batch_size_memory_mb` or `parallel`; "
+            f"run again with RIVET_SPARK_LOG=- to see Spark's own log. Nothing was published."
+        )

@@ -1,0 +1,179 @@
+"""The whole life of a task: one chunk, from its pages to its staged parts (`architecture.md`, "A task, in order").
+
+Belongs here: the order in which a chunk is read, shaped, counted, written, verified and staged, and what is undone
+when that fails. Not here: SQL (`engines/`), what rows become on the way (`shape/shape.py`), bytes of a format
+(`write/formats/`), where parts go (`destinations/`), and Spark (`stage.py`): the same function runs in an executor and
+in a plain process.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.evidence import Effort
+from rivet_resources.contracts.extract import Chunk, ChunkResult, Extract, Measures, Part
+from rivet_resources.contracts.retry import delays
+from rivet_resources.contracts.source import Page
+from rivet_resources.errors import RivetError, SourceLost
+from rivet_resources.read.sieve import Sieve
+from rivet_resources.read.throttle import MemoryGate, Throttle
+from rivet_resources.scratch import private_folder
+from rivet_resources.shape.shape import Shaping
+from rivet_resources.write.measures import Tally
+from rivet_resources.write.parts import PartFiles, enough_room
+
+log = logging.getLogger(__name__)
+
+
+def run_chunk(extract: Extract, chunk: Chunk, *, attempt: int, scratch: Path) -> ChunkResult:
+    """Read one chunk and stage its parts; on any fault nothing of it is left.
+
+    A chunk whose connection died for good is read again from its start, as often as `pace.max_retries` says: a
+    cursor cannot go on, and a page alone was already asked again by the source.
+
+    Args:
+        attempt: Spark's count for this task; together with the re-reading it keeps two attempts' files apart.
+        scratch: a folder on this machine; a private one is made in it, and removed.
+
+    Raises:
+        PartCorrupt: a part read back differs from what was written.
+        DiskFull: `scratch` has no room.
+        RivetError: what the source or the destination said.
+    """
+    pauses = delays(extract.pace)
+    reread = 0
+    while True:
+        try:
+            return _Reading(extract, chunk, f"{attempt}.{reread}", scratch).run(rereads=reread)
+        except SourceLost as error:
+            pause = next(pauses, None)
+            if pause is None:
+                raise
+            reread += 1
+            log.warning("Export %s, chunk %d is read again from its start: %s", extract.export, chunk.index, error)
+            time.sleep(pause + error.extra_seconds)
+
+
+@dataclass
+class _Reading:
+    """One attempt at one chunk."""
+
+    extract: Extract
+    chunk: Chunk
+    label: str
+    scratch: Path
+    shaping: Shaping = field(init=False)
+    schema: pa.Schema = field(init=False)
+    root: Root = field(init=False)
+    sieve: Sieve | None = field(init=False, default=None)
+    effort: Effort | None = None
+
+    def __post_init__(self) -> None:
+        self.shaping = Shaping(self.extract, self.chunk.index)
+        self.schema = self.shaping.schema
+        self.root = self.extract.destination.root(self.extract.export)
+        if self.extract.cursor is not None and (ends := self.extract.cursor.ends) is not None and ends.scheme:
+            self.sieve = Sieve(ends, self.extract.relation.columns, self.chunk.edge)
+
+    def run(self, *, rereads: int) -> ChunkResult:
+        """Read, count, write, verify, stage; or leave nothing."""
+        throttle = Throttle(self.extract.pace, scratch=self.scratch)
+        with self._folder() as folder:
+            tally = Tally(self.schema, unique_columns=self.extract.unique_columns, scratch=folder)
+            parts = PartFiles(
+                self.extract, self.chunk, schema=self.schema, root=self.root, folder=folder, label=self.label
+            )
+            try:
+                for page in self._pages(throttle):
+                    tally.add(page)
+                    parts.write(page.table)
+                staged = parts.finish()
+                unique = self._stage_sidecars(tally)
+            except BaseException:
+                self._discard(parts.staged)
+                raise
+            measures = tally.result(unique=unique, retries=rereads, throttled_seconds=throttle.waited_seconds)
+            measures = self._with_ends(self._with_effort(measures, throttle))
+            return ChunkResult(chunk=self.chunk.index, parts=staged, measures=measures)
+
+    def _pages(self, throttle: Throttle) -> Iterator[Page]:
+        """Read the chunk page by page, shaped as parts will be, waiting for memory in between."""
+        gate = MemoryGate(self.extract.pace)
+        pages = self.extract.source.pages(
+            self.chunk,
+            self.extract.relation.columns,
+            snapshot=self.extract.snapshot,
+            application=f"rivet:{self.extract.export}",
+            pace=self.extract.pace,
+            wait=throttle.wait,
+        )
+        with closing(self._kept_effort(pages)) as open_pages:
+            for page in open_pages:
+                throttle.saw(page.table.num_rows, page.statement_ms)
+                rows = page.table if self.sieve is None else self.sieve.sift(page.table)
+                yield replace(page, table=self.shaping.shape(rows), rows_read=rows.num_rows)
+                gate.wait()
+
+    def _kept_effort(self, pages: Generator[Page, None, Effort | None]) -> Generator[Page]:
+        """Pass pages on, and keep what they say in the end of what they cost; sources that do not know say None."""
+        self.effort = yield from pages
+
+    def _with_effort(self, measures: Measures, throttle: Throttle) -> Measures:
+        """Add what the reading cost the server to what was counted here."""
+        effort = self.effort or Effort(connections=0)
+        return replace(
+            measures,
+            governed_seconds=throttle.governed_seconds,
+            rows_scanned=effort.rows_scanned,
+            temp_bytes=effort.temp_bytes,
+            longest_transaction_ms=effort.longest_transaction_ms,
+            connections=effort.connections,
+        )
+
+    def _with_ends(self, measures: Measures) -> Measures:
+        """Add the rows at the ends of an incremental window."""
+        if self.sieve is None:
+            return measures
+        low, high = self.sieve.low_edge, self.sieve.high_edge
+        return replace(measures, low_rows=low.rows, low_ids=low.ids, high_rows=high.rows, high_ids=high.ids)
+
+    def _stage_sidecars(self, tally: Tally) -> dict[str, list[str]]:
+        """Put the hash files of the unique columns where the driver finds them: {column: [path, …]}."""
+        staged: dict[str, list[str]] = {}
+        for name, files in tally.sidecars().items():
+            index = self.schema.get_field_index(name)
+            stem = f"_staged/{self.extract.run_id}/unique/{index}-chunk{self.chunk.index}-{self.label}"
+            staged[name] = []
+            for number, file in enumerate(files):
+                self.root.put(f"{stem}-{number}.u128", file.read_bytes())
+                staged[name].append(f"{stem}-{number}.u128")
+        return staged
+
+    @contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """Make a private scratch folder; remove it, and give memory back, whatever happens."""
+        folder = self.scratch / f"{self.extract.run_id}-chunk{self.chunk.index}-{self.label}"
+        try:
+            with enough_room(self.scratch):
+                private_folder(self.scratch)
+                private_folder(folder)
+                yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            pa.default_memory_pool().release_unused()
+
+    def _discard(self, parts: list[Part]) -> None:
+        """Remove what was staged; a fault here must not hide the first one, and a sweep finds the rest."""
+        try:
+            self.root.discard(parts)
+        except RivetError as error:
+            log.warning("Staged parts of chunk %d could not be removed now: %s", self.chunk.index, error)

@@ -1,0 +1,1 @@
+"""What becomes of a page before it is written: transforms, row hashes, cells as text."""

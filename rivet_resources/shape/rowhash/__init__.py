@@ -1,0 +1,1 @@
+"""The hash of a row: which bytes stand for each cell."""

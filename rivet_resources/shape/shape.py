@@ -1,0 +1,113 @@
+"""From a page of the source to rows of a part: the user's transforms, then Rivet's own columns.
+
+Belongs here: the schema of parts, and bringing a page into it. Not here: what a step does (`transforms/`), how a row
+is hashed (`rowhash/hash.py`), reading and writing (`read/task.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from rivet_resources.contracts.change_envelope import as_inserts, change_schema, flat, flat_schema
+from rivet_resources.contracts.change_log import ENVELOPE
+from rivet_resources.contracts.extract import Extract, Relation
+from rivet_resources.contracts.transform import Transform
+from rivet_resources.errors import SourceChanged
+from rivet_resources.shape.poll_envelope import PollShape, enveloped, first_seq, poll_schema
+from rivet_resources.shape.rowhash.hash import row_hashes
+from rivet_resources.shape.transforms.pipeline import Plan, plan
+
+EXPORTED_AT = pa.field("_rivet_exported_at", pa.timestamp("us", "UTC"), nullable=False)
+ROW_HASH = pa.field("_rivet_row_hash", pa.int64(), nullable=False)
+
+
+def planned(relation: Relation, transforms: Sequence[Transform]) -> Plan:
+    """Plan what the transforms make of a relation, before Rivet's own columns.
+
+    Raises:
+        TransformError: a step does not fit the columns it gets.
+    """
+    return plan(transforms, pa.schema([column.field for column in relation.columns]))
+
+
+def schema_of(extract: Extract) -> pa.Schema:
+    """Give the schema of every part.
+
+    Raises:
+        TransformError: a step does not fit the columns it gets.
+    """
+    return flat_schema(_unflat(extract), extract.format)
+
+
+def _unflat(extract: Extract) -> pa.Schema:
+    """Give the schema that every format but the flat ones has."""
+    schema = planned(extract.relation, extract.transforms).schema
+    own = [EXPORTED_AT] if extract.meta.exported_at is not None else []
+    own += [ROW_HASH] if extract.meta.row_hash is not None else []
+    rows = pa.schema([*schema, *own])
+    if extract.poll is not None:
+        return poll_schema(rows)
+    return rows if extract.meta.inserted_at is None else change_schema(rows)
+
+
+@dataclass
+class Shaping:
+    """Brings the pages of one extract into the schema of its parts."""
+
+    extract: Extract
+    chunk: int = 0  # its number; polled rows are counted in it
+    schema: pa.Schema = field(init=False)
+    _unflat: pa.Schema = field(init=False)
+    _plan: Plan = field(init=False)
+    _shaped: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self._unflat = _unflat(self.extract)
+        self.schema = flat_schema(self._unflat, self.extract.format)
+        self._plan = planned(self.extract.relation, self.extract.transforms)
+
+    def shape(self, table: pa.Table) -> pa.Table:
+        """Shape one page as the source typed it, each once and in their order; filters may leave fewer rows.
+
+        Raises:
+            SourceChanged: the page is not what was planned.
+            RowRefused: cells cannot be transformed.
+        """
+        self._check_types(table)
+        # Of the page as it came: a transform may hide a stamp. None may drop a row.
+        envelope = () if self.extract.poll is None else self._enveloped(table, self.extract.poll)
+        if self.extract.transforms:
+            table = self._plan.apply(table)
+        columns = list(table.columns)
+        if self.extract.meta.exported_at is not None:
+            instant = pa.scalar(self.extract.meta.exported_at, EXPORTED_AT.type)
+            columns.append(pa.chunked_array([pa.repeat(instant, table.num_rows)]))
+        if self.extract.meta.row_hash is not None:
+            columns.append(pa.chunked_array([row_hashes(table, self.extract.meta.row_hash)]))
+        if self.extract.meta.inserted_at is not None:
+            rows = pa.Table.from_arrays(columns, schema=pa.schema(list(self._unflat)[len(ENVELOPE) :]))
+            return flat(as_inserts(rows, self.extract.meta.inserted_at), self.extract.format)
+        return flat(pa.Table.from_arrays([*envelope, *columns], schema=self._unflat), self.extract.format)
+
+    def _enveloped(self, table: pa.Table, shape: PollShape) -> tuple[pa.ChunkedArray | pa.Array, ...]:
+        first = first_seq(shape.window, self.chunk) + self._shaped
+        self._shaped += table.num_rows
+        return enveloped(table, shape, first=first)
+
+    def _check_types(self, table: pa.Table) -> None:
+        """Compare a page with the plan: Arrow would cast a difference away in silence.
+
+        Raises:
+            SourceChanged: a column has another type than was planned.
+        """
+        planned = self.extract.relation.columns
+        found = dict(zip((column.name for column in planned), table.schema.types, strict=False))
+        for column in planned:
+            if found.get(column.name) != column.arrow or table.num_columns != len(planned):
+                raise SourceChanged(
+                    f"{self.extract.relation.name}.{column.name} arrived as {found.get(column.name)}, planned was "
+                    f"{column.arrow}, in a page of {table.num_columns} columns. Was it altered meanwhile? Run again."
+                )

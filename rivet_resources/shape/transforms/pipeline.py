@@ -1,0 +1,120 @@
+"""All steps of an export in their order: one plan before any row is read, one walk per page.
+
+Belongs here: composition, lineage through the steps, and the number of the step in every message. Not here: steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from rivet_resources.contracts.transform import Planned, RowRefused, Transform, TransformError
+from rivet_resources.shape.transforms.conditions import apply_where, conditional, when_of
+from rivet_resources.shape.transforms.fields import check_unique, itself
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step with its place and its plan."""
+
+    number: int  # from 1, as people count
+    step: Transform
+    planned: Planned
+
+    def apply(self, table: pa.Table) -> pa.Table:
+        """Shape a page and check it against the plan: Arrow would cast a difference away in silence."""
+        refused = None
+        try:
+            shaped = (
+                self.step.apply(table) if when_of(self.step) is None else apply_where(self.step, table, self.planned)
+            )
+        except RowRefused as error:
+            refused = RowRefused(f"transforms, step {self.number} ({self.step.type}): {error}")
+        except (pa.ArrowException, ValueError, OverflowError) as error:  # its text may show a cell
+            refused = RowRefused(
+                f"transforms, step {self.number} ({self.step.type}): a page of {table.num_rows} rows holds a value "
+                f"this step cannot take ({type(error).__name__}). Exclude it by a filter, or clean the source."
+            )
+        if refused is not None:
+            raise refused
+        schema = self.planned.schema
+        if shaped.schema.names != schema.names or shaped.schema.types != schema.types:
+            raise TransformError(
+                f"transforms, step {self.number} ({self.step.type}) made {shaped.schema.types}, planned was "
+                f"{schema.types}. This is a fault of Rivet, please report it."
+            )
+        return pa.Table.from_arrays(shaped.columns, schema=schema)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all steps together make of a schema.
+
+    `origins`: output column → source columns it is made of, () for constants. `masked`: source columns some step
+    masks. `leaks`: output columns that still show the plain value of a masked source column, because they were made
+    from it before the mask, or because the mask has a `when`; {} is what people want.
+    """
+
+    schema: pa.Schema
+    origins: Mapping[str, frozenset[str]]
+    masked: frozenset[str]
+    leaks: Mapping[str, frozenset[str]]
+    stages: tuple[Stage, ...]
+
+    def apply(self, table: pa.Table) -> pa.Table:
+        """Shape one page with every step.
+
+        Raises:
+            RowRefused: values cannot be transformed; names step, column and count, never a value.
+        """
+        for stage in self.stages:
+            table = stage.apply(table)
+        return table
+
+
+def plan(steps: Sequence[Transform], schema: pa.Schema) -> Plan:
+    """Compose the plans of all steps; costs milliseconds per SQL expression, so make it once per chunk.
+
+    Raises:
+        TransformError: a step does not fit the columns it gets; names the step.
+    """
+    origins, seen, masked = itself(schema), itself(schema), frozenset[str]()
+    stages = []
+    for number, step in enumerate(steps, 1):
+        planned = _planned(number, step, schema)
+        masked |= _union(origins, planned.masked)
+        hidden = planned.masked if when_of(step) is None else frozenset[str]()
+        seen = {name: _union(seen, sources - hidden) for name, sources in planned.origins.items()}
+        origins = {name: _union(origins, sources) for name, sources in planned.origins.items()}
+        schema = planned.schema
+        stages.append(Stage(number, step, planned))
+    leaks = {name: shown & masked for name, shown in seen.items() if shown & masked}
+    return Plan(schema, origins, masked, leaks, tuple(stages))
+
+
+def apply(steps: Sequence[Transform], table: pa.Table) -> pa.Table:
+    """Plan and shape one page; for many pages of one schema keep the plan and use `Plan.apply`."""
+    return plan(steps, table.schema).apply(table)
+
+
+def _planned(number: int, step: Transform, schema: pa.Schema) -> Planned:
+    """Plan one step; its faults name it."""
+    refused, when = None, when_of(step)
+    try:
+        check_unique(schema)
+        planned = step.plan(schema)
+        planned = planned if when is None else conditional(planned, schema, when)
+        if not planned.schema.names:
+            raise TransformError("no column is left; keep at least one.")
+    except TransformError as error:
+        refused = TransformError(f"transforms, step {number} ({step.type}): {error}")
+    if refused is not None:
+        raise refused
+    return planned
+
+
+def _union(origins: Mapping[str, frozenset[str]], names: frozenset[str]) -> frozenset[str]:
+    """Give all source columns of some columns of the step before."""
+    return frozenset().union(*(origins[name] for name in names))

@@ -1,1 +1,0 @@
-"""One file per database engine, alike in order: settings, session, reader, facts. `protocol.py` is what they share."""

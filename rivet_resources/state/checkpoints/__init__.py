@@ -1,0 +1,1 @@
+"""Positions in change logs: how they are kept and compared."""

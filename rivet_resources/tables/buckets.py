@@ -1,0 +1,244 @@
+"""Which rows of which parts live: the last change of each key, and base rows whose key no change has.
+
+Belongs here: keys and places read from parts, brought together by hash, and the decision. Not here: the job around it
+and the rows themselves (`places.py`).
+
+Positions and keys are all that is looked at. A message is an Arrow stream, so that the JVM passes bytes on and makes no
+rows of them; what keys hash to only spreads them, and whether two are equal is asked of Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivet_resources.contracts.destination import Root
+from rivet_resources.spark.cells import held, restored
+from rivet_resources.tables.reading import Truncate
+
+Numbers = np.ndarray[Any, np.dtype[Any]]
+
+BATCH_BYTES = 64 * 1024 * 1024  # of whole rows as the file counts them, when a batch is cut below its rows
+KEYS_ROWS = 200_000  # read at once where only keys are: large enough that a bucket's share of them is worth a message
+LOCATED = ("part", "row", "pos", "seq", "gone")  # of each row; then its key
+BUCKETS_DDL = "bucket int, keys binary"
+KEPT_DDL = "chunk int, part int, rows binary"
+KEPT = pa.schema([("chunk", pa.int32()), ("part", pa.int32()), ("rows", pa.binary())])
+MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no bit is lost (Knuth, TAOCP 3, 6.4: multiplicative hashing)
+WEIGHTS = np.cumprod(np.full(64, MIX))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A part, and the chunk of the new version that its living rows go to."""
+
+    root: Root
+    path: str
+    chunk: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What decides about rows: base parts come first among the places, then those of changes."""
+
+    places: tuple[Place, ...]
+    base_parts: int
+    key: pa.Schema
+    newest: str  # the highest position that the base holds
+    cut: Truncate | None  # nothing before it lives
+    buckets: int
+
+
+# --- keys and places, in buckets -----------------------------------------------------------------
+
+
+def spread_keys(batches: Iterator[pa.RecordBatch], *, choice: Choice) -> Iterator[pa.RecordBatch]:
+    """Run in an executor: give keys and places of the parts whose numbers arrive, one message for each bucket."""
+    for numbers in batches:
+        for number in numbers.column(0).to_pylist():
+            for rows in _located(number, choice):
+                found = sorted(_by_bucket(rows, choice).items())
+                messages = [_message(each) for _, each in found]
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array([bucket for bucket, _ in found], pa.int32()), pa.array(messages, pa.binary())],
+                    names=["bucket", "keys"],
+                )
+
+
+def _located(number: int, choice: Choice) -> Iterator[pa.RecordBatch]:
+    """Read what decides about the rows of a part; rows of changes that were applied, or emptied away, are left out."""
+    is_change = number >= choice.base_parts
+    names = (*choice.key.names, *(("__op", "__pos", "__seq") if is_change else ()))
+    for first, batch in batches_of(choice.places[number], names, batch_rows=KEYS_ROWS):
+        count = batch.num_rows
+        cells = [_as_now(batch, field) for field in choice.key]
+        places = [np.full(count, number, np.int32), np.arange(first, first + count, dtype=np.uint32)]
+        if is_change:
+            order = [batch.column("__pos"), batch.column("__seq"), pc.equal(batch.column("__op"), "delete")]
+        else:
+            order = [pa.nulls(count, kind) for kind in (pa.string(), pa.int64(), pa.bool_())]
+        labels = (*LOCATED, *(f"key{place}" for place in range(len(cells))))
+        located = pa.RecordBatch.from_arrays([*map(pa.array, places), *order, *cells], names=labels)
+        yield located.filter(_beyond(batch, choice)) if is_change else located
+
+
+def _as_now(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    """Give a key column as its newest type stores it; NULL where the part has none."""
+    if field.name not in batch.schema.names:
+        return _stored(pa.nulls(batch.num_rows, field.type))
+    return _stored(as_type(batch.column(field.name), field.type))
+
+
+def as_type(cells: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Bring cells of an altered column into its newer type, by the way they would go through Spark."""
+    return cells if cells.type == kind else restored(held(cells, kind), kind)
+
+
+def _stored(cells: pa.Array) -> pa.Array:
+    return cells.storage if isinstance(cells, pa.ExtensionArray) else cells
+
+
+def _beyond(batch: pa.RecordBatch, choice: Choice) -> pa.Array:
+    """Do what `frames.beyond` does."""
+    pos = batch.column("__pos")
+    wanted = pc.and_(pc.not_equal(batch.column("__op"), "truncate"), pc.greater(pos, choice.newest))
+    if choice.cut is None:
+        return wanted
+    later = pc.and_(pc.equal(pos, choice.cut.pos), pc.greater(batch.column("__seq"), choice.cut.seq))
+    return pc.and_(wanted, pc.or_(pc.greater(pos, choice.cut.pos), later))
+
+
+def _by_bucket(rows: pa.RecordBatch, choice: Choice) -> dict[int, pa.RecordBatch]:
+    """Split rows by what their keys hash to; equal keys meet."""
+    if not rows.num_rows:
+        return {}
+    if choice.buckets == 1:
+        return {0: rows}
+    mixed = np.zeros(rows.num_rows, np.uint64)
+    for number in range(len(choice.key)):
+        mixed = (mixed ^ _numbers(rows.column(f"key{number}"))) * MIX
+        mixed ^= mixed >> np.uint64(32)
+    buckets = (mixed % np.uint64(choice.buckets)).astype(np.int64)
+    order = np.argsort(buckets, kind="stable")
+    sorted_rows, ends = rows.take(pa.array(order)), np.cumsum(np.bincount(buckets, minlength=choice.buckets))
+    starts = np.concatenate([[0], ends[:-1]])
+    shares = {n: sorted_rows.slice(starts[n], ends[n] - starts[n]) for n in range(choice.buckets)}
+    return {bucket: share for bucket, share in shares.items() if share.num_rows}
+
+
+def _numbers(cells: pa.Array) -> Numbers:
+    """Give each cell a number, equal cells the same; only for spreading, so two cells may share one."""
+    kind = cells.type
+    if pa.types.is_boolean(kind):
+        cells = cells.cast(pa.int8())
+    elif pa.types.is_primitive(kind) and not pa.types.is_integer(kind):
+        cells = cells.view({32: pa.int32(), 64: pa.int64()}[kind.bit_width])
+    if pa.types.is_integer(cells.type):
+        return np.asarray(cells.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.uint64)
+    texts = cells if pa.types.is_fixed_size_binary(kind) or pa.types.is_binary(kind) else cells.cast(pa.string())
+    return _text_numbers(texts.cast(pa.large_binary()).fill_null(b""))
+
+
+def _text_numbers(texts: pa.Array) -> Numbers:
+    """Weigh each byte by its place in its text, and add them up."""
+    _, offsets, content = texts.buffers()
+    ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    letters = np.frombuffer(content, np.uint8)[ends[0] : ends[-1]] if content else np.zeros(0, np.uint8)
+    lengths = np.diff(ends)
+    inside = np.arange(len(letters)) - np.repeat(ends[:-1] - ends[0], lengths)
+    summed = np.concatenate([[np.uint64(0)], np.cumsum((letters + np.uint64(1)) * WEIGHTS[inside % len(WEIGHTS)])])
+    numbers: Numbers = summed[ends[1:] - ends[0]] - summed[ends[:-1] - ends[0]]
+    return numbers
+
+
+def _message(rows: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_batch(rows)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+# --- the last change of each key -----------------------------------------------------------------
+
+
+def decide(batches: Iterator[pa.RecordBatch], *, choice: Choice) -> Iterator[pa.RecordBatch]:
+    """Run in an executor: tell which rows of a bucket live, part by part."""
+    messages: dict[int, list[pa.Table]] = {}
+    for batch in batches:
+        for bucket, keys in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+            messages.setdefault(bucket, []).append(pa.ipc.open_stream(keys.as_buffer()).read_all())
+    for bucket in sorted(messages):
+        rows = pa.concat_tables(messages.pop(bucket))
+        for number, living in _living(rows, choice.base_parts):
+            cells = [choice.places[number].chunk], [number], [living.tobytes()]
+            yield pa.RecordBatch.from_arrays(list(map(pa.array, cells, KEPT.types)), schema=KEPT)
+
+
+def _living(rows: pa.Table, base_parts: int) -> Iterator[tuple[int, Numbers]]:
+    """Give the living rows of each part: the last change of each key that is no delete, base rows of no changed key."""
+    group, part, row = _groups(rows), rows["part"].to_numpy(), rows["row"].to_numpy()
+    last = np.full(int(group.max()) + 1, -1)
+    (changed,) = np.nonzero(part >= base_parts)
+    changes = rows.take(pa.array(changed))
+    ordered = np.lexsort((changes["seq"].to_numpy(), _ranks(changes["pos"])))
+    last[group[changed[ordered]]] = ordered  # of equal indices numpy leaves behind the last value
+    winners = last[last >= 0]
+    winners = changed[winners[~changes["gone"].to_numpy()[winners]]]
+    (untouched,) = np.nonzero((part < base_parts) & (last[group] < 0))
+    kept = np.concatenate([untouched, winners])
+    kept = kept[np.lexsort((row[kept], part[kept]))]
+    numbers, starts = np.unique(part[kept], return_index=True)
+    if len(kept):
+        yield from zip(numbers.tolist(), np.split(row[kept], starts[1:]), strict=True)
+
+
+def _groups(rows: pa.Table) -> Numbers:
+    """Number the keys; NULL equals NULL."""
+    group: Numbers | None = None
+    for name in rows.column_names[len(LOCATED) :]:
+        cells = rows[name].combine_chunks().dictionary_encode(null_encoding="encode")
+        codes = cells.indices.to_numpy().astype(np.int64)
+        pairs = codes if group is None else group * len(cells.dictionary) + codes
+        group = codes if group is None else pa.array(pairs).dictionary_encode().indices.to_numpy().astype(np.int64)
+    assert group is not None, "a key has a column"
+    return group
+
+
+def _ranks(texts: pa.ChunkedArray) -> Numbers:
+    """Give each text its rank among all of them."""
+    cells = texts.combine_chunks().dictionary_encode()
+    ranks = np.empty(len(cells.dictionary), np.int64)
+    ranks[pc.sort_indices(cells.dictionary).to_numpy()] = np.arange(len(ranks))
+    numbers: Numbers = ranks[cells.indices.to_numpy()]
+    return numbers
+
+
+def batches_of(
+    place: Place, names: Sequence[str], *, batch_rows: int, rows: Numbers | None = None
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Read columns of a part, as far as it has them, with the number of each batch's first row.
+
+    Batches have `batch_rows` rows, fewer where rows are wide. Row groups without any of `rows` are passed over.
+    """
+    import pyarrow.parquet as pq
+
+    with place.root.open(place.path) as file:
+        parquet = pq.ParquetFile(file)
+        present = [name for name in parquet.schema_arrow.names if name in names]
+        first = 0
+        for group in range(parquet.num_row_groups):
+            facts = parquet.metadata.row_group(group)
+            end = first + facts.num_rows
+            fitting = max(1, BATCH_BYTES * facts.num_rows // max(1, facts.total_byte_size))
+            if rows is None or np.searchsorted(rows, first) < np.searchsorted(rows, end):
+                size = min(batch_rows, fitting)
+                for batch in parquet.iter_batches(size, row_groups=[group], columns=present, use_threads=False):
+                    yield first, batch
+                    first += batch.num_rows
+            first = end

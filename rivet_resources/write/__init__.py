@@ -1,0 +1,1 @@
+"""From shaped pages to files: parts, their measures and sums."""

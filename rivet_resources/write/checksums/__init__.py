@@ -1,0 +1,1 @@
+"""Sums over columns that prove two sets of rows equal."""

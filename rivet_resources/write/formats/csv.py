@@ -1,0 +1,83 @@
+"""CSV: the YAML block, what it refuses, its part writer, and the count of records read back.
+
+Belongs here: the file. Not here: how a cell is spelled (`shape/cell_text.py`). Byte rules: `contract.md`, 8.3.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from rivet_resources.contracts.settings import Settings
+from rivet_resources.errors import PartCorrupt
+from rivet_resources.shape.cell_text import can_render, header, render
+from rivet_resources.write.formats.text_writer import BLOCK, TextWriter, refuse_unspelled
+
+
+class Csv(Settings):
+    """CSV files: UTF-8, comma, LF, header always, no compression, no options."""
+
+    type: Literal["csv"] = "csv"
+
+    @property
+    def extension(self) -> str:
+        """Name files, without the dot."""
+        return "csv"
+
+    @property
+    def codec(self) -> str:
+        """Name the compression that is really applied: none (`contract.md`, 1.5)."""
+        return "none"
+
+    def check_schema(self, schema: pa.Schema, *, export: str) -> tuple[str, ...]:
+        """Refuse columns that have no place in one line of text, before a row is read; no warnings.
+
+        Raises:
+            UnsupportedColumn: naming every such column and the override that helps.
+        """
+        refuse_unspelled(schema, can_render, export=export, form="CSV")
+        return ()
+
+    def writer(
+        self, path: Path, schema: pa.Schema, *, key: tuple[str, ...] = (), limit_bytes: int | None = None
+    ) -> TextWriter:
+        """Open a new local file; neither the order of rows nor a limit changes how they are written."""
+        return TextWriter(path, render, head=header(schema))
+
+    def rows(self, path: Path, schema: pa.Schema) -> int:
+        """Read a finished file back and count its records, not its lines; the header is not one.
+
+        Raises:
+            PartCorrupt: the header is not that of `schema`, or the last record does not end.
+        """
+        expected = header(schema)
+        with open(path, "rb") as file:
+            if file.read(len(expected)) != expected:
+                raise PartCorrupt(
+                    f"Part {path.name} does not begin with the header of its {len(schema)} columns. Run again."
+                )
+            return _records(file, name=path.name)
+
+
+def _records(file: BinaryIO, *, name: str) -> int:
+    """Count line feeds outside quotes from here to the end.
+
+    A line feed is inside a cell exactly when an odd number of quotes stands before it, doubled ones included.
+    """
+    records, quotes, last = 0, 0, b"\n"
+    while block := file.read(BLOCK):
+        last = block[-1:]
+        if quotes % 2 == 0 and b'"' not in block:
+            records += block.count(b"\n")
+            continue
+        text = np.frombuffer(block, np.uint8)
+        marks = np.flatnonzero(text == ord('"'))
+        before = np.searchsorted(marks, np.flatnonzero(text == ord("\n")))
+        records += int(((before + quotes) % 2 == 0).sum())
+        quotes += len(marks)
+    if quotes % 2 or last != b"\n":
+        raise PartCorrupt(f"Part {name} ends inside a record. Run again to write it anew.")
+    return records

@@ -1,0 +1,90 @@
+"""NDJSON: one JSON object per line; the YAML block, what it refuses, its part writer, and the count of lines read back.
+
+Belongs here: the file. Not here: how a cell is spelled (`ndjson_cells.py`), how lines become rows again
+(`ndjson_read.py`).
+
+UTF-8, LF, no blanks between tokens, members in source order, NULL as null. What is exact needs a reader that is:
+int64, uint64 and decimals are JSON numbers with all their digits, and a reader that makes doubles of them, as
+JavaScript and `jq` do, rounds beyond 15 to 17 digits; `columns: {amount: text}` writes such a column as text.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import pyarrow as pa
+
+from rivet_resources.contracts.settings import Settings
+from rivet_resources.errors import PartCorrupt, UnsupportedColumn
+from rivet_resources.write.formats.ndjson_cells import can_render, render
+from rivet_resources.write.formats.text_writer import BLOCK, TextWriter, refuse_unspelled
+
+
+class Ndjson(Settings):
+    """NDJSON files: UTF-8, one object per line, no compression, no options."""
+
+    type: Literal["ndjson"] = "ndjson"
+
+    @property
+    def extension(self) -> str:
+        """Name files, without the dot."""
+        return "ndjson"
+
+    @property
+    def codec(self) -> str:
+        """Name the compression that is really applied: none."""
+        return "none"
+
+    def check_schema(self, schema: pa.Schema, *, export: str) -> tuple[str, ...]:
+        """Refuse columns that have no place in a JSON object, before a row is read; no warnings.
+
+        Raises:
+            UnsupportedColumn: naming every such column and the override that helps; or a name that stands twice.
+        """
+        refuse_unspelled(schema, can_render, export=export, form="NDJSON")
+        twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+        if twice:
+            raise UnsupportedColumn(
+                f"Export {export}: NDJSON cannot hold two columns of one name: {', '.join(map(repr, twice))}. "
+                f"Name them apart in the query."
+            )
+        return ()
+
+    def writer(
+        self, path: Path, schema: pa.Schema, *, key: tuple[str, ...] = (), limit_bytes: int | None = None
+    ) -> TextWriter:
+        """Open a new local file; neither the order of rows nor a limit changes how they are written."""
+        return TextWriter(path, render)
+
+    def rows(self, path: Path, schema: pa.Schema) -> int:
+        """Read a finished file back and count its objects.
+
+        Raises:
+            PartCorrupt: the first object has not the members of `schema`, a line is no object, or the last does not
+                end.
+        """
+        with open(path, "rb") as file:
+            try:
+                first = json.loads(file.readline() or b"null")
+            except ValueError:
+                first = ()
+            if first is not None and (not isinstance(first, dict) or list(first) != schema.names):
+                raise PartCorrupt(
+                    f"Part {path.name} does not begin with an object of its {len(schema)} columns. Run again."
+                )
+            file.seek(0)
+            return _lines(file, name=path.name)
+
+
+def _lines(file: BinaryIO, *, name: str) -> int:
+    """Count the objects from here to the end: no line feed stands inside one, so every one of them ends an object."""
+    begins, ends, last = 0, 0, b"}\n"
+    while block := file.read(BLOCK):
+        begins += (last + block).count(b"}\n{")
+        ends += block.count(b"\n")
+        last = (last + block)[-2:]
+    if last != b"}\n" or begins != ends:
+        raise PartCorrupt(f"Part {name} ends inside an object, or has a line that is none. Run again to write it anew.")
+    return ends

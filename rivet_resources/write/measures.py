@@ -1,0 +1,295 @@
+"""What is counted while rows pass: rows, NULLs, replaced values, checksums, cost, and what a uniqueness rule needs.
+
+Belongs here: the task's tally and the driver's count of duplicates. Not here: what the numbers must be
+(`rivet_assets/run/quality.py`); the source is never asked a second time for any of them.
+
+Uniqueness is decided on 128 bits per cell. Integers, dates, times, floats, decimals and UUIDs keep all their bits
+(mixed, so that they spread evenly); text and binary cells are hashed with XXH3-128, where two different cells meet
+once in 10^20 for a billion rows. Every sidecar file holds distinct cells only, with the duplicates seen inside it as
+a number in front: so a value that fills a whole table costs sixteen bytes a file, and memory stays bounded.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+import pyarrow as pa
+import xxhash
+
+from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.extract import Measures
+from rivet_resources.contracts.source import Page
+from rivet_resources.errors import PartCorrupt, UnknownColumn, UnsupportedColumn, ValueDoesNotFit
+from rivet_resources.scratch import temporary
+from rivet_resources.write.checksums.sums import RunningSums
+
+Cells = npt.NDArray[np.uint64]  # shape (cells, 2): high and low 64 bits
+Numbers = npt.NDArray[np.uint64]
+
+SPILL_CELLS = 1_000_000  # 16 MB a column in memory
+BUCKET_CELLS = 2_000_000  # what the driver sorts at once
+MB = 1024 * 1024
+
+
+class Tally:
+    """Counts the pages of one chunk; `result` gives the measures, `sidecars` the files that go with them."""
+
+    def __init__(self, schema: pa.Schema, *, unique_columns: Sequence[str] = (), scratch: Path) -> None:
+        """Start counting.
+
+        Raises:
+            UnknownColumn: a unique column is not in `schema`.
+            UnsupportedColumn: a unique column is a list, struct or map.
+        """
+        self._started = time.process_time()
+        _forget_peak()
+        self._schema = schema
+        self._nulls = dict.fromkeys(schema.names, 0)
+        self._special: dict[str, Counter[str]] = {}
+        self._sums = RunningSums()
+        self._rows = self._rows_read = self._pages = self._bytes = self._retries = 0
+        self._longest_ms = 0.0
+        self._unique = {name: _SortedRuns(schema, name, scratch) for name in unique_columns}
+
+    def add(self, page: Page) -> None:
+        """Count one page, as it will be written.
+
+        Raises:
+            ValueDoesNotFit: a NULL in a column that the catalog says has none.
+        """
+        self._rows += page.table.num_rows
+        self._rows_read += page.table.num_rows if page.rows_read is None else page.rows_read
+        size_bytes = page.table.nbytes
+        self._bytes += size_bytes
+        self._sums.add(page.table, size_bytes=size_bytes)
+        self._pages += 1
+        self._retries += page.retries
+        self._longest_ms = max(self._longest_ms, page.statement_ms)
+        for field, column in zip(self._schema, page.table.columns, strict=True):
+            if column.null_count and not field.nullable:
+                raise ValueDoesNotFit(
+                    f"Column {field.name!r} is NOT NULL in the catalog, yet {column.null_count} rows hold NULL. "
+                    f"Was it altered while it was read? Run again."
+                )
+            self._nulls[field.name] += column.null_count
+        for name, kinds in page.special.items():
+            self._special.setdefault(name, Counter()).update(kinds)
+        for name, runs in self._unique.items():
+            runs.add(page.table.column(name))
+
+    def sidecars(self) -> dict[str, list[Path]]:
+        """Finish the hash files of the unique columns: {column: local files}."""
+        return {name: runs.files() for name, runs in self._unique.items()}
+
+    def result(
+        self, *, unique: dict[str, list[str]] | None = None, retries: int = 0, throttled_seconds: float = 0.0
+    ) -> Measures:
+        """Sum up; `unique` are the sidecars as staged, `retries` those beyond the pages' own."""
+        return Measures(
+            rows=self._rows,
+            rows_read=self._rows_read,
+            nulls=dict(self._nulls),
+            special_values={name: dict(kinds) for name, kinds in self._special.items()},
+            unique=unique or {},
+            checksums=self._sums.result(),
+            pages=self._pages,
+            arrow_bytes=self._bytes,
+            retries=self._retries + retries,
+            longest_statement_ms=self._longest_ms,
+            throttled_seconds=throttled_seconds,
+            cpu_seconds=time.process_time() - self._started,
+            peak_mb=peak_mb(),
+        )
+
+
+class _SortedRuns:
+    """The cells of one unique column, spilled as sorted files without repetition."""
+
+    def __init__(self, schema: pa.Schema, name: str, scratch: Path) -> None:
+        if name not in schema.names:
+            raise UnknownColumn(name, relation="The export", known=schema.names, key="quality.unique_columns")
+        if pa.types.is_nested(schema.field(name).type):
+            raise UnsupportedColumn(
+                f"Column {name!r} is {schema.field(name).type}, whose uniqueness cannot be measured. "
+                f"Write it as text with `columns: {{{name}: text}}`, or take it out of `quality.unique_columns`."
+            )
+        self._stem = scratch / f"unique{schema.get_field_index(name)}"
+        self._waiting: list[Cells] = []
+        self._count = 0
+        self._files: list[Path] = []
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        """Take the non-NULL cells of a page."""
+        for chunk in column.chunks:
+            cells = cell_hashes(chunk)
+            self._waiting.append(cells)
+            self._count += len(cells)
+        if self._count >= SPILL_CELLS:
+            self._spill()
+
+    def files(self) -> list[Path]:
+        """Write what is left; the files so far, in no order."""
+        if self._count:
+            self._spill()
+        return self._files
+
+    def _spill(self) -> None:
+        """Write the cells in memory as one file: a pair (duplicates, distinct), then the distinct cells in order."""
+        cells = _ordered(np.concatenate(self._waiting))
+        repeated = _repeats(cells)
+        head = np.array([[repeated.sum(), len(cells) - repeated.sum()]], np.uint64)
+        path = Path(f"{self._stem}-{len(self._files)}.u128")
+        with open(path, "wb") as file:
+            head.astype("<u8").tofile(file)
+            cells[~repeated].astype("<u8").tofile(file)
+        self._files.append(path)
+        self._waiting, self._count = [], 0
+
+
+def count_duplicates(root: Root, files: Sequence[str]) -> int:
+    """Count the rows beyond the first of each value, over all sidecars of one column of a window.
+
+    Reads each file once to a temporary folder on this machine, then merges bucket by bucket, so memory is one
+    file or one bucket (about 32 MB), not the table.
+
+    Raises:
+        PartCorrupt: a sidecar is missing or cut short.
+    """
+    with temporary("unique") as folder:
+        runs = [_fetch(root, path, folder / f"{index}.u128") for index, path in enumerate(files)]
+        duplicates = sum(int(run[0, 0]) for run in runs)
+        distinct = [run[1:] for run in runs]
+        return duplicates + sum(int(_repeats(_ordered(bucket)).sum()) for bucket in _buckets(distinct))
+
+
+def _fetch(root: Root, path: str, local: Path) -> Cells:
+    """Bring one sidecar here and map it into memory, its head included."""
+    found = root.read(path)
+    if found is None:
+        raise PartCorrupt(f"{root.uri}/{path} with the cells of a unique column is gone. Run again.")
+    local.write_bytes(found[0])
+    if len(found[0]) < 16 or len(found[0]) % 16:
+        raise PartCorrupt(f"{root.uri}/{path} is cut short at {len(found[0])} bytes. Run again.")
+    run: Cells = np.memmap(local, "<u8", "r").reshape(-1, 2)
+    if int(run[0, 1]) != len(run) - 1:
+        raise PartCorrupt(f"{root.uri}/{path} holds {len(run) - 1} cells instead of {int(run[0, 1])}. Run again.")
+    return run
+
+
+def _buckets(runs: Sequence[Cells]) -> Iterator[Cells]:
+    """Yield all cells in pieces, such that equal cells stand in one piece."""
+    total = sum(len(run) for run in runs)
+    if not total:
+        return
+    pieces = -(-total // BUCKET_CELLS)
+    bounds = [np.uint64(piece * 2**64 // pieces) for piece in range(1, pieces)]
+    cuts = [[0, *np.searchsorted(run[:, 0], bounds).tolist(), len(run)] for run in runs]
+    for piece in range(pieces):
+        yield np.concatenate([run[cut[piece] : cut[piece + 1]] for run, cut in zip(runs, cuts, strict=True)])
+
+
+def _ordered(cells: Cells) -> Cells:
+    """Sort cells; the second half only where the first ones are equal, which is nearly never."""
+    cells = cells[np.argsort(cells[:, 0])]
+    high, low = cells[:, 0], cells[:, 1]
+    if ((high[1:] == high[:-1]) & (low[1:] < low[:-1])).any():
+        cells = cells[np.lexsort((low, high))]
+    return cells
+
+
+def _repeats(cells: Cells) -> npt.NDArray[np.bool_]:
+    """Mark, in ordered cells, those equal to the one before."""
+    marks = np.zeros(len(cells), np.bool_)
+    marks[1:] = (cells[1:] == cells[:-1]).all(axis=1)
+    return marks
+
+
+def cell_hashes(column: pa.Array) -> Cells:
+    """Give 128 bits per non-NULL cell, of shape (cells, 2): equal for equal values, in whatever chunk they stand.
+
+    Floats compare as SQL does: all NaN are one value, and -0.0 is 0.0.
+    """
+    column = (column.storage if isinstance(column, pa.ExtensionArray) else column).drop_null()
+    arrow = column.type
+    if pa.types.is_dictionary(arrow):
+        return cell_hashes(column.cast(arrow.value_type))
+    if pa.types.is_floating(arrow):
+        numbers = column.cast(pa.float64()).to_numpy() + 0.0
+        return _mixed(np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64))
+    if pa.types.is_boolean(arrow):
+        column = column.cast(pa.uint8())
+    if pa.types.is_boolean(arrow) or pa.types.is_integer(arrow):
+        return _mixed(column.to_numpy().astype(np.uint64))  # a negative one wraps, and stays itself
+    if pa.types.is_temporal(arrow):
+        return _mixed(column.view(pa.int64() if arrow.bit_width == 64 else pa.int32()).to_numpy().astype(np.uint64))
+    if pa.types.is_decimal128(arrow) or (pa.types.is_fixed_size_binary(arrow) and arrow.byte_width == 16):
+        return _pairs(column)
+    return _hashed(column)
+
+
+def _mixed(numbers: Numbers) -> Cells:
+    """Spread 64-bit numbers evenly without losing a bit. Source: S. Vigna, "splitmix64", its finaliser."""
+    mixed = numbers.copy()
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return np.stack((mixed, numbers), axis=1)
+
+
+def _pairs(column: pa.Array) -> Cells:
+    """Keep all of a sixteen-byte cell: one half spreads, the other is added to it and kept beside."""
+    start = column.offset * 16
+    halves = np.frombuffer(column.buffers()[1], "<u8")[start // 8 : start // 8 + len(column) * 2].reshape(-1, 2)
+    spread = _mixed(halves[:, 0] + _mixed(halves[:, 1])[:, 0])[:, 0]
+    return np.stack((spread, halves[:, 1]), axis=1)
+
+
+def _hashed(column: pa.Array) -> Cells:
+    """Hash texts, binaries and wide decimals."""
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.string())
+    if not pa.types.is_fixed_size_binary(column.type):
+        column = column.cast(pa.large_binary())
+    cells: Iterable[bytes] = column.to_numpy(zero_copy_only=False)
+    digests = b"".join(map(xxhash.xxh3_128_digest, cells))
+    return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
+
+
+def _forget_peak() -> None:
+    """Start the system's record of peak memory anew, so that it speaks of this chunk; Linux only, else no change."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def peak_mb() -> float:
+    """Give the largest memory of this process since the chunk began, less what it shares with its parent.
+
+    Workers are forked, and pages still shared would count once in each (`engine.md`, section 9).
+    """
+    if not sys.platform.startswith("linux"):
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MB
+    status = Path("/proc/self/status").read_text()
+    peak_kb = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")), 0)
+    return float(peak_kb / 1024 - _shared_mb(os.getpid(), int(time.monotonic())))
+
+
+@lru_cache(maxsize=1)
+def _shared_mb(process: int, second: int) -> float:
+    """Measure what this process shares with its parent; once a second, for the kernel walks all of its pages."""
+    memory = psutil.Process().memory_full_info()
+    return float(max(0, memory.rss - memory.pss) / MB)

@@ -1,0 +1,169 @@
+"""The files of one chunk: their names, their splitting by size, their proof, and their way to the destination.
+
+Belongs here: everything between a page and a staged part. Not here: the bytes of a format (`write/formats/`), and when
+a part becomes visible (`commit/publish.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import xxhash
+
+from rivet_resources.contracts.addressing import stem_of
+from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.extract import Chunk, Extract, Part
+from rivet_resources.contracts.format import PartWriter
+from rivet_resources.errors import DiskFull, PartCorrupt
+
+BLOCK = 1024 * 1024
+RUN_ID = re.compile(r"_(\d{8})T(\d{6})\.(\d{3})_([0-9a-f]{6})$")
+
+
+class PartFiles:
+    """Writes the pages of one chunk into as many parts as the size limit asks for.
+
+    A part is closed, read back and staged before the next one is opened, but for the first: whether its name ends
+    in `_part0` is only known when a second one appears.
+    """
+
+    def __init__(
+        self, extract: Extract, chunk: Chunk, *, schema: pa.Schema, root: Root, folder: Path, label: str
+    ) -> None:
+        self.staged: list[Part] = []
+        self._extract, self._chunk, self._schema = extract, chunk, schema
+        self._root, self._folder, self._label = root, folder, label
+        self._writer: PartWriter | None = None
+        self._rows = 0
+        self._number = 0
+        self._first: tuple[Path, Part] | None = None
+
+    def write(self, table: pa.Table) -> None:
+        """Append a page; a page without rows opens no part."""
+        if table.num_rows == 0:
+            return
+        if self._writer is None:
+            self._writer = self._open()
+        self._writer.write(table)
+        self._rows += table.num_rows
+        limit = self._extract.max_file_bytes
+        if limit is not None and self._writer.bytes_written >= limit:
+            self._close()
+
+    def finish(self) -> tuple[Part, ...]:
+        """Close and stage what is left; all parts in order, none when there was no row."""
+        if self._writer is not None:
+            self._close()
+        if self._first is not None:
+            self._stage(*self._first)
+            self._first = None
+        return tuple(self.staged)
+
+    def _local(self) -> Path:
+        """Say where the part being written lies."""
+        return self._folder / f"chunk{self._chunk.index}-{self._label}-{self._number}.{self._extract.format.extension}"
+
+    def _open(self) -> PartWriter:
+        """Start a part; before a second one the first is staged under its numbered name."""
+        if self._first is not None:
+            file, part = self._first
+            self._first = None
+            self._stage(file, replace(part, path=part_path(self._extract, self._chunk, number=0)))
+        return self._extract.format.writer(
+            self._local(), self._schema, key=self._chunk.key, limit_bytes=self._extract.max_file_bytes
+        )
+
+    def _close(self) -> None:
+        """Finish the part being written, prove it, and stage it unless it is the first."""
+        assert self._writer is not None
+        self._writer.close()
+        file = self._local()
+        part = self._proved(file)
+        self._writer, self._rows = None, 0
+        self._number += 1
+        if self._number == 1:
+            self._first = (file, part)
+        else:
+            self._stage(file, part)
+
+    def _proved(self, file: Path) -> Part:
+        """Read a finished file back: its rows, columns, size and checksums (`contract.md`, 10.1, 10.3)."""
+        found = self._extract.format.rows(file, self._schema)
+        if found != self._rows:
+            raise PartCorrupt(
+                f"Export {self._extract.export}: part {file.name} holds {found} rows, {self._rows} were written. "
+                f"Check the disk below {self._folder.parent}, then run again."
+            )
+        size, fingerprint, md5 = checksums(file)
+        number = self._number if self._number else None
+        path = part_path(self._extract, self._chunk, number=number)
+        return Part(path, self._rows, size, fingerprint, md5, chunk=self._chunk.index)
+
+    def _stage(self, file: Path, part: Part) -> None:
+        """Hand a part to the destination; the local file is not needed afterwards."""
+        plain = self._root.stage(file, run_id=self._extract.run_id, path=part.path, md5=part.md5)
+        self.staged.append(replace(part, staged=plain))
+        file.unlink(missing_ok=True)
+
+
+def part_path(extract: Extract, chunk: Chunk, *, number: int | None) -> str:
+    """Name a part below the export's folder (`contract.md`, 8.1).
+
+    `{folder}/{export}_{YYYYMMDD_HHMMSS_mmm}_{nonce}[_chunk{i}][_part{N}].{ext}`: time and nonce are those of the run
+    id, the chunk is named when there are several, the part when its chunk was split.
+    """
+    day, time_, millis, nonce = _run_stamp(extract.run_id)
+    name = f"{extract.part_prefix or stem_of(extract.export)}_{day}_{time_}_{millis}_{nonce}"
+    if len(extract.chunks) > 1:
+        name += f"_chunk{chunk.index}"
+    if number is not None:
+        name += f"_part{number}"
+    folder = f"{extract.window.folder}/" if extract.window.folder else ""
+    return f"{folder}{name}.{extract.format.extension}"
+
+
+def _run_stamp(run_id: str) -> tuple[str, str, str, str]:
+    """Take time and nonce from a run id; one of another shape gives a nonce of its own and no time."""
+    match = RUN_ID.search(run_id)
+    if match:
+        return match[1], match[2], match[3], match[4]
+    return "00000000", "000000", "000", xxhash.xxh3_64_hexdigest(run_id.encode())[-6:]
+
+
+def checksums(file: Path) -> tuple[int, str, str]:
+    """Read a file once: its size, `xxh3:` and 16 hex, and its MD5 in base64."""
+    size, fast, slow = 0, xxhash.xxh3_64(), hashlib.md5(usedforsecurity=False)
+    with open(file, "rb", buffering=0) as content:
+        while block := content.read(BLOCK):
+            size += len(block)
+            fast.update(block)
+            slow.update(block)
+    if size != file.stat().st_size:
+        raise PartCorrupt(f"Part {file.name} has {file.stat().st_size} bytes, {size} were read. Run again.")
+    return size, f"xxh3:{fast.hexdigest()}", base64.b64encode(slow.digest()).decode()
+
+
+@contextmanager
+def enough_room(folder: Path) -> Iterator[None]:
+    """Turn a full disk below `folder` into our own error; pyarrow and Python both say ENOSPC.
+
+    Raises:
+        DiskFull: ENOSPC or EDQUOT came up inside the block.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise DiskFull(
+            f"No space is left below {folder}, where parts are written before they are staged. "
+            f"Free some, or point TMPDIR at a larger disk; then run again."
+        ) from error

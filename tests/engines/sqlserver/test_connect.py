@@ -1,0 +1,116 @@
+"""Connecting to SQL Server: the block, the transport gate, the log-in; on the emulator unless a real one is named."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from rivet_resources.contracts.settings import Tls
+from rivet_resources.engines.sqlserver.source import SqlServer
+from rivet_resources.errors import ConfigError, SourceAuth, SourceLost, SourceUnreachable
+from tests.emulators.tds import server as tds
+from tests.engines.sqlserver.reads import EAGER, session
+
+emulated = pytest.mark.skipif(not tds.is_emulated(), reason="a real server fails at no one's demand")
+FIELDS = {"host": "127.0.0.1", "user": "sa", "database": "app", "password": "x"}
+
+
+@pytest.mark.parametrize("kind", ["sqlserver", "mssql"])
+def test_both_names_of_the_engine_are_known(kind):
+    """`type: mssql`, the older name, means the same block."""
+    assert SqlServer(type=kind, **FIELDS).type == kind
+
+
+def test_a_line_to_another_machine_needs_a_word_on_tls():
+    """Without a `tls:` block only this machine is connected to."""
+    with pytest.raises(ConfigError, match="tls"):
+        SqlServer(**{**FIELDS, "host": "db.example.com"}).line("x", EAGER)
+
+
+TRANSPORTS = [
+    (None, "Encrypt={no}"),
+    (Tls(mode="disable"), "Encrypt={no}"),
+    (Tls(mode="require"), "Encrypt={yes};TrustServerCertificate={yes}"),
+    (Tls(mode="verify-full"), "Encrypt={yes};TrustServerCertificate={no}"),
+]
+
+
+@pytest.mark.parametrize(("tls", "words"), TRANSPORTS)
+def test_tls_modes_become_the_drivers_words(tls, words):
+    """Each `tls.mode` is written into the connection string."""
+    assert words in SqlServer(**FIELDS, tls=tls).line("x", EAGER).text
+
+
+def test_a_check_the_driver_cannot_do_is_refused_with_a_way_out():
+    """`verify-ca` has no counterpart in the driver; the message says what to do."""
+    with pytest.raises(ConfigError, match="verify-full"):
+        SqlServer(**FIELDS, tls=Tls(mode="verify-ca")).line("x", EAGER)
+
+
+def test_a_password_cannot_leave_its_place_in_the_connection_string():
+    """Semicolons and braces of a password stay inside it, and no repr shows it."""
+    line = SqlServer(**{**FIELDS, "password": "a;b}c{Encrypt=no"}).line("x", EAGER)
+
+    assert "PWD={a;b}}c{Encrypt=no}" in line.text
+    assert "a;b" not in repr(line)
+
+
+def test_a_readable_secondary_is_asked_for_by_the_block_or_the_url():
+    """`application_intent: read_only` and the driver's own word in the URL mean the same."""
+    block = SqlServer(**FIELDS, application_intent="read_only").line("x", EAGER)
+    url = SqlServer(url="mssql://sa:x@127.0.0.1/app?ApplicationIntent=ReadOnly").line("x", EAGER)
+
+    assert all("ApplicationIntent={ReadOnly}" in line.text for line in (block, url))
+
+
+def test_a_url_of_another_engine_is_refused_before_any_driver_sees_it():
+    """A postgres URL in a sqlserver block is named as such, and not shown."""
+    with pytest.raises(ConfigError, match="needs mssql://") as refused:
+        SqlServer(url="postgresql://u:secret-word@h/d").line("x", EAGER)
+
+    assert "secret-word" not in str(refused.value)
+
+
+def test_an_unknown_key_is_refused():
+    """The block takes no key it does not know."""
+    with pytest.raises(ValidationError):
+        SqlServer(**FIELDS, instance="x")
+
+
+def test_nobody_listening_is_said_at_once(sqlserver_url: str):
+    """A wrong port fails on the first try, naming host and port."""
+    with pytest.raises(SourceUnreachable, match=r"127\.0\.0\.1:9 "), session("mssql://sa:x@127.0.0.1:9/app"):
+        pass
+
+
+def test_a_wrong_password_is_said_without_showing_it(sqlserver_url: str):
+    """The log-in's refusal names the place, never the password."""
+    wrong = sqlserver_url.replace(tds.PASSWORD, "Wrong-word-1")
+    with pytest.raises(SourceAuth) as refused, session(wrong):
+        pass
+
+    assert "Wrong-word-1" not in str(refused.value)
+
+
+@emulated
+def test_a_server_that_is_busy_is_lost_and_not_refused(sqlserver_url: str):
+    """Azure's transient answers to a log-in ask to come back later, ten seconds on top."""
+    text = "Database 'app' on server 'x' is not currently available. Please retry the connection later."
+    tds.fault(sqlserver_url, match="LOGIN sa", number=40613, text=text)
+    with pytest.raises(SourceLost) as lost, session(sqlserver_url):
+        pass
+    tds.forget(sqlserver_url)
+
+    assert lost.value.extra_seconds == 10
+
+
+@emulated
+def test_every_session_is_pinned_before_it_asks_anything(fresh_sqlserver: str):
+    """Date order, lock timeout and our own mark are set in the first batch."""
+    tds.forget(fresh_sqlserver)
+    with session(fresh_sqlserver):
+        pinned = next(batch for batch in tds.seen(fresh_sqlserver) if batch.startswith("SET DATEFORMAT ymd"))
+
+    assert all(
+        word in pinned for word in ("SET XACT_ABORT ON", "SET LOCK_TIMEOUT -1", "SET CONTEXT_INFO 0x72697665743a")
+    )

@@ -1,0 +1,170 @@
+"""When a scheduled export that failed is asked for again, and when it no longer is."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from rivet_assets.config.load import RivetConfig, load_text
+from rivet_assets.dagster.drain_sensor import MOST_WAIT_SECONDS
+from rivet_assets.dagster.retry_sensor import ASKED_AGAIN, RANGE_END, RANGE_START, retry_sensors, tick
+from rivet_assets.definitions import definitions_of
+from tests.lab_engines import connect_postgres
+from tests.servers.listening import Proxy, proxied
+
+BLOCKS = """
+source: {type: postgres, url_env: SHOP_URL, tuning: {throttle_ms: 0, max_retries: 0, retry_backoff_ms: 1}}
+spark: inline
+exports:
+  - {name: orders, table: orders, schedule: "0 3 * * *", format: parquet, destination: {type: local, path: LAKE}}
+  - name: days
+    table: orders
+    mode: time_window
+    time_column: at
+    start: 2026-01-01
+    end: 2026-01-05
+    schedule: "0 3 * * *"
+    format: parquet
+    destination: {type: local, path: LAKE}
+  - {name: gone, table: nowhere, schedule: "0 3 * * *", format: parquet, destination: {type: local, path: LAKE}}
+  - name: rare
+    query: SELECT * FROM orders WHERE id < 0
+    skip_empty: true
+    schedule: "0 3 * * *"
+    format: parquet
+    destination: {type: local, path: LAKE}
+  - {name: by_hand, table: orders, format: parquet, destination: {type: local, path: LAKE}}
+"""
+SCHEDULED = {"dagster/from_automation_condition": "true"}
+
+
+class Bench:
+    """A location, an instance, a source that may be away, and the ticks of the sensor."""
+
+    def __init__(self, config: RivetConfig, instance: dg.DagsterInstance, proxy: Proxy) -> None:
+        self.config, self.instance, self.proxy = config, instance, proxy
+        self.job = definitions_of(config).resolve_implicit_global_asset_job_def()
+        (self.sensor,) = retry_sensors(config)
+        self.cursor: str | None = None
+
+    def run(self, export: str, tags: dict[str, str]) -> bool:
+        """Run an export as the daemon would; whether it succeeded."""
+        key = dg.AssetKey(["postgres", export])
+        done = self.job.execute_in_process(
+            asset_selection=[key], tags=tags, instance=self.instance, raise_on_error=False
+        )
+        return done.success
+
+    def tick(self, *, later: float = 0.0) -> list[dg.RunRequest]:
+        """Evaluate once, so many seconds from now, and keep what the daemon would."""
+        context = dg.build_sensor_context(instance=self.instance, cursor=self.cursor)
+        result = tick(self.sensor.scheduled, context, now=time.time() + later)
+        self.cursor = result.cursor
+        return list(result.run_requests or ())
+
+
+@pytest.fixture
+def bench(fresh_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A source of four days behind a proxy."""
+    with connect_postgres(fresh_database) as execute:
+        execute("CREATE TABLE orders (id bigint PRIMARY KEY, at timestamptz NOT NULL)")
+        execute("INSERT INTO orders SELECT n, date '2026-01-01' + n FROM generate_series(0, 3) AS n")
+    with proxied(fresh_database) as (proxy, url), dg.DagsterInstance.ephemeral() as instance:
+        monkeypatch.setenv("SHOP_URL", url)
+        config = load_text(BLOCKS.replace("LAKE", str(tmp_path / "lake")), file=tmp_path / "rivet.yaml")
+        yield Bench(config, instance, proxy)
+
+
+def test_scheduled_export_whose_source_was_away_is_asked_for_until_it_is_there(bench: Bench) -> None:
+    """After a minute, then after longer; once it is there, no more."""
+    bench.proxy.down()
+    assert not bench.run("orders", SCHEDULED)
+
+    assert [] == bench.tick()
+    (request,) = bench.tick(later=61)
+    assert ([dg.AssetKey(["postgres", "orders"])], "postgres/orders") == (
+        request.asset_selection, request.tags[ASKED_AGAIN]
+    )  # fmt: skip
+    assert not bench.run("orders", request.tags)
+    assert [] == bench.tick(later=62)
+    (request,) = bench.tick(later=122)
+    bench.proxy.up()
+    assert bench.run("orders", request.tags)
+
+    assert [] == bench.tick(later=MOST_WAIT_SECONDS)
+
+
+def test_only_the_windows_that_are_missing_are_asked_for(bench: Bench) -> None:
+    """One run for each range of them."""
+    whole = {RANGE_START: "2026-01-01", RANGE_END: "2026-01-04"}
+    bench.proxy.down()
+    assert not bench.run("days", SCHEDULED | whole)
+    bench.proxy.up()
+    assert bench.run("days", {RANGE_START: "2026-01-02", RANGE_END: "2026-01-02"})  # somebody by hand
+
+    requests = bench.tick(later=61)
+
+    assert [("2026-01-01", "2026-01-01"), ("2026-01-03", "2026-01-04")] == [
+        (request.tags[RANGE_START], request.tags[RANGE_END]) for request in requests
+    ]
+    assert all(bench.run("days", request.tags) for request in requests)
+    assert [] == bench.tick(later=MOST_WAIT_SECONDS)
+
+
+def test_run_that_went_well_without_a_row_ends_it(bench: Bench) -> None:
+    """`skip_empty` publishes nothing, and there is nothing to wait for."""
+    bench.proxy.down()
+    assert not bench.run("rare", SCHEDULED)
+    (request,) = bench.tick(later=61)
+    bench.proxy.up()
+    assert bench.run("rare", request.tags)
+
+    assert [] == bench.tick(later=2 * MOST_WAIT_SECONDS)
+
+
+def test_failure_that_stays_is_not_asked_for_again(bench: Bench) -> None:
+    """A table that is not there needs a person, who was told."""
+    assert not bench.run("gone", SCHEDULED)
+
+    assert [] == bench.tick(later=MOST_WAIT_SECONDS)
+
+
+def test_run_that_somebody_started_is_not_asked_for_again(bench: Bench) -> None:
+    """They see what became of it."""
+    bench.proxy.down()
+    assert not bench.run("orders", {})
+
+    assert [] == bench.tick(later=MOST_WAIT_SECONDS)
+
+
+def test_run_in_flight_is_waited_for(bench: Bench) -> None:
+    """Whoever started it."""
+    bench.proxy.down()
+    assert not bench.run("orders", SCHEDULED)
+    started = dg.DagsterRun(
+        job_name="__ASSET_JOB", status=dg.DagsterRunStatus.STARTED,
+        asset_selection=frozenset({dg.AssetKey(["postgres", "orders"])}),
+    )  # fmt: skip
+    bench.instance.add_run(started)
+
+    assert [] == bench.tick(later=MOST_WAIT_SECONDS)
+
+
+def test_cursor_that_is_lost_costs_nothing(bench: Bench) -> None:
+    """The failures of the last day are read again."""
+    bench.proxy.down()
+    assert not bench.run("orders", SCHEDULED)
+    bench.tick()
+    bench.cursor = "nonsense"
+
+    assert 1 == len(bench.tick(later=61))
+
+
+def test_location_without_schedules_has_no_such_sensor(bench: Bench) -> None:
+    """There is nothing it could ask for."""
+    alone = bench.config.model_copy(update={"exports": bench.config.exports[-1:]})
+
+    assert [] == retry_sensors(alone)

@@ -1,0 +1,345 @@
+"""The order of effects of a drain, over a log in memory: windows, parts, checkpoints, and death at each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sqlalchemy import delete, update
+
+from rivet_resources.commit.manifest import current_manifests, window_manifest
+from rivet_resources.contracts.change_envelope import change_schema
+from rivet_resources.contracts.change_log import Capture, Position
+from rivet_resources.contracts.evidence import Finding
+from rivet_resources.contracts.extract import CursorMove, Extract, Measures, Relation, Staged, Window
+from rivet_resources.contracts.settings import pace
+from rivet_resources.contracts.source import TypeRules
+from rivet_resources.contracts.types import Column
+from rivet_resources.destinations.local import Local
+from rivet_resources.drain import drain as drain_module
+from rivet_resources.drain.drain import drain
+from rivet_resources.drain.plan import Drained, DrainPlan, Hands
+from rivet_resources.errors import CheckpointUnusable, LogSetup, PositionLost, RivetError, WindowTaken
+from rivet_resources.state.checkpoints.stores import state_checkpoints
+from rivet_resources.state.leases import export_lease
+from rivet_resources.state.store import State, default_url, open_state
+from rivet_resources.write.formats.parquet import Parquet
+from tests.fake_log import FakeLog, FakeSource
+
+ORDERS = (Column("id", "int8", pa.int64(), '"id"', nullable=False), Column("total", "int8", pa.int64(), '"total"'))
+LINES = (Column("id", "int8", pa.int64(), '"id"', nullable=False),)
+
+
+class Killed(BaseException):
+    """Stands for the process's end."""
+
+
+@dataclass
+class Bench:
+    """A log, a lake and a store; `run` drains once."""
+
+    folder: Path
+    log: FakeLog
+    tables: tuple[str, ...] = ("orders", "lines")
+    state: State = field(init=False)
+    runs: int = 0
+
+    def __post_init__(self) -> None:
+        self.state = open_state(default_url(self.folder))
+
+    def plan(self, **changes: Any) -> DrainPlan:
+        self.runs += 1
+        capture = Capture("shop", self.tables, TypeRules({}), max_events=changes.pop("max_events", None))
+        plan = DrainPlan(
+            capture=capture,
+            source=FakeSource(self.log),  # type: ignore[arg-type]
+            destination=Local(type="local", path=str(self.folder / "lake")),
+            format=Parquet(type="parquet"),
+            pace=pace(None, None),
+            key="fake.shop",
+            run_id=f"shop_20260101T000000.000_{self.runs:06x}",
+            started_at=datetime.now(UTC),
+            folders={table: f"shop/{table}" for table in self.tables},
+        )
+        return replace(plan, **changes)
+
+    def run(
+        self,
+        step: Callable[[str], None] = lambda name: None,
+        is_asked_to_end: Callable[[], bool] = lambda: False,
+        **changes: Any,
+    ) -> Drained:
+        plan = self.plan(**changes)
+        roots = {table: plan.destination.root(plan.folders[table]) for table in self.tables}
+
+        def copy(table: str, position: Position, handover: object, *, absent: frozenset[str]) -> Staged:
+            extract = Extract(
+                export=plan.folders[table], mode="cdc", window=Window("after=start"), run_id=plan.run_of(table),
+                relation=Relation(table, table, self.log.columns[table], True), chunks=(),
+                source=plan.source, destination=plan.destination, format=plan.format, pace=plan.pace,
+                consistency="log", cursor=CursorMove(None, position.key, "__pos"),
+            )  # fmt: skip
+            schema = change_schema(pa.schema([column.field for column in self.log.columns[table]]))
+            standing = window_manifest(roots[table], extract.window)
+            return Staged(
+                extract, (), Measures(), schema.serialize().to_pybytes(), standing[1] if standing else None,
+                datetime.now(UTC), consistency="log",
+            )  # fmt: skip
+
+        with self.state.lease("shop", "drain", plan.run_id) as lease:
+            hands = Hands(
+                state=self.state, checkpoints=state_checkpoints(self.state), lease=lease, roots=roots, copy=copy,
+                judge=lambda table, staged, is_between=False: None, scratch=self.folder, step=step,
+                is_asked_to_end=is_asked_to_end,
+            )  # fmt: skip
+            return drain(plan, hands)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """Read what the manifests of a table show, in log order."""
+        root = Local(type="local", path=str(self.folder / "lake")).root(f"shop/{table}")
+        found: list[dict[str, Any]] = []
+        for manifest in current_manifests(root).values():
+            for part in manifest.parts:
+                found += pq.read_table(f"{root.uri}/{part.path}", partitioning=None).to_pylist()
+        return sorted(found, key=lambda row: (row["__pos"], row["__seq"]))
+
+    def ids(self, table: str) -> list[int]:
+        return [row["id"] for row in self.rows(table)]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path, FakeLog({"orders": ORDERS, "lines": LINES}))
+
+
+def write(log: FakeLog, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        log.commit(
+            ("orders", "insert", {"id": number, "total": 1}),
+            ("other", "insert", {}),
+            ("lines", "insert", {"id": number}),
+        )
+
+
+def test_changes_since_the_beginning_are_published_once(bench: Bench) -> None:
+    write(bench.log, 0, 3)
+    bench.run()
+    assert bench.ids("orders") == []  # what was there before the drain began is the first copy's business
+    write(bench.log, 3, 5)
+    done = bench.run()
+    write(bench.log, 8, 2)
+    bench.run()
+    assert bench.ids("orders") == bench.ids("lines") == [3, 4, 5, 6, 7, 8, 9]
+    assert (done.changes, done.tables["orders"].rows, done.windows, done.disorder) == (10, 5, 1, 0)
+    assert [row["__seq"] for row in bench.rows("lines")] == [5] * 7
+
+
+def test_an_idle_drain_asks_the_source_once(bench: Bench) -> None:
+    bench.run()
+    bench.log.statements.clear()
+    done = bench.run()
+    assert bench.log.statements == ["survey"]
+    assert done.windows == 0
+
+
+def test_changes_of_other_tables_move_the_source_without_a_window(bench: Bench) -> None:
+    bench.run()
+    bench.log.commit(("other", "insert", {}))
+    done = bench.run()
+    assert (done.windows, bench.log.acknowledged) == (0, 1)
+    assert bench.run().started_from == done.position
+
+
+def test_parts_are_cut_by_rows_over_all_tables(bench: Bench) -> None:
+    bench.run()
+    write(bench.log, 0, 10)
+    done = bench.run(rollover=6)
+    assert [done.tables[table].files for table in bench.tables] == [4, 4]
+    assert bench.ids("orders") == list(range(10))
+
+
+def test_max_events_ends_at_the_first_commit_at_or_past_it(bench: Bench) -> None:
+    bench.run()
+    write(bench.log, 0, 10)
+    done = bench.run(max_events=3)
+    assert done.changes == 4
+    assert bench.ids("orders") == [0, 1]
+    bench.run()
+    assert bench.ids("orders") == list(range(10))
+
+
+@pytest.mark.parametrize("most", [7, None])
+def test_drain_without_end_follows_until_its_bound_or_until_it_is_asked(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, most: int | None
+) -> None:
+    """It looks again where the log ended, and brings what came meanwhile; the window at hand is always finished."""
+    monkeypatch.setattr(drain_module, "IDLE_SECONDS", 0.01)
+    bench.run()
+    asked = 0
+
+    def writing() -> bool:  # asked between windows and before each look
+        nonlocal asked
+        asked += 1
+        if asked <= 5:
+            write(bench.log, asked, 1)
+        return most is None and asked > 12
+
+    done = bench.run(is_asked_to_end=writing, until_current=False, max_events=most)
+
+    assert done.changes == (8 if most else 10)
+    assert bench.ids("orders") == list(range(1, done.changes // 2 + 1))
+
+
+def test_windows_form_one_chain(bench: Bench) -> None:
+    for first in (0, 1, 2):
+        bench.run()
+        bench.log.commit(("other", "insert", {}))
+        bench.run()
+        write(bench.log, first, 1)
+    bench.run()
+    root = Local(type="local", path=str(bench.folder / "lake")).root("shop/orders")
+    cursors = [manifest.cursor for manifest in current_manifests(root).values()]
+    lows = {cursor.low for cursor in cursors if cursor}
+    highs = {cursor.high for cursor in cursors if cursor}
+    assert len(cursors) == 4
+    assert lows - highs == {None}
+
+
+def test_a_table_altered_inside_a_window_has_parts_of_both_schemas(bench: Bench) -> None:
+    bench.run()
+    write(bench.log, 0, 2)
+    wider = (*ORDERS, Column("note", "text", pa.string(), '"note"'))
+    bench.log.altered[2] = {"orders": wider}
+    bench.log.commit(("orders", "insert", {"id": 2, "total": 1, "note": "new"}))
+    done = bench.run()
+    assert done.tables["orders"].files == 2
+    assert [row.get("note") for row in bench.rows("orders")] == [None, None, "new"]
+
+
+STEPS = ["begin", "begun", "copy", "parts", "manifest", "success", "cursor", "acknowledge", "metrics"]
+LATER = ["read", "part", "staged", *STEPS[3:], "checkpoint", "source", "acknowledged"]
+
+
+@pytest.mark.parametrize("fatal", STEPS)
+def test_death_in_the_first_run(bench: Bench, fatal: str) -> None:
+    with pytest.raises(Killed):
+        bench.run(_dying(fatal))
+    write(bench.log, 0, 3)
+    bench.run()
+    write(bench.log, 3, 2)
+    bench.run()
+    ids = bench.ids("orders")
+    assert ids == sorted(set(ids))
+    assert set(ids) >= {3, 4}
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("fatal", LATER)
+def test_death_at_any_step_then_more_writes(bench: Bench, fatal: str, nth: int) -> None:
+    bench.run()
+    write(bench.log, 0, 7)
+    with suppress(Killed):  # some steps come once only
+        bench.run(_dying(fatal, nth), rollover=4)
+    write(bench.log, 7, 3)
+    bench.run()
+    assert bench.ids("orders") == bench.ids("lines") == list(range(10))
+    assert bench.log.acknowledged == 10
+
+
+def test_a_line_that_breaks_leaves_everything_as_it_was(bench: Bench) -> None:
+    bench.run()
+    write(bench.log, 0, 5)
+    bench.log.break_after = 3
+    with pytest.raises(ConnectionResetError):
+        bench.run()
+    assert bench.ids("orders") == []
+    assert bench.log.acknowledged == 0
+    bench.log.break_after = None
+    bench.run()
+    assert bench.ids("orders") == list(range(5))
+
+
+def test_another_source_under_the_same_name_is_refused(bench: Bench) -> None:
+    bench.run()
+    bench.log.identity = "fake:2"
+    with pytest.raises(CheckpointUnusable, match=r"fake:1.*fake:2"):
+        bench.run()
+
+
+def test_a_log_moved_on_by_somebody_else_is_refused(bench: Bench) -> None:
+    bench.run()
+    write(bench.log, 0, 2)
+    bench.log.acknowledged = 1
+    with pytest.raises(PositionLost):
+        bench.run()
+
+
+def test_missing_prerequisites_are_all_named_before_anything_is_made(bench: Bench) -> None:
+    bench.log.findings = (
+        Finding("wal_level", "fail", "wal_level is replica.", "ALTER SYSTEM SET wal_level = logical"),
+        Finding("role", "fail", "no REPLICATION.", "ALTER ROLE x REPLICATION"),
+    )
+    with pytest.raises(LogSetup, match=r"(?s)ALTER SYSTEM.*ALTER ROLE"):
+        bench.run()
+    assert "begin" not in bench.log.statements
+
+
+def test_a_table_that_joins_later_needs_its_own_beginning(bench: Bench) -> None:
+    bench.tables = ("orders",)
+    bench.run()
+    bench.tables = ("orders", "lines")
+    with pytest.raises(CheckpointUnusable, match="lines joined"):
+        bench.run()
+
+
+def test_a_writer_that_fails_ends_the_drain_and_leaves_no_staged_part(bench: Bench) -> None:
+    bench.run()
+    write(bench.log, 0, 3)
+
+    def fill(name: str) -> None:
+        if name == "staged":
+            raise RivetError("the disk is full")
+
+    with pytest.raises(RivetError):
+        bench.run(fill)
+    root = Local(type="local", path=str(bench.folder / "lake")).root("shop/orders")
+    assert root.staged_runs() == set()
+
+
+def _dying(fatal: str, nth: int = 1) -> Callable[[str], None]:
+    seen = 0
+
+    def step(name: str) -> None:
+        nonlocal seen
+        seen += name == fatal
+        if name == fatal and seen == nth:
+            raise Killed
+
+    return step
+
+
+def test_drain_whose_lease_was_taken_publishes_nothing(bench: Bench) -> None:
+    """Believed dead, it finds out before its window is shown; the next drain brings every change once."""
+    bench.run()
+    write(bench.log, 0, 3)
+
+    def take(name: str) -> None:
+        if name == "part":
+            with bench.state._database.write() as connection:
+                connection.execute(update(export_lease).values(run_id="its successor"))
+
+    with pytest.raises(WindowTaken):
+        bench.run(take)
+    assert [] == bench.ids("orders") == bench.ids("lines")
+    with bench.state._database.write() as connection:
+        connection.execute(delete(export_lease))
+    bench.run()
+
+    assert [0, 1, 2] == bench.ids("orders") == bench.ids("lines")

@@ -1,0 +1,90 @@
+"""What an ALTER TABLE of MySQL or MariaDB does to rows that are there, read from its words."""
+
+from __future__ import annotations
+
+import pytest
+
+from rivet_resources.engines.mysql.binlog.ddl import altered, has_cascades
+
+FILLED = [
+    "ADD d int DEFAULT 7",
+    "add column d int not null",
+    "ADD COLUMN IF NOT EXISTS `d` varchar(9) COMMENT 'x' DEFAULT 'NULL' AFTER v",
+    "ADD COLUMN d decimal(9,2) DEFAULT (1 + 2) FIRST",
+    "ADD (c int, d int DEFAULT 7)",
+    "ADD c int, ADD d int NOT NULL DEFAULT 0, ALGORITHM=INPLACE",
+    "ADD d int AS (id * 2) STORED",
+    "ADD d bigint unsigned AUTO_INCREMENT UNIQUE",
+    "ADD d SERIAL",
+    "WAIT 5 ADD COLUMN d int DEFAULT 1",
+    "NOWAIT ADD COLUMN d int DEFAULT 1",
+    "/* a note */ ADD /*!80000 COLUMN */ d int /*!80000 DEFAULT 7 */",
+    "ADD d enum('a','b') NOT NULL -- the end",
+    'ADD "d" int DEFAULT 7',
+]
+PLAIN = [
+    "ADD d int",
+    "ADD d int NULL DEFAULT NULL COMMENT 'DEFAULT 7'",
+    "ADD (c int, d varchar(3) DEFAULT NULL)",
+    "ADD d timestamp NULL",
+    "ADD d set('NOT','NULL')",
+    "ADD COLUMN d int, ADD INDEX i (d)",
+    "ADD d int CHECK (d > 0)",
+]
+NOTHING = [
+    "ADD INDEX d (v)", "ADD UNIQUE KEY d (v)", "ADD CONSTRAINT d FOREIGN KEY (v) REFERENCES p (id)",
+    "ADD PRIMARY KEY (id)", "ADD FULLTEXT INDEX d (v)", "DROP INDEX d", "RENAME INDEX d TO e", "MODIFY v bigint",
+    "ALTER COLUMN v SET DEFAULT 7", "ENGINE=InnoDB", "COMMENT='ADD d int DEFAULT 7'", "CHANGE v v bigint",
+    "ADD PARTITION (PARTITION p VALUES LESS THAN (9))",
+    "DROP PRIMARY KEY", "DROP FOREIGN KEY d", "ADD CHECK (v > 0)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", FILLED)
+def test_column_that_gives_old_rows_a_value_is_found(body: str) -> None:
+    """A default, an implied one, a number, a formula."""
+    assert altered(body).filled == ["d"]
+
+
+@pytest.mark.parametrize("body", PLAIN)
+def test_column_that_is_null_in_old_rows_is_none(body: str) -> None:
+    """What a log without a word of them says is right."""
+    found = altered(body)
+    assert "d" in found.added
+    assert not found.filled
+    assert not found.stamped
+
+
+@pytest.mark.parametrize("body", NOTHING)
+def test_statement_about_something_else_touches_no_column(body: str) -> None:
+    """Indexes, constraints, types, partitions, texts that look like a clause."""
+    found = altered(body)
+    assert [found.added, found.renamed, found.dropped, found.filled] == [[], [], [], []]
+
+
+@pytest.mark.parametrize("body", ["CHANGE v w text", "CHANGE COLUMN `v` `w` int NOT NULL", "RENAME COLUMN v TO w",
+                                  "ADD c int, RENAME COLUMN IF EXISTS v TO w"])  # fmt: skip
+def test_renamed_column_is_named(body: str) -> None:
+    """With the old name and the new one."""
+    assert altered(body).renamed == [("v", "w")]
+
+
+def test_dropped_columns_and_stamps_are_named() -> None:
+    """The server decides what a TIMESTAMP without a word on NULL begins with."""
+    found = altered("DROP v, DROP COLUMN IF EXISTS `w``x`, ADD s TIMESTAMP, ADD t TIMESTAMP(6) NULL")
+    assert found.dropped == ["v", "w`x"]
+    assert found.stamped == ["s"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("ALTER TABLE c ADD FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE", True),
+        ("CREATE TABLE c (p int, FOREIGN KEY (p) REFERENCES p (id) ON UPDATE SET NULL)", True),
+        ("ALTER TABLE c ADD FOREIGN KEY (p) REFERENCES p (id) ON DELETE RESTRICT ON UPDATE NO ACTION", False),
+        ("ALTER TABLE c COMMENT='ON DELETE CASCADE'", False),
+    ],
+)
+def test_foreign_key_that_changes_rows_is_found(statement: str, expected: bool) -> None:
+    """By its rules; RESTRICT and NO ACTION change nothing."""
+    assert has_cascades(statement) is expected
