@@ -305,3 +305,7 @@ class SparkUnavailable(RivetError):
     """No JVM could be started or reached; the message says what was tried and how to go on without."""
 
     code = "RIVET_SPARK_UNAVAILABLE"
+
+
+# The worst exit code of several exports: the first of these that is present (`contract.md`, section 14).
+WORST_FIRST = (3, 4, 1, 2)

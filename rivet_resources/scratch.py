@@ -23,8 +23,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
-from rivet_resources.errors import DestinationError
-from rivet_resources.write.parts import enough_room
+from rivet_resources.errors import DestinationError, DiskFull
 
 PREFIX = "rivet-scratch-"
 LOCK = ".in-use"
@@ -167,3 +166,21 @@ def _swept(folder: Path) -> bool:
         return _remove_unless_used(folder, lock)
     finally:
         os.close(lock)
+
+
+@contextmanager
+def enough_room(folder: Path) -> Iterator[None]:
+    """Turn a full disk below `folder` into our own error; pyarrow and Python both say ENOSPC.
+
+    Raises:
+        DiskFull: ENOSPC or EDQUOT came up inside the block.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise DiskFull(
+            f"No space is left below {folder}, where parts are written before they are staged. "
+            f"Free some, or point TMPDIR at a larger disk; then run again."
+        ) from error

@@ -220,3 +220,10 @@ class Export(Settings):
             on_unsupported=self.on_unsupported,
             typing=self.parquet.types,
         )
+
+
+# Keys that change neither rows nor files: who is told, and when it runs.
+NOT_OF_THE_ROWS = {
+    "schedule", "freshness", "owners", "tags", "group", "description",
+    "wave", "parallel_safe", "source_group", "reconcile_required",
+}  # fmt: skip

@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 
 from rivet_assets.config.load import load_text
 from rivet_assets.config.root import RivetConfig
-from rivet_assets.launch.run_exports import open_state_of, run_exports
+from rivet_assets.launch.run_exports import run_exports
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run import interruption
 from rivet_assets.run.drain import DrainSite, run_drain
+from rivet_assets.run.scope import state_of
 from rivet_resources.contracts.change_log import LogSource
 from rivet_resources.contracts.settings import secret
 from rivet_resources.engines.shared.names import split_name
@@ -130,7 +131,7 @@ def _print(config: RivetConfig, *, say: Callable[[str], None]) -> int:
     """Drain to stdout, without Dagster; the position moves after the lines are flushed."""
     export = cast(Cdc, config.exports[0])
     name, source = config.source_of(export)
-    state = open_state_of(config)
+    state = state_of(config)
     with interruption.gently() as ended:
         site = DrainSite(
             export=export,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from rivet_assets.blocks.export import NOT_OF_THE_ROWS
 from rivet_assets.dagster.automation import condition_of, freshness_of
 from rivet_assets.dagster.lineage import key_part, upstream_keys
 from rivet_assets.modes.partitions import partitions_of
@@ -28,11 +29,6 @@ for category in (dg.BetaWarning, dg.PreviewWarning):
 
 DESTINATION = "rivet/destination"  # metadata: where committed parts lie, for the IO manager; holds no secret
 EXPORT = "rivet/export"
-# Keys that change neither rows nor files: who is told, and when it runs.
-NOT_OF_THE_ROWS = {
-    "schedule", "freshness", "owners", "tags", "group", "description",
-    "wave", "parallel_safe", "source_group", "reconcile_required",
-}  # fmt: skip
 
 
 def asset_spec(export: Export, *, config: RivetConfig) -> dg.AssetSpec:

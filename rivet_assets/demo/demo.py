@@ -23,6 +23,7 @@ import yaml
 from rivet_assets.demo import shop
 from rivet_assets.launch import outcome as report
 from rivet_assets.run import interruption
+from rivet_assets.run.words import human_bytes
 from rivet_resources.embedded_postgres import SMALL, Server, ServerFailed, serving
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ def _changes(this: Round, after: Mapping[str, Mapping[str, Manifest]]) -> list[s
 
 def _where_it_is(outcomes: Sequence[Outcome]) -> str:
     rows = sum(outcome.rows for outcome in outcomes)
-    size = report.human_bytes(sum(outcome.bytes for outcome in outcomes))
+    size = human_bytes(sum(outcome.bytes for outcome in outcomes))
     lake = HOME / "lake"
     query = (
         f"import glob, pyarrow.dataset as d; print(d.dataset(glob.glob('{lake}/orders/*/*.parquet'))"

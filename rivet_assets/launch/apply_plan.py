@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rivet_assets.launch.outcome import Outcome
-from rivet_assets.launch.run_exports import due, open_state_of, run_plan, warm_spark
+from rivet_assets.launch.run_exports import run_plan, warm_spark
+from rivet_assets.modes.partitions import due
 from rivet_assets.plan import facts as plan_facts
 from rivet_assets.plan.artefact import PlanArtefact, PlanEntry
 from rivet_assets.plan.fingerprint import config_fingerprint, export_fingerprint
 from rivet_assets.plan.priority import Gate, Standing, age_gates, world_gates
 from rivet_assets.plan.schedule import Turn, run_turns
+from rivet_assets.run.scope import state_of
 from rivet_resources.errors import (
     ConfigError,
     RivetError,
@@ -94,7 +96,7 @@ def apply_plan(
     """
     at = at or datetime.now(UTC)
     gates, too_old = age_gates(created_at=artefact.created_at, expires_at=artefact.expires_at, at=at)
-    state = open_state_of(config)
+    state = state_of(config)
     with ExitStack() as stack:
         stack.callback(state.close)
         for entry in artefact.exports:

@@ -35,12 +35,12 @@ def close(
     Args:
         context: of a `rivet apply`, for the summary files.
     """
-    from rivet_assets.launch.run_exports import open_state_of
+    from rivet_assets.run.scope import state_of
 
     found = [*outcomes]
     committed = [config.export(outcome.export) for outcome in outcomes if outcome.status == "success"]
     if any(proofs_of(export, proofs) != NOTHING for export in committed):
-        with closing(open_state_of(config)) as state:
+        with closing(state_of(config)) as state:
             found = [proved(config, outcome, proofs, state=state, tell=tell) for outcome in outcomes]
     write_run_files(config, found, tell=tell, context=context)
     return found

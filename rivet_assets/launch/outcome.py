@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from rivet_assets.run.words import human_bytes, window_words
+from rivet_resources.errors import WORST_FIRST
+
 HIDDEN = ("traceback",)  # of an outcome, in documents
-# The worst exit code of several exports: the first of these that is present (`contract.md`, section 14).
-WORST_FIRST = (3, 4, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -94,22 +95,6 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome | None:
     outcomes = list(outcomes)
     code = worst_exit_code(outcomes)
     return next((outcome for outcome in outcomes if code and outcome.exit_code == code), None)
-
-
-def human_bytes(count: float) -> str:
-    """Write a size as people read it: 512 B, 1.5 KB, 3.2 MB."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TB"
-
-
-def window_words(windows: Sequence[str]) -> str:
-    """Name windows shortly: the one, or first … last and how many."""
-    if len(windows) <= 1:
-        return "".join(windows)
-    return f"{windows[0]} … {windows[-1]} ({len(windows)})"
 
 
 def block(outcome: Outcome) -> str:

@@ -18,12 +18,15 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from rivet_assets.config.root import chosen
 from rivet_assets.launch.outcome import Outcome
 from rivet_assets.launch.outcome_of_run import History, history, outcome_of
 from rivet_assets.launch.recorder import Recorder, Watch
+from rivet_assets.modes.partitions import due
 from rivet_assets.run import interruption
 from rivet_assets.run.progress import watched_by
-from rivet_resources.errors import ConfigError, RivetError
+from rivet_assets.run.scope import state_of
+from rivet_resources.errors import RivetError
 from rivet_resources.spark.runtime import SparkRuntime
 
 if TYPE_CHECKING:
@@ -31,10 +34,8 @@ if TYPE_CHECKING:
 
     from rivet_assets.blocks.export import Export
     from rivet_assets.config.load import RivetConfig
-    from rivet_resources.state.store import State
 
 NO_TAGS: Mapping[str, str] = MappingProxyType({})
-RANGE = "..."  # between the two ends of a range of partitions, both included
 Plan = Sequence[tuple["Export", list[str] | None]]  # windows to run; None for an export without partitions
 
 
@@ -83,55 +84,6 @@ def run_plan(config: RivetConfig, plan: Plan, watch: Watch, *, tags: Mapping[str
     with watched_by(recorder.progressed):
         _execute(config, plan, recorder, tags)
     return _outcomes(config, plan, recorder, began)
-
-
-def chosen(config: RivetConfig, names: Sequence[str], partitions: Sequence[str]) -> Sequence[Export]:
-    """Find the exports of a run that names these, or these windows; in the order of the config.
-
-    Raises:
-        ConfigError: one is not known, or has no windows.
-    """
-    wanted = {config.export(name).name for name in names}
-    exports = [export for export in config.exports if not names or export.name in wanted]
-    if not partitions:
-        return exports
-    without = [export.name for export in exports if export.mode != "time_window"]
-    if names and without:
-        raise ConfigError(
-            f"Export {without[0]} has no partitions; leave out --partition, or name exports of mode time_window."
-        )
-    windowed = [export for export in exports if export.mode == "time_window"]
-    if not windowed:
-        raise ConfigError("No export has mode time_window; leave out --partition.")
-    return windowed
-
-
-def due(export: Export, partitions: Sequence[str] | None) -> list[str] | None:
-    """List the windows to run; None for an export without partitions.
-
-    Raises:
-        ConfigError: it has no such window.
-    """
-    from rivet_assets.modes.partitions import due_keys, partitions_of, window_of
-
-    definition = partitions_of(export)
-    if definition is None:
-        return None
-    if partitions is None:
-        return due_keys(export)
-    known = {key: place for place, key in enumerate(definition.get_partition_keys())}
-    wanted: set[str] = set()
-    for asked in partitions:
-        first, found, last = asked.partition(RANGE)
-        last = last if found else first
-        for key in (first, last):
-            if key not in known:
-                window_of(export, key)  # says which keys there are
-                raise ConfigError(f"Export {export.name} has no window {key!r} that has ended by now.")
-        if known[first] > known[last]:
-            raise ConfigError(f"Range {asked!r} ends before it begins; write the earlier window first.")
-        wanted |= {key for key, place in known.items() if known[first] <= place <= known[last]}
-    return sorted(wanted, key=known.__getitem__)
 
 
 @contextmanager
@@ -269,20 +221,9 @@ def _outcomes(config: RivetConfig, plan: Plan, recorder: Recorder, began: dateti
 def _histories(config: RivetConfig, names: Iterable[str], began: datetime) -> dict[str, History]:
     """Read this process's runs since `began`; {} when the store cannot be opened (exports say why)."""
     try:
-        state = open_state_of(config)
+        state = state_of(config)
     except RivetError:
         return {}
     found = {name: history(state, name, began) for name in names}
     state.close()
     return found
-
-
-def open_state_of(config: RivetConfig) -> State:
-    """Open the store that the exports of this config use.
-
-    Raises:
-        StateError: it cannot be opened.
-    """
-    from rivet_assets.run.scope import state_of
-
-    return state_of(config)

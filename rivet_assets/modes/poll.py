@@ -30,6 +30,7 @@ from rivet_assets.modes.poll_preconditions import (
 from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.extract import Chunk, CursorMove, Extract, Window
+from rivet_resources.contracts.poll import PollShape
 from rivet_resources.contracts.settings import Settings, pace
 from rivet_resources.contracts.source import Horizon
 from rivet_resources.errors import SourcePermission
@@ -37,7 +38,7 @@ from rivet_resources.poll.diff_pages import WithFound
 from rivet_resources.poll.full_diff import Diff, Found
 from rivet_resources.poll.places import Order, last_place, strict
 from rivet_resources.poll.watermark import Place, Watermark, check_fits, parse
-from rivet_resources.shape.poll_envelope import PollShape, diffed, position_of
+from rivet_resources.shape.poll_envelope import diffed, position_of
 from rivet_resources.shape.transforms.filter import Filter
 
 CODE = "RIVET_CONFIG_POLL"

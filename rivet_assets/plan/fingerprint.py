@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from rivet_assets.blocks.export import NOT_OF_THE_ROWS
 from rivet_assets.config.variables import PATTERN, Substitution
 from rivet_assets.config.yaml_document import YamlFault, read_yaml
-from rivet_assets.dagster.specs import NOT_OF_THE_ROWS
 from rivet_assets.plan.artefact import fingerprint
 from rivet_resources.errors import ConfigError
 

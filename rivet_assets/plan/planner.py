@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from rivet_assets.launch.run_exports import chosen, due, open_state_of
+from rivet_assets.config.root import chosen
 from rivet_assets.modes.chunked import Chunked
 from rivet_assets.modes.incremental import Incremental
+from rivet_assets.modes.partitions import due
 from rivet_assets.modes.poll import Poll
 from rivet_assets.plan import facts as plan_facts
 from rivet_assets.plan.artefact import Computed, Diagnostics, PlanArtefact, PlanEntry, Prioritization
@@ -33,6 +34,7 @@ from rivet_assets.plan.priority import (
 from rivet_assets.plan.windows import computed
 from rivet_assets.preflight.check import Checked, check_exports
 from rivet_assets.run.drift import judge
+from rivet_assets.run.scope import state_of
 from rivet_resources.errors import DriftRefused, RivetError
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ def plan_exports(
     at = at or datetime.now(UTC)
     exports = [(export, due(export, partitions or None)) for export in chosen(config, names, partitions)]
     judged = {each.export: each for each in checker(config, [export.name for export, _ in exports])}
-    state = open_state_of(config)
+    state = state_of(config)
     desk = _Desk(config, state, at, hidden(config, params or {}))
     entries, unplanned = list[PlanEntry](), list[Unplanned]()
     try:

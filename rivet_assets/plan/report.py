@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from rivet_assets.launch.outcome import human_bytes, window_words
 from rivet_assets.plan.artefact import PlanArtefact, PlanEntry, PlannedWindow
 from rivet_assets.plan.planner import Unplanned
+from rivet_assets.run.words import human_bytes, window_words
 
 # What becomes of an export's folder, as reviewers of migrations read it.
 ADDS, REPLACES, NOTHING = "+", "~", "="

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 
-from rivet_assets.launch.outcome import WORST_FIRST
 from rivet_assets.modes.partitions import window_of
 from rivet_assets.modes.protocol import Planning
 from rivet_assets.modes.reread import Again, extract_chunks
@@ -30,7 +29,7 @@ from rivet_assets.run.quality import Verdict, audit, blocks, refusal, rules_of
 from rivet_resources.commit.manifest import Manifest, current_manifests, schema_of, window_manifest
 from rivet_resources.commit.publish import Step, mark_success, pass_over, publish, sweep
 from rivet_resources.contracts.extract import Extract, Measures, Window
-from rivet_resources.errors import BoundsUnusable, GateRefused, RivetError, WindowBusy, WindowTaken
+from rivet_resources.errors import WORST_FIRST, BoundsUnusable, GateRefused, RivetError, WindowBusy, WindowTaken
 from rivet_resources.prove.replace_chunks import can_mend_chunks, mend, mended, stale_markers
 from rivet_resources.shape.shape import schema_of as schema_now
 

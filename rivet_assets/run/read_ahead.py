@@ -15,10 +15,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from rivet_assets.launch.outcome import WORST_FIRST
 from rivet_assets.run.attempt import Attempt, Site, attempt
 from rivet_resources.contracts.extract import Window
 from rivet_resources.errors import (
+    WORST_FIRST,
     BucketMissing,
     ConfigError,
     DestinationAuth,

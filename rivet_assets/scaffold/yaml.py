@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rivet_assets.launch.outcome import human_bytes
+from rivet_assets.run.words import human_bytes
 from rivet_assets.scaffold.cursors import snake
 from rivet_assets.scaffold.names import comment, export_names, scalar, table_key
 from rivet_assets.scaffold.propose import FULL_ROWS, Proposal, about_rows

@@ -19,10 +19,10 @@ from rivet_resources.contracts.types import Column
 if TYPE_CHECKING:
     from rivet_resources.contracts.destination import Destination
     from rivet_resources.contracts.format import Format
+    from rivet_resources.contracts.poll import PollShape
     from rivet_resources.contracts.settings import Pace
     from rivet_resources.contracts.source import Source
     from rivet_resources.contracts.transform import Transform
-    from rivet_resources.shape.poll_envelope import PollShape
 
 Reader = Literal["blocks", "cursor", "keyset"]
 # snapshot: one instant for all tasks; single: one stream in one transaction; per_query: each statement its own

@@ -29,10 +29,11 @@ from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.transform import Transform
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import RivetError
+from rivet_resources.scratch import enough_room
 from rivet_resources.shape.shape import EXPORTED_AT
 from rivet_resources.shape.transforms.pipeline import Plan, plan
 from rivet_resources.write.measures import Tally
-from rivet_resources.write.parts import PartFiles, enough_room
+from rivet_resources.write.parts import PartFiles
 
 WAITING = 2  # batches between the decoder and the writer; each is about `Capture.memory_bytes`
 

@@ -24,6 +24,7 @@ from rivet_resources.commit.manifest import Manifest, schema_of
 from rivet_resources.contracts.canonical import canonical
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.poll import PollShape
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Session
 from rivet_resources.contracts.types import Column
@@ -32,7 +33,7 @@ from rivet_resources.errors import GateRefused
 from rivet_resources.poll.places import Order, read
 from rivet_resources.poll.watermark import Place
 from rivet_resources.scratch import temporary
-from rivet_resources.shape.poll_envelope import NAIVE_US, PollShape, naive
+from rivet_resources.shape.poll_envelope import NAIVE_US, naive
 
 KEYS_AT_ONCE = 500
 

@@ -26,10 +26,10 @@ from rivet_resources.contracts.source import Page
 from rivet_resources.errors import RivetError, SourceLost
 from rivet_resources.read.sieve import Sieve
 from rivet_resources.read.throttle import MemoryGate, Throttle
-from rivet_resources.scratch import private_folder
+from rivet_resources.scratch import enough_room, private_folder
 from rivet_resources.shape.shape import Shaping
 from rivet_resources.write.measures import Tally
-from rivet_resources.write.parts import PartFiles, enough_room
+from rivet_resources.write.parts import PartFiles
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ separate `__op_hint` was rejected: whoever applies changes would then need two w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 
 from rivet_resources.contracts.change_envelope import change_schema
 from rivet_resources.contracts.change_log import OP, POS, SEQ, TS, UNCHANGED
+from rivet_resources.contracts.poll import PollShape
 
 GUESS = {
     "rivet.op": "insert and update are a guess by created_at = updated_at; delete is certain",
@@ -30,20 +30,6 @@ GUESS = {
 CHUNK_BITS, ROW_BITS = 2, 34
 DIFFED = b"rivet.diffed"  # metadata of a page that a full diff made: its position
 NAIVE_NS, NAIVE_US = pa.timestamp("ns"), pa.timestamp("us")
-
-
-@dataclass(frozen=True)
-class PollShape:
-    """Which columns of a row tell what it is; column names, '' for none.
-
-    `fallback` stands in where `updated_at` is NULL. `window` is how many windows of the export came before.
-    """
-
-    updated_at: str
-    created_at: str = ""
-    deleted_at: str = ""
-    fallback: str = ""
-    window: int = 0
 
 
 def first_seq(window: int, chunk: int) -> int:

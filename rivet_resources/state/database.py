@@ -35,8 +35,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from rivet_resources.engines.postgres.connect import LIVELINESS, watched
 from rivet_resources.errors import StateError
+from rivet_resources.psycopg_lines import LIVELINESS, watched
 from rivet_resources.state.errors import (
     SQLITE_BUSY_SECONDS,
     StateUnavailable,

@@ -7,11 +7,8 @@ a part becomes visible (`commit/publish.py`).
 from __future__ import annotations
 
 import base64
-import errno
 import hashlib
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +19,7 @@ from rivet_resources.contracts.addressing import stem_of
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Chunk, Extract, Part
 from rivet_resources.contracts.format import PartWriter
-from rivet_resources.errors import DiskFull, PartCorrupt
+from rivet_resources.errors import PartCorrupt
 
 BLOCK = 1024 * 1024
 RUN_ID = re.compile(r"_(\d{8})T(\d{6})\.(\d{3})_([0-9a-f]{6})$")
@@ -149,21 +146,3 @@ def checksums(file: Path) -> tuple[int, str, str]:
     if size != file.stat().st_size:
         raise PartCorrupt(f"Part {file.name} has {file.stat().st_size} bytes, {size} were read. Run again.")
     return size, f"xxh3:{fast.hexdigest()}", base64.b64encode(slow.digest()).decode()
-
-
-@contextmanager
-def enough_room(folder: Path) -> Iterator[None]:
-    """Turn a full disk below `folder` into our own error; pyarrow and Python both say ENOSPC.
-
-    Raises:
-        DiskFull: ENOSPC or EDQUOT came up inside the block.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise DiskFull(
-            f"No space is left below {folder}, where parts are written before they are staged. "
-            f"Free some, or point TMPDIR at a larger disk; then run again."
-        ) from error

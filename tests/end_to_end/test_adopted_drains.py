@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import create_engine, inspect, text
 
 from rivet_assets.config.load import load_config
-from rivet_assets.launch.run_exports import open_state_of
+from rivet_assets.run.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.destinations.local import Local
 from rivet_resources.state.adoption import ALL
@@ -160,7 +160,7 @@ def test_drain_of_several_tables_goes_on_where_an_earlier_rivet_left_it(desk: De
     expected = {number: 7 if number == 3 else 0 for number in range(10) if number != 4}
     assert [expected, expected] == [table_of(desk, "lake", table) for table in TABLES]
     config = load_config(desk.folder / "sales.yaml")
-    with closing(open_state_of(config)) as state:
+    with closing(state_of(config)) as state:
         for name in ("sales", *(f"sales/{table}" for table in TABLES)):
             assert 3 == len(state.runs(name)), name
         assert all(1 == len(state.schema_history(f"sales/{table}")) for table in TABLES)

@@ -15,9 +15,10 @@ import pytest
 
 from rivet_assets.config.load import RivetConfig, load_config
 from rivet_assets.launch import outcome as report
-from rivet_assets.launch.run_exports import open_state_of, run_exports
+from rivet_assets.launch.run_exports import run_exports
 from rivet_assets.prove.reconcile import reconcile_export
 from rivet_assets.prove.reconcile_result import Depth, Reconciled
+from rivet_assets.run.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.destinations.local import Local
 from rivet_resources.prove.compare_rows import RowDifferences
@@ -233,7 +234,7 @@ def test_reconcile_compares_a_mirror_with_its_table(
     shop.shell.configure({**block, "apply": ["mirror"]}, spark={"conf": {}})
     config = load_config(Path("rivet.yaml"))
     one_jvm(config, request)
-    state = open_state_of(config)
+    state = state_of(config)
 
     def reconciled(depth: Depth) -> Reconciled:
         return reconcile_export(config, config.exports[0], depth=depth, state=state, tell=lambda line: None)

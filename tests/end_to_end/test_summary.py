@@ -24,7 +24,8 @@ from rivet_assets.config.load import load_config
 from rivet_assets.dagster.failure_sensor import NAME, tell_failure
 from rivet_assets.definitions import definitions_of
 from rivet_assets.launch.prove_after_run import Proofs, proved
-from rivet_assets.launch.run_exports import open_state_of, run_exports
+from rivet_assets.launch.run_exports import run_exports
+from rivet_assets.run.scope import state_of
 from tests.servers.receiver import Receiver, receiver
 
 ROOT = Path(__file__).parents[2]
@@ -188,7 +189,7 @@ def test_source_that_has_more_rows_than_were_published_is_exit_code_3(place: Pla
     (outcome,) = run_exports(config)
     place.sql("INSERT INTO orders VALUES (99, 'late')")
 
-    with closing(open_state_of(config)) as state:
+    with closing(state_of(config)) as state:
         found = proved(config, outcome, Proofs(validate=True, reconcile=True), state=state, tell=print)
 
     assert ("success", "failed", 3, "RIVET_RECONCILE_MISMATCH") == (
@@ -206,7 +207,7 @@ def test_part_that_is_gone_is_exit_code_3(place: Place) -> None:
     for part in (place.folder / "lake").rglob("*.parquet"):
         part.unlink()
 
-    with closing(open_state_of(config)) as state:
+    with closing(state_of(config)) as state:
         found = proved(config, outcome, Proofs(validate=True), state=state, tell=print)
 
     assert ("failed", 3, "RIVET_VERIFY_PART_MISSING") == (found.status, found.exit_code, found.code)

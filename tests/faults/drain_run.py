@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import cast
 
 from rivet_assets.config.load import load_config
-from rivet_assets.launch.run_exports import open_state_of
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run.drain import DrainSite, run_drain
+from rivet_assets.run.scope import state_of
 from rivet_resources.contracts.change_log import LogSource
 from rivet_resources.drain.plan import Drained
 from rivet_resources.read.stage import Exporter
@@ -31,7 +31,7 @@ def drained(
     config = load_config(config_path)
     export = cast(Cdc, config.exports[0])
     name, source = config.source_of(export)
-    state = open_state_of(config)
+    state = state_of(config)
     seen = 0
 
     def told(place: str) -> None:

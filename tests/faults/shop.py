@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from rivet_assets.config.load import load_config
-from rivet_assets.launch.run_exports import open_state_of
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run.drain import checkpoint_key, checkpoints_of
 from rivet_assets.run.reset import forget
+from rivet_assets.run.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.destination import Root
 from rivet_resources.drain.plan import Drained
@@ -120,7 +120,7 @@ class Shop:
     def give_up(self) -> None:
         """Forget the position, as the messages advise: `rivet state reset -e orders`."""
         config = load_config(self.config)
-        forget(config, config.exports[0], state=open_state_of(config))
+        forget(config, config.exports[0], state=state_of(config))
 
     # --- what there is ---------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class Shop:
         export = config.exports[0]
         assert isinstance(export, Cdc)
         key = checkpoint_key(export, config.source_of(export)[0])
-        return checkpoints_of(export, state=open_state_of(config), folder=config.folder), key
+        return checkpoints_of(export, state=state_of(config), folder=config.folder), key
 
     def stored(self) -> str | None:
         """Read the position that the checkpoint has, to be compared; None: it has none, or cannot be read."""

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from rivet_assets.config.load import load_config
-from rivet_assets.launch.run_exports import open_state_of
 from rivet_assets.prove.reconcile import reconcile_export
 from rivet_assets.prove.reconcile_report import flagged_of
 from rivet_assets.prove.repair import repair_export
 from rivet_assets.prove.validate import validate_export
+from rivet_assets.run.scope import state_of
 from rivet_resources.read.stage import Exporter
 from rivet_resources.spark.runtime import SparkRuntime
 from tests import processes
@@ -49,7 +49,7 @@ def main() -> None:
     """Compare, repair, and die there."""
     path, place = sys.argv[1:]
     config = load_config(Path(path))
-    export, state = config.exports[0], open_state_of(config)
+    export, state = config.exports[0], state_of(config)
     report = flagged_of(reconcile_export(config, export, state=state, tell=print))
     root = type(export.destination.root(export.name))
     if place == "page":

@@ -23,12 +23,12 @@ def journal_command(
     path: Path, params: Sequence[str], name: str | None, run_id: str | None, last: int, as_json: bool
 ) -> int:
     """Tell what happened in past runs, oldest first: plans, chunks, retries, drift, steps of the governor."""
-    from rivet_assets.launch.run_exports import open_state_of
+    from rivet_assets.run.scope import state_of
 
     config = load(path, params)
     if name:
         config.export(name)
-    entries = open_state_of(config).journal(name, run_id, last)
+    entries = state_of(config).journal(name, run_id, last)
     if as_json:
         return print_rows([asdict(entry) for entry in entries], as_json=True)
     rows = [

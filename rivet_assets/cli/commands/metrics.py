@@ -28,12 +28,12 @@ def metrics_command(
     path: Path, params: Sequence[str], name: str | None, run_id: str | None, last: int, as_json: bool
 ) -> int:
     """List past runs, newest first; with --run-id all figures of one."""
-    from rivet_assets.launch.run_exports import open_state_of
+    from rivet_assets.run.scope import state_of
 
     config = load(path, params)
     if name:
         config.export(name)
-    state = open_state_of(config)
+    state = state_of(config)
     if run_id is None:
         runs = state.runs(name, last)
         return print_rows([_whole(run) if as_json else _row(run) for run in runs], as_json=as_json)
@@ -52,10 +52,11 @@ def _whole(run: RunRecord) -> dict[str, Any]:
 
 def _row(run: RunRecord) -> dict[str, Any]:
     from rivet_assets.launch import outcome as report
+    from rivet_assets.run.words import human_bytes
 
     return {
         "run": run.run_id, "mode": run.mode, "window": run.window, "status": run.status,
-        "rows": f"{run.total_rows:,}", "files": run.files_produced, "bytes": report.human_bytes(run.bytes_written),
+        "rows": f"{run.total_rows:,}", "files": run.files_produced, "bytes": human_bytes(run.bytes_written),
         "seconds": None if run.duration_ms is None else f"{run.duration_ms / 1000:.1f}",
         "peak": f"{run.peak_mb:.0f} MB", "retries": run.retries, "validated": _yes(run.validated),
         "schema changed": _yes(run.schema_changed),

@@ -30,11 +30,11 @@ def plan_command(
     expires: str, is_annotating: bool, params: Sequence[str], as_json: bool,
 ) -> int:  # fmt: skip
     """Show what a run would do, without reading a row; with -o, as a file that `rivet apply` runs."""
-    from rivet_assets.launch.outcome import WORST_FIRST
     from rivet_assets.plan import artefact as plan_artefact
     from rivet_assets.plan import report as plan_report
     from rivet_assets.plan.fingerprint import config_fingerprint
     from rivet_assets.plan.planner import plan_exports
+    from rivet_resources.errors import WORST_FIRST
 
     config = load(path, params)
     pairs = dict(text.split("=", 1) for text in params)

@@ -39,15 +39,15 @@ def reconcile_command(
     depth: Depth, strict: bool, as_json: bool, output: Path | None,
 ) -> int:  # fmt: skip
     """Compare what is published with the source as it is now; exit code 3 when rows differ."""
-    from rivet_assets.launch.run_exports import open_state_of
     from rivet_assets.prove import reconcile_report as report
     from rivet_assets.prove.reconcile import reconcile_export
+    from rivet_assets.run.scope import state_of
 
     config = load(path, params)
     exports = [config.export(name) for name in dict.fromkeys(names)] or list(config.exports)
     if windows and len(exports) > 1:
         raise click.UsageError("--window belongs to one export; name it with -e")
-    state = open_state_of(config)
+    state = state_of(config)
     found, faults = each_by_itself(
         context,
         exports,
@@ -97,6 +97,6 @@ def each_by_itself(
 
 def worst(codes: Sequence[int]) -> int:
     """Answer for all exports together."""
-    from rivet_assets.launch.outcome import WORST_FIRST
+    from rivet_resources.errors import WORST_FIRST
 
     return next((code for code in WORST_FIRST if code in codes), 0)

@@ -39,9 +39,9 @@ def repair_command(
     report: Path | None, depth: Depth, execute: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Export again the windows that differ from their source, or whose files are wrong, and nothing else."""
-    from rivet_assets.launch.run_exports import open_state_of
     from rivet_assets.prove.reconcile_report import read_report
     from rivet_assets.prove.repair import REFUSED
+    from rivet_assets.run.scope import state_of
 
     config = load(path, params)
     given = read_report(report) if report is not None else None
@@ -52,7 +52,7 @@ def repair_command(
         for export in [export for export in exports if export.mode in REFUSED]:
             say(f"{export.name}: left out, mode {export.mode} cannot be repaired")
             exports.remove(export)
-    state = open_state_of(config)
+    state = state_of(config)
     done, faults = each_by_itself(
         context,
         exports,

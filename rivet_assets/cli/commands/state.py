@@ -22,11 +22,11 @@ def state_group() -> None:
 @JSON
 def state_show(path: Path, params: Sequence[str], as_json: bool) -> int:
     """Show each export's cursor, or position in a log, and its last run."""
-    from rivet_assets.launch.run_exports import open_state_of
     from rivet_assets.run.reset import standing
+    from rivet_assets.run.scope import state_of
 
     config = load(path, params)
-    state = open_state_of(config)
+    state = state_of(config)
     rows = []
     for export in config.exports:
         last = next(iter(state.runs(export.name, last=1)), None)
@@ -48,12 +48,12 @@ def state_show(path: Path, params: Sequence[str], as_json: bool) -> int:
 @JSON
 def state_files(path: Path, params: Sequence[str], name: str | None, last: int, as_json: bool) -> int:
     """List published files, newest first."""
-    from rivet_assets.launch.run_exports import open_state_of
+    from rivet_assets.run.scope import state_of
 
     config = load(path, params)
     if name:
         config.export(name)
-    return print_rows([asdict(file) for file in open_state_of(config).files(name, last)], as_json=as_json)
+    return print_rows([asdict(file) for file in state_of(config).files(name, last)], as_json=as_json)
 
 
 @state_group.command("progression")
@@ -63,11 +63,11 @@ def state_files(path: Path, params: Sequence[str], name: str | None, last: int, 
 @JSON
 def state_progression(path: Path, params: Sequence[str], name: str | None, as_json: bool) -> int:
     """Show how far each export has committed, and how far that is verified."""
-    from rivet_assets.launch.run_exports import open_state_of
     from rivet_assets.prove.progression import progression
+    from rivet_assets.run.scope import state_of
 
     config = load(path, params)
-    state = open_state_of(config)
+    state = state_of(config)
     exports = [config.export(name)] if name else config.exports
     return print_rows([asdict(progression(config, each, state=state)) for each in exports], as_json=as_json)
 
@@ -79,10 +79,10 @@ def state_progression(path: Path, params: Sequence[str], name: str | None, as_js
 @JSON
 def state_chunks(path: Path, params: Sequence[str], name: str | None, as_json: bool) -> int:
     """List unfinished windows whose finished chunks the next run will keep."""
-    from rivet_assets.launch.run_exports import open_state_of
+    from rivet_assets.run.scope import state_of
 
     config = load(path, params)
-    state = open_state_of(config)
+    state = state_of(config)
     exports = [config.export(name)] if name else config.exports
     rows = [asdict(found) for each in exports for found in state.chunk_progress(each.name)]
     if not as_json:
@@ -96,12 +96,12 @@ def state_chunks(path: Path, params: Sequence[str], name: str | None, as_json: b
 @click.option("-e", "--export", "name", required=True, metavar="NAME", shell_complete=known_names)
 def state_reset(path: Path, params: Sequence[str], name: str) -> int:
     """Forget an export's cursor: its next run starts from the beginning and replaces what is there."""
-    from rivet_assets.launch.run_exports import open_state_of
+    from rivet_assets.run.scope import state_of
 
     config = load(path, params)
     from rivet_assets.run.reset import forget
 
-    forget(config, config.export(name), state=open_state_of(config))
+    forget(config, config.export(name), state=state_of(config))
     say(f"{name}: the cursor is reset; the next run starts from the beginning and replaces its windows")
     return 0
 
@@ -112,13 +112,13 @@ def state_reset(path: Path, params: Sequence[str], name: str) -> int:
 @NAME
 def state_rebuild(path: Path, params: Sequence[str], name: str | None) -> int:
     """Fill the store again from the manifests at the destinations."""
-    from rivet_assets.launch.run_exports import open_state_of
     from rivet_assets.run.reset import folders_of
+    from rivet_assets.run.scope import state_of
     from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
     from rivet_resources.commit.manifest import current_manifests
 
     config = load(path, params)
-    state = open_state_of(config)
+    state = state_of(config)
     for export in [config.export(name)] if name else config.exports:
         for folder in folders_of(export):
             root = export.destination.root(folder)

@@ -33,14 +33,15 @@ def validate_command(
     day: datetime | None, prefix: str | None, form: str, as_json: bool, output: Path | None,
 ) -> int:  # fmt: skip
     """Prove that what is published is what was committed; exit code 3 when it is not, 1 when that cannot be told."""
-    from rivet_assets.launch.run_exports import chosen, open_state_of
+    from rivet_assets.config.root import chosen
     from rivet_assets.prove import validate_report
     from rivet_assets.prove.validate import Asked, validate_export
+    from rivet_assets.run.scope import state_of
 
     config = load(path, params)
     exports = chosen(config, names, ())
     asked = Asked(depth, tuple(windows), run_id, day.date() if day else None, prefix)  # type: ignore[arg-type]
-    state = open_state_of(config)
+    state = state_of(config)
     found = [(export, validate_export(export, asked, state=state)) for export in exports]
     wants_json = as_json or form == "json"
     report = json.dumps(validate_report.document(found), indent=2) if wants_json else validate_report.render(found)

@@ -33,10 +33,11 @@ from rivet_resources.engines.postgres import (
 from rivet_resources.engines.postgres import (
     sql as postgres_sql,
 )
-from rivet_resources.engines.postgres.connect import DEFAULT_PORT, LIVELINESS
+from rivet_resources.engines.postgres.connect import DEFAULT_PORT
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.engines.shared.server import Server, check_scheme, require_protected, system_authorities
 from rivet_resources.errors import ConfigError, SourceLost
+from rivet_resources.psycopg_lines import LIVELINESS
 
 EXAMPLE = "postgresql://user:password@host:5432/database"
 

@@ -21,15 +21,15 @@ from rivet_assets.cli import live
 from rivet_assets.cli.json_errors import EXIT_CLASSES, line
 from rivet_assets.cli.live import Screen
 from rivet_assets.config.load import RivetConfig, load_text
-from rivet_assets.launch import outcome as report
-from rivet_assets.launch.outcome import Outcome, block, document, harm_words, human_bytes, worst
+from rivet_assets.launch.outcome import Outcome, block, document, harm_words, worst
 from rivet_assets.launch.outcome_of_run import history
 from rivet_assets.launch.recorder import News
 from rivet_assets.launch.summary_files import FOLDER, KEPT, resume_command, write_run_files, write_summary
 from rivet_assets.run.drift import Drift
 from rivet_assets.run.journal import CHUNKS_TOLD, Journal
 from rivet_assets.run.progress import Progress, Reporter, watched_by
-from rivet_resources.errors import RivetError
+from rivet_assets.run.words import human_bytes
+from rivet_resources.errors import WORST_FIRST, RivetError
 from rivet_resources.state.runs import RunRecord
 from rivet_resources.state.store import State, default_url, open_state
 
@@ -422,4 +422,4 @@ def test_json_error_is_one_line_of_three_keys() -> None:
     assert "\n" not in text
     assert {"error": "a\nb", "code": "RIVET_SOURCE_LOST", "exit_class": "transient"} == json.loads(text)
     assert {1, 2, 3, 4} < set(EXIT_CLASSES)
-    assert report.WORST_FIRST == (3, 4, 1, 2)
+    assert WORST_FIRST == (3, 4, 1, 2)

@@ -12,13 +12,14 @@ import pytest
 from rivet_assets.config.load import RivetConfig
 from rivet_resources.contracts.change_log import ENVELOPE
 from rivet_resources.contracts.extract import Relation
+from rivet_resources.contracts.poll import PollShape
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql.source import MySql
 from rivet_resources.engines.postgres.source import Postgres
 from rivet_resources.errors import SourceError, StateError
 from rivet_resources.poll.places import Order
 from rivet_resources.poll.watermark import Mark, Watermark, check_fits, parse
-from rivet_resources.shape.poll_envelope import PollShape, diffed, enveloped, first_seq, poll_schema, positions
+from rivet_resources.shape.poll_envelope import diffed, enveloped, first_seq, poll_schema, positions
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 INSTANT = pa.timestamp("us", "UTC")
