@@ -26,6 +26,7 @@ def run(lab: Lab, lag: str) -> int:
     return outcome.rows
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
 def test_rows_of_one_stamp_come_once_each_however_far_behind(lab: Lab, key: str) -> None:
     """At the last value, beyond it, and when the lag is raised so that the last value lies inside of it."""

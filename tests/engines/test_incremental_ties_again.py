@@ -107,6 +107,7 @@ def test_rows_that_came_to_the_last_value_since_are_of_the_next_run(lab: Lab, de
     assert {"match"} == set(verdicts(lab, depth=depth).values())
 
 
+@pytest.mark.matrix
 @everywhere
 @every_key
 def test_repair_of_each_window_takes_its_own_rows_only(lab: Lab, key: str) -> None:

@@ -301,6 +301,7 @@ def test_mariadb_that_falls_silent_in_a_drain(fresh_mariadb: str, tmp_path: Path
 def test_silent_state_store_is_unavailable(fresh_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """When it is opened, and when it falls silent later; it goes on when the store speaks again."""
     monkeypatch.setattr(database, "POSTGRES_ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 3.0)
     with proxied(fresh_database) as (proxy, url):
         proxy.silence()
         must_pass(ended(lambda: open_state(f"{url}?connect_timeout=2")))
