@@ -65,6 +65,8 @@ def main() -> None:
     with interruption.listening(lambda: _interrupted(told)):
         code = _run(told)
     sys.stdout.flush()
+    if interruption.asked():
+        interruption.leave(code)
     sys.exit(code)
 
 

@@ -10,6 +10,7 @@ trusted alone. Python writes each signal to a file besides (`signal.set_wakeup_f
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import select
@@ -20,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SECONDS = 6.0  # for the command to end by itself; then it is ended
@@ -140,6 +142,18 @@ def end_children() -> None:
     _, left = psutil.wait_procs(children, timeout=CHILDREN_SECONDS)
     for child in left:
         _quietly(child.kill)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process with this exit code, after what was registered for its end.
+
+    Not `sys.exit`: where the interrupt came while Python ran a text (`exec`, by which dataclasses get their methods),
+    Python 3.11 remembers it as one that nobody handled, and at the very end sends itself SIGINT (`exit_sigint`).
+    """
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @contextmanager

@@ -76,6 +76,14 @@ class Command:
             self.seen |= {child.pid: child for child in psutil.Process(self.process.pid).children(recursive=True)}
         return list(self.seen.values())
 
+    def names(self) -> set[str]:
+        """Name the processes it has started that are still there."""
+        found = set()
+        for child in self.look():
+            with suppress(psutil.NoSuchProcess):
+                found.add(child.name())
+        return found
+
     def until(self, met: Callable[[], bool]) -> None:
         """Wait for a moment of the run."""
         until = time.monotonic() + 60
@@ -160,7 +168,7 @@ def test_start_of_spark_can_be_ended(folder: Path, run: Callable[..., Command], 
     """While the JVM comes up, at three moments: no half-read answer becomes an error, and no JVM stays."""
     configure(folder, SLOW, ORDERS, spark={"master": "local[2]"})
     command = run("run")
-    command.until(lambda: any(child.name() == "java" for child in command.look()))
+    command.until(lambda: "java" in command.names())
     time.sleep(seconds)
 
     code, said = command.end(signal.SIGTERM)
