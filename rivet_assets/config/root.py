@@ -6,7 +6,7 @@ source. Not here: reading a file (`load.py`), keys of one export (`blocks/export
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -288,24 +288,3 @@ def _unpaced(config: RivetConfig) -> Iterator[InitErrorDetails]:
 
 def _value(block: Any, key: str) -> Any:
     return block.get(key) if isinstance(block, Mapping) else getattr(block, key, None)
-
-
-def chosen(config: RivetConfig, names: Sequence[str], partitions: Sequence[str]) -> Sequence[Export]:
-    """Find the exports of a run that names these, or these windows; in the order of the config.
-
-    Raises:
-        ConfigError: one is not known, or has no windows.
-    """
-    wanted = {config.export(name).name for name in names}
-    exports = [export for export in config.exports if not names or export.name in wanted]
-    if not partitions:
-        return exports
-    without = [export.name for export in exports if export.mode != "time_window"]
-    if names and without:
-        raise ConfigError(
-            f"Export {without[0]} has no partitions; leave out --partition, or name exports of mode time_window."
-        )
-    windowed = [export for export in exports if export.mode == "time_window"]
-    if not windowed:
-        raise ConfigError("No export has mode time_window; leave out --partition.")
-    return windowed

@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rivet_assets.config.selection import due
 from rivet_assets.launch.outcome import Outcome
 from rivet_assets.launch.run_exports import run_plan, warm_spark
-from rivet_assets.modes.partitions import due
 from rivet_assets.plan import facts as plan_facts
 from rivet_assets.plan.artefact import PlanArtefact, PlanEntry
 from rivet_assets.plan.fingerprint import config_fingerprint, export_fingerprint

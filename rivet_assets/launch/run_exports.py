@@ -18,14 +18,12 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from rivet_assets.config.root import chosen
+from rivet_assets.config.selection import chosen, due
 from rivet_assets.launch.outcome import Outcome
 from rivet_assets.launch.outcome_of_run import History, history, outcome_of
 from rivet_assets.launch.recorder import Recorder, Watch
-from rivet_assets.modes.partitions import due
 from rivet_assets.run import interruption
 from rivet_assets.run.progress import watched_by
-from rivet_assets.run.scope import state_of
 from rivet_resources.errors import RivetError
 from rivet_resources.spark.runtime import SparkRuntime
 
@@ -220,6 +218,8 @@ def _outcomes(config: RivetConfig, plan: Plan, recorder: Recorder, began: dateti
 
 def _histories(config: RivetConfig, names: Iterable[str], began: datetime) -> dict[str, History]:
     """Read this process's runs since `began`; {} when the store cannot be opened (exports say why)."""
+    from rivet_assets.run.scope import state_of
+
     try:
         state = state_of(config)
     except RivetError:

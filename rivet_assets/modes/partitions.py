@@ -110,32 +110,3 @@ def _first(export: TimeWindow) -> datetime:
     if export.granularity == "month":
         day = day.replace(day=1)
     return datetime.combine(day, time())
-
-
-def due(export: Export, partitions: Sequence[str] | None) -> list[str] | None:
-    """List the windows to run; None for an export without partitions.
-
-    Raises:
-        ConfigError: it has no such window.
-    """
-    definition = partitions_of(export)
-    if definition is None:
-        return None
-    if partitions is None:
-        return due_keys(export)
-    known = {key: place for place, key in enumerate(definition.get_partition_keys())}
-    wanted: set[str] = set()
-    for asked in partitions:
-        first, found, last = asked.partition(RANGE)
-        last = last if found else first
-        for key in (first, last):
-            if key not in known:
-                window_of(export, key)  # says which keys there are
-                raise ConfigError(f"Export {export.name} has no window {key!r} that has ended by now.")
-        if known[first] > known[last]:
-            raise ConfigError(f"Range {asked!r} ends before it begins; write the earlier window first.")
-        wanted |= {key for key, place in known.items() if known[first] <= place <= known[last]}
-    return sorted(wanted, key=known.__getitem__)
-
-
-RANGE = "..."  # between the two ends of a range of partitions, both included

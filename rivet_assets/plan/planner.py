@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from rivet_assets.config.root import chosen
+from rivet_assets.config.selection import chosen, due
 from rivet_assets.modes.chunked import Chunked
 from rivet_assets.modes.incremental import Incremental
-from rivet_assets.modes.partitions import due
 from rivet_assets.modes.poll import Poll
 from rivet_assets.plan import facts as plan_facts
 from rivet_assets.plan.artefact import Computed, Diagnostics, PlanArtefact, PlanEntry, Prioritization

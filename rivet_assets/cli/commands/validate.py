@@ -33,7 +33,7 @@ def validate_command(
     day: datetime | None, prefix: str | None, form: str, as_json: bool, output: Path | None,
 ) -> int:  # fmt: skip
     """Prove that what is published is what was committed; exit code 3 when it is not, 1 when that cannot be told."""
-    from rivet_assets.config.root import chosen
+    from rivet_assets.config.selection import chosen
     from rivet_assets.prove import validate_report
     from rivet_assets.prove.validate import Asked, validate_export
     from rivet_assets.run.scope import state_of
