@@ -171,9 +171,16 @@ def interruptible(act: Callable[[], T], cancel: Callable[[], object]) -> T:
         return answer.result()  # not `join`: Python 3.11 takes a thread whose join was interrupted for ended
     except BaseException:
         if not answer.done():
-            threading.Thread(target=_tried, args=(cancel,), daemon=True, name="rivet-cancels").start()
+            cancelled(cancel, seconds=0)
             wait([answer])  # nobody may close under the call what it works on
         raise
+
+
+def cancelled(cancel: Callable[[], object], *, seconds: float) -> None:
+    """Ask for an end, for so many seconds at most: libpq asks over a line of its own, and waits for a silent server."""
+    asking = threading.Thread(target=_tried, args=(cancel,), daemon=True, name="rivet-cancels")
+    asking.start()
+    asking.join(seconds)
 
 
 def _tried(cancel: Callable[[], object]) -> None:

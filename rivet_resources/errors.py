@@ -8,6 +8,9 @@ Errors of one engine, destination or format that nobody else raises may live bes
 from collections.abc import Sequence
 from typing import ClassVar
 
+# The worst exit code of several exports: the first of these that is present (`contract.md`, section 14).
+WORST_FIRST = (3, 4, 1, 2)
+
 
 class RivetError(Exception):
     """Root of everything Rivet raises on purpose.
@@ -305,7 +308,3 @@ class SparkUnavailable(RivetError):
     """No JVM could be started or reached; the message says what was tried and how to go on without."""
 
     code = "RIVET_SPARK_UNAVAILABLE"
-
-
-# The worst exit code of several exports: the first of these that is present (`contract.md`, section 14).
-WORST_FIRST = (3, 4, 1, 2)

@@ -51,6 +51,12 @@ ENGINES = (Postgres, MySql, SqlServer, Sqlite, Datagen)
 LATER_SOURCES = {"mongo": "is not in this version; it reads postgres, mysql, mariadb, sqlserver, sqlite, datagen"}
 LATER_DESTINATIONS = {"azure": "is not in this version; write to local, s3, gcs or stdout"}
 
+# Keys that change neither rows nor files: who is told, and when it runs.
+NOT_OF_THE_ROWS = {
+    "schedule", "freshness", "owners", "tags", "group", "description",
+    "wave", "parallel_safe", "source_group", "reconcile_required",
+}  # fmt: skip
+
 # A new engine or destination is one line here.
 SOURCES = Choice("type", *ENGINES, unknown="RIVET_CONFIG_TYPE_UNKNOWN", later=LATER_SOURCES)
 SourceBlock = Postgres | MySql | SqlServer | Sqlite | Datagen
@@ -220,10 +226,3 @@ class Export(Settings):
             on_unsupported=self.on_unsupported,
             typing=self.parquet.types,
         )
-
-
-# Keys that change neither rows nor files: who is told, and when it runs.
-NOT_OF_THE_ROWS = {
-    "schedule", "freshness", "owners", "tags", "group", "description",
-    "wave", "parallel_safe", "source_group", "reconcile_required",
-}  # fmt: skip

@@ -6,7 +6,6 @@ which statements (pages.py), what a cell becomes (values.py).
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,7 +21,7 @@ from rivet_resources.contracts.extract import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column
-from rivet_resources.deadlines import interruptible
+from rivet_resources.deadlines import cancelled, interruptible
 from rivet_resources.engines.postgres import errors
 from rivet_resources.engines.postgres.connect import Arrow, open_arrow
 from rivet_resources.engines.postgres.session import pin
@@ -232,18 +231,6 @@ def _answer(cursor: Any, statement: str, limit: int | None) -> list[pa.RecordBat
         batches.append(batch)
         size += batch.nbytes
         if limit is not None and size > limit:
-            _cancel(cursor)
+            cancelled(cursor.adbc_cancel, seconds=CANCEL_SECONDS)
             raise TooLarge
     return batches
-
-
-def _cancel(cursor: Any) -> None:
-    """Ask the server to stop; libpq asks over a line of its own, and would wait for ever for a silent server."""
-    asking = threading.Thread(target=_cancelled, args=(cursor,), daemon=True, name="rivet-cancels")
-    asking.start()
-    asking.join(CANCEL_SECONDS)
-
-
-def _cancelled(cursor: Any) -> None:
-    with suppress(Exception):
-        cursor.adbc_cancel()
