@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -53,6 +53,12 @@ def side_by_side(asks: Mapping[str, Callable[[], T]], *, seconds: float) -> dict
     for first in range(0, len(names), ABREAST):
         answers |= _together({name: asks[name] for name in names[first : first + ABREAST]}, seconds)
     return answers
+
+
+def dealt(items: Sequence[T], *, most: int, each: int) -> list[list[T]]:
+    """Deal items to lanes, each to be gone through one by one: one for a few, one more per `each`, at most `most`."""
+    count = max(1, min(most, len(items) // each))
+    return [list(items[number::count]) for number in range(count)]
 
 
 def _together(asks: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T | Exception]:

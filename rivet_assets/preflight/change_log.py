@@ -17,9 +17,9 @@ from rivet_assets.preflight.provenance import Read
 from rivet_assets.run.drain import checkpoint_key, checkpoints_of
 from rivet_assets.run.log_status import opened
 from rivet_resources.contracts.evidence import Finding
-from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.source import Source
 from rivet_resources.drain.checkpoint_book import chain_of
+from rivet_resources.drain.commit import provenance_of
 from rivet_resources.errors import RivetError, SourceLost
 from rivet_resources.state.checkpoints.stores import Checkpoint, Checkpoints, file_checkpoints
 from rivet_resources.state.store import State
@@ -61,13 +61,12 @@ def log_findings(export: Cdc, source: Source, config: RivetConfig, state: State 
 
 
 def _read(export: Cdc, source: Source, source_name: str, identity: str, held: Checkpoint | None) -> dict[str, Read]:
-    """Return whose changes a drain would read of each table, as `drain/commit.py` has it, and where it goes on."""
-    ends, found = chain_of(held), {}
-    for table in export.captured:
-        relation = ".".join(source.lineage_name(table))
-        provenance = Provenance(source.type, source_name, (identity,), "", relation)
-        found[export.folder_of(table)] = Read(provenance, ends.get(table))
-    return found
+    """Return whose changes a drain would read of each table, and where it goes on."""
+    ends = chain_of(held)
+    return {
+        export.folder_of(table): Read(provenance_of(source, source_name, identity, table), ends.get(table))
+        for table in export.captured
+    }
 
 
 def _checkpoint(export: Cdc, config: RivetConfig, state: State | None) -> tuple[Checkpoint | None, tuple[Finding, ...]]:

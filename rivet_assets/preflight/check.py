@@ -34,7 +34,7 @@ from rivet_resources.contracts.provenance import DatabaseIdentity
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session, Source
 from rivet_resources.errors import RivetError, StateError, UnsupportedColumn
-from rivet_resources.fan_out import NoAnswer, side_by_side
+from rivet_resources.fan_out import NoAnswer, dealt, side_by_side
 from rivet_resources.shape.shape import schema_of
 from rivet_resources.state.store import State, open_state, state_url
 
@@ -116,12 +116,6 @@ def checked_facts(checked: Checked) -> dict[str, str | int | float | list[str]]:
 # --- sources and sessions ------------------------------------------------------------------------
 
 
-def _lanes(exports: Sequence[Export]) -> list[list[Export]]:
-    """Deal exports to sessions: one for a few, at most SESSIONS."""
-    count = max(1, min(SESSIONS, len(exports) // EXPORTS_PER_SESSION))
-    return [list(exports[number::count]) for number in range(count)]
-
-
 def _pressure(source: Source) -> Pressure:
     """Ask a source how many connections it has."""
     with source.gauge(application=APPLICATION, pace=_hasty(source, None)) as gauge:
@@ -169,7 +163,7 @@ class _Look:
         asks: dict[str, Callable[[], None]] = {}
         for (name, (source, exports)), pressure in zip(places.items(), pressures.values(), strict=True):
             known = pressure if isinstance(pressure, Pressure) else None
-            for number, lane in enumerate(_lanes(exports)):
+            for number, lane in enumerate(dealt(exports, most=SESSIONS, each=EXPORTS_PER_SESSION)):
                 ask = f"check {call} {name} {number}"
                 lanes[ask], asks[ask] = lane, partial(self.lane, source, lane, known, found)
         longest = max(map(len, lanes.values()), default=0)

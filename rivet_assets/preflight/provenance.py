@@ -27,7 +27,7 @@ from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.errors import ProvenanceRefused, RivetError
-from rivet_resources.fan_out import NoAnswer, side_by_side
+from rivet_resources.fan_out import NoAnswer, dealt, side_by_side
 from rivet_resources.state.provenances import Remembered
 
 if TYPE_CHECKING:
@@ -70,7 +70,9 @@ def provenance_findings(
         read: what each export's run would read, by the name under which state and files of it are kept.
         state: None where there is no store yet.
     """
-    lanes = dict(_lanes([export for export in exports if read.get(export.name)]))
+    call = secrets.token_hex(3)  # another one may be under way in this process
+    dealing = _lanes([export for export in exports if read.get(export.name)])
+    lanes = {f"destination {call} {number}": lane for number, lane in enumerate(dealing)}
     told: dict[str, tuple[Finding, ...]] = {}
     asks = {ask: partial(_look, lane, read, state, told) for ask, lane in lanes.items()}
     longest = max(map(len, lanes.values()), default=0)
@@ -81,15 +83,13 @@ def provenance_findings(
     return told
 
 
-def _lanes(exports: Sequence[Export]) -> Iterator[tuple[str, list[Export]]]:
-    """Deal exports to threads, each for one destination; a name that no other call has beside each."""
+def _lanes(exports: Sequence[Export]) -> Iterator[list[Export]]:
+    """Deal exports to threads, each for one destination."""
     places: dict[str, list[Export]] = {}
     for export in exports:
         places.setdefault(export.destination.model_dump_json(), []).append(export)
     for members in places.values():
-        count = max(1, min(LANES, len(members) // EXPORTS_PER_LANE))
-        for number in range(count):
-            yield f"destination {secrets.token_hex(6)}", members[number::count]
+        yield from dealt(members, most=LANES, each=EXPORTS_PER_LANE)
 
 
 def _look(

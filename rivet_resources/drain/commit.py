@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from rivet_resources.commit.manifest import Manifest, window_manifest
 from rivet_resources.commit.publish import Ledger, publish
 from rivet_resources.contracts.boundary import Boundary
-from rivet_resources.contracts.change_log import Position
+from rivet_resources.contracts.change_log import LogSource, Position
 from rivet_resources.contracts.extract import CursorMove, Extract, MetaColumns, Relation, Staged, Window
 from rivet_resources.contracts.provenance import Provenance
+from rivet_resources.contracts.source import Source
 from rivet_resources.drain.checkpoint_book import Book
 from rivet_resources.drain.parts import TableWindow
 from rivet_resources.drain.plan import DrainPlan, Hands, TableDrained
@@ -51,9 +52,7 @@ class Committing:
 
     def provenance(self, table: str) -> Provenance:
         """Say whose changes they are: the identity of the log's source, as its checkpoint keeps it."""
-        source = self.plan.source
-        relation = ".".join(source.lineage_name(table))
-        return Provenance(source.type, self.plan.source_name, (self.book.identity,), "", relation)
+        return provenance_of(self.plan.source, self.plan.source_name, self.book.identity, table)
 
     def staged(self, table: str, window: TableWindow, end: Position) -> Staged:
         """Give a table's window, complete but invisible."""
@@ -120,6 +119,11 @@ class _Elsewhere:
 
     def known_runs(self, export: str) -> set[str]:
         return self.ledger.known_runs(export)
+
+
+def provenance_of(source: LogSource | Source, source_name: str, identity: str, table: str) -> Provenance:
+    """Join the identity of a log's source, as its checkpoint keeps it, with the table whose changes are read."""
+    return Provenance(source.type, source_name, (identity,), "", ".".join(source.lineage_name(table)))
 
 
 def schemas_between(staged: Staged) -> list[bytes]:

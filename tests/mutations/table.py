@@ -1616,8 +1616,8 @@ LATEST = (
     Fault(
         "check_does_not_look_at_destinations",
         "rivet_assets/preflight/provenance.py",
-        "    lanes = dict(_lanes([export for export in exports if read.get(export.name)]))\n",
-        "    lanes = dict(_lanes([]))\n",
+        "    dealing = _lanes([export for export in exports if read.get(export.name)])\n",
+        "    dealing = _lanes([])\n",
         "a new file is found to clash with another one only when it runs at night",
         (WHOSE + "test_check_foresees_that_state_is_of_another_database[full]",),
     ),
