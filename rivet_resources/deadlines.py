@@ -166,29 +166,29 @@ def interruptible(act: Callable[[], T], cancel: Callable[[], object]) -> T:
     if threading.current_thread() is not threading.main_thread():
         return act()
     answer: Future[T] = Future()
-    threading.Thread(target=_answered, args=(answer, act), daemon=True, name="rivet-waits").start()
+    threading.Thread(target=_answer_into, args=(answer, act), daemon=True, name="rivet-waits").start()
     try:
         return answer.result()  # not `join`: Python 3.11 takes a thread whose join was interrupted for ended
     except BaseException:
         if not answer.done():
-            cancelled(cancel, seconds=0)
+            cancel_within(0, cancel)
             wait([answer])  # nobody may close under the call what it works on
         raise
 
 
-def cancelled(cancel: Callable[[], object], *, seconds: float) -> None:
+def cancel_within(seconds: float, cancel: Callable[[], object]) -> None:
     """Ask for an end, for so many seconds at most: libpq asks over a line of its own, and waits for a silent server."""
-    asking = threading.Thread(target=_tried, args=(cancel,), daemon=True, name="rivet-cancels")
+    asking = threading.Thread(target=_try, args=(cancel,), daemon=True, name="rivet-cancels")
     asking.start()
     asking.join(seconds)
 
 
-def _tried(cancel: Callable[[], object]) -> None:
+def _try(cancel: Callable[[], object]) -> None:
     with suppress(Exception):
         cancel()
 
 
-def _answered(answer: Future[T], act: Callable[[], T]) -> None:
+def _answer_into(answer: Future[T], act: Callable[[], T]) -> None:
     try:
         answer.set_result(act())
     except BaseException as error:

@@ -55,7 +55,7 @@ def side_by_side(asks: Mapping[str, Callable[[], T]], *, seconds: float) -> dict
     return answers
 
 
-def dealt(items: Sequence[T], *, most: int, each: int) -> list[list[T]]:
+def into_lanes(items: Sequence[T], *, most: int, each: int) -> list[list[T]]:
     """Deal items to lanes, each to be gone through one by one: one for a few, one more per `each`, at most `most`."""
     count = max(1, min(most, len(items) // each))
     return [list(items[number::count]) for number in range(count)]

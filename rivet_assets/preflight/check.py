@@ -34,7 +34,7 @@ from rivet_resources.contracts.provenance import DatabaseIdentity
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session, Source
 from rivet_resources.errors import RivetError, StateError, UnsupportedColumn
-from rivet_resources.fan_out import NoAnswer, dealt, side_by_side
+from rivet_resources.fan_out import NoAnswer, into_lanes, side_by_side
 from rivet_resources.shape.shape import schema_of
 from rivet_resources.state.store import State, open_state, state_url
 
@@ -163,7 +163,7 @@ class _Look:
         asks: dict[str, Callable[[], None]] = {}
         for (name, (source, exports)), pressure in zip(places.items(), pressures.values(), strict=True):
             known = pressure if isinstance(pressure, Pressure) else None
-            for number, lane in enumerate(dealt(exports, most=SESSIONS, each=EXPORTS_PER_SESSION)):
+            for number, lane in enumerate(into_lanes(exports, most=SESSIONS, each=EXPORTS_PER_SESSION)):
                 ask = f"check {call} {name} {number}"
                 lanes[ask], asks[ask] = lane, partial(self.lane, source, lane, known, found)
         longest = max(map(len, lanes.values()), default=0)

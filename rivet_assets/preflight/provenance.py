@@ -27,7 +27,7 @@ from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.errors import ProvenanceRefused, RivetError
-from rivet_resources.fan_out import NoAnswer, dealt, side_by_side
+from rivet_resources.fan_out import NoAnswer, into_lanes, side_by_side
 from rivet_resources.state.provenances import Remembered
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _lanes(exports: Sequence[Export]) -> Iterator[list[Export]]:
     for export in exports:
         places.setdefault(export.destination.model_dump_json(), []).append(export)
     for members in places.values():
-        yield from dealt(members, most=LANES, each=EXPORTS_PER_LANE)
+        yield from into_lanes(members, most=LANES, each=EXPORTS_PER_LANE)
 
 
 def _look(

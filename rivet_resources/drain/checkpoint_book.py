@@ -48,8 +48,7 @@ class Book:
             CheckpointUnusable: it cannot be read, is of another source, or of other tables.
         """
         self.identity = identity
-        if has_windows(self.checkpoints.waiting(self.plan.key), roots):
-            self.checkpoints.adopt(self.plan.key, identity)
+        self._adopt(roots)
         self.stored, self.generation = self.checkpoints.take(self.plan.key)
         if self.stored is None:
             return
@@ -61,6 +60,28 @@ class Book:
             )
         if self.has_begun:
             self._take_up()
+
+    def _adopt(self, roots: Mapping[str, Root]) -> None:
+        """Take over what an earlier Rivet kept under the bare key, where destinations prove that it is this drain's.
+
+        Where they do not, a first copy makes up for whatever happened since; without one, changes would be missing.
+
+        Raises:
+            CheckpointUnusable
+        """
+        waiting = self.checkpoints.waiting(self.plan.key)
+        if waiting is None or waiting.source_identity != self.identity:
+            return
+        if has_windows(waiting, roots):
+            self.checkpoints.adopt(self.plan.key, self.identity)
+        elif not self.plan.initial:
+            raise CheckpointUnusable(
+                f"{self.checkpoints.name} has a position for {self.plan.key} that an earlier Rivet kept without its "
+                f"project, and the destination of export {self.plan.export} has no window that ends there. Whose it "
+                f"is cannot be told, and changes since then would be missing. Point `destination` at the earlier "
+                f"windows; or set `cdc: {{initial: snapshot}}`, which copies the tables; or take only changes from "
+                f"now on: run `rivet state reset -e {self.plan.export}`."
+            )
 
     @property
     def has_begun(self) -> bool:

@@ -90,12 +90,15 @@ def desk(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch, capsys: py
     return Desk(tmp_path, monkeypatch, capsys)
 
 
-def drained(desk: Desk, file: str, log: Log, database: int, *, source: str = "shop", lake: str = "lake") -> None:
+def drained(
+    desk: Desk, file: str, log: Log, database: int, *,
+    source: str = "shop", lake: str = "lake", initial: str | None = "snapshot",
+) -> None:  # fmt: skip
     """Configure a drain of both tables of a database, with a slot of its own where there are any."""
     variable = f"LOG_URL_{database}"
     desk.monkeypatch.setenv(variable, log.urls[database])
     slot = {"slot": f"adopted_{secrets.token_hex(4)}"} if log.engine is POSTGRES else {}
-    block = {"name": "sales", "mode": "cdc", "tables": list(TABLES), "cdc": {"initial": "snapshot", **slot}}
+    block = {"name": "sales", "mode": "cdc", "tables": list(TABLES), "cdc": {"initial": initial, **slot}}
     connection = {"type": log.engine.source["type"], "url_env": variable}
     desk.write(file, {source: connection}, block | {"format": "parquet"}, lake=lake)
 
@@ -188,3 +191,21 @@ def test_drain_of_another_file_takes_nothing_of_a_state_of_before(desk: Desk, st
     assert [1, 1] == ran
     assert 7 == table_of(desk, "lake", "orders")[3]
     assert 8 == table_of(desk, "other_lake", "items")[2]
+
+
+@pytest.mark.parametrize("store", ["server"], indirect=True)
+def test_position_of_before_without_its_windows_is_not_passed_over(desk: Desk, store: str, log: Log):
+    """A drain that copies nothing would begin after the changes since: it says so, until it is told what to do."""
+    log.begin(0, 10)
+    drained(desk, "sales.yaml", log, 0)
+    assert 20 == desk.run("sales.yaml").rows
+    aged(store, desk.folder / "lake")
+    log.run(0, "UPDATE orders SET total = 7 WHERE id = 3")
+    drained(desk, "sales.yaml", log, 0, lake="elsewhere", initial=None)
+
+    refused = desk.run("sales.yaml")
+    desk.rivet("state", "reset", "-c", "sales.yaml", "-e", "sales")
+    begun = desk.run("sales.yaml")
+
+    assert (1, True) == (refused.code, "earlier Rivet kept without its project" in refused.err), refused.err
+    assert (0, 0) == (begun.code, begun.rows), begun.err

@@ -21,7 +21,7 @@ from rivet_resources.contracts.extract import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column
-from rivet_resources.deadlines import cancelled, interruptible
+from rivet_resources.deadlines import cancel_within, interruptible
 from rivet_resources.engines.postgres import errors
 from rivet_resources.engines.postgres.connect import Arrow, open_arrow
 from rivet_resources.engines.postgres.session import pin
@@ -231,6 +231,6 @@ def _answer(cursor: Any, statement: str, limit: int | None) -> list[pa.RecordBat
         batches.append(batch)
         size += batch.nbytes
         if limit is not None and size > limit:
-            cancelled(cursor.adbc_cancel, seconds=CANCEL_SECONDS)
+            cancel_within(CANCEL_SECONDS, cursor.adbc_cancel)
             raise TooLarge
     return batches
