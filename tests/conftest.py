@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import room
+from tests import revisions, room
 from tests.emulators.tds import server as tds
 from tests.servers import mysql as servers_mysql
 from tests.servers import postgres as servers
@@ -36,9 +36,10 @@ tempfile.tempdir = None
 # After the fork server of `processes.py`, which keeps its socket there.
 multiprocessing.util.Finalize(None, shutil.rmtree, (os.environ["TMPDIR"], True), exitpriority=-1000)
 os.environ.pop("RIVET_CONFIG", None)
+revisions.read_once()
 
 
-SHARES = {"matrix": 10, "vast": 100}  # by marker: one of so many tests runs without --whole
+SHARES = {"wide": 3, "matrix": 10, "vast": 100}  # by marker: one of so many tests runs without --whole
 THREAD_SECONDS = 5.0  # for a thread that ends with its test to come to its end
 WORKERS_PER_CORE = 2  # a third of a test's time is waiting: for servers, for the disk, for a moment to come
 
@@ -62,16 +63,25 @@ def _sampled(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave a share of the tests marked so, another one each day; every test function keeps at least one."""
     if config.getoption("--whole"):
         return
-    kept, left, shown = [], [], set[str]()
-    for item in items:
-        name = item.nodeid.partition("[")[0]
-        digest = hashlib.sha256(f"{os.environ['RIVET_TEST_SHARE']} {item.nodeid}".encode()).digest()
+    digests = {item: _digest(item) for item in items}
+    least: dict[str, int] = {}
+    for item, digest in digests.items():
+        least[_function(item)] = min(digest, least.get(_function(item), digest))
+    kept, left = [], []
+    for item, digest in digests.items():
         share = max((SHARES.get(mark.name, 1) for mark in item.iter_markers()), default=1)
-        is_kept = int.from_bytes(digest[:4]) % share == 0 or name not in shown
-        shown.add(name)
-        (kept if is_kept else left).append(item)
+        (kept if digest % share == 0 or digest == least[_function(item)] else left).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left)
+
+
+def _function(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+def _digest(item: pytest.Item) -> int:
+    text = f"{os.environ['RIVET_TEST_SHARE']} {item.nodeid}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

@@ -16,7 +16,9 @@ import pyspark.sql.connect  # noqa: F401
 
 import rivet_assets
 import rivet_resources
+from tests import revisions
 
+revisions.read_now()
 for package in (rivet_assets, rivet_resources):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)

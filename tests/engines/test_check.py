@@ -20,6 +20,8 @@ from tests.engines.test_modes import ALL_IDS, ORDERS, WHOLE_TABLE, order
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 
+pytestmark = pytest.mark.wide
+
 everywhere = pytest.mark.parametrize("engine", ENGINES, indirect=True)
 on_servers = pytest.mark.parametrize("engine", ["postgres", "mariadb", "mysql"], indirect=True)
 on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)

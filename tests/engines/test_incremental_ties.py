@@ -20,6 +20,8 @@ from rivet_resources.state.store import default_url
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 
+pytestmark = pytest.mark.wide
+
 if TYPE_CHECKING:
     from rivet_resources.spark.runtime import SparkRuntime
 

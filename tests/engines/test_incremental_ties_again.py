@@ -19,6 +19,8 @@ from rivet_resources.spark.runtime import SparkRuntime
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 
+pytestmark = pytest.mark.wide
+
 BLOCK = "{name: orders, table: orders, mode: incremental, cursor_column: k}"
 FILTERED = BLOCK.replace("}", ", transforms: [{type: filter, where: 'id >= 0'}]}")
 DEPTHS: tuple[Depth, ...] = ("counts", "checksums", "rows")

@@ -28,6 +28,8 @@ from tests.servers import mysql as servers_mysql
 from tests.servers.postgres import free_port
 from tests.ui.test_component import PYPROJECT, dg_check
 
+pytestmark = pytest.mark.wide
+
 CANARY = "canary-in-a-coal-mine"
 MANY = 150_000  # well above 100 000, of which estimates may fall short
 NASTY = (

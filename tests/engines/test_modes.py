@@ -12,6 +12,8 @@ import pytest
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 
+pytestmark = pytest.mark.wide
+
 ORDERS = {"id": "whole", "at": "instant", "day": "day", "epoch": "whole", "amount": "amount", "note": "note"}
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 FEBRUARY, MARCH = datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)

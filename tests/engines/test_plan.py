@@ -22,6 +22,8 @@ from tests import processes
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 
+pytestmark = pytest.mark.wide
+
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 IDS = list(range(240))
 MODES = {

@@ -25,6 +25,8 @@ from tests import processes
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 
+pytestmark = pytest.mark.wide
+
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 ORDERS = {"id": "whole", "at": "instant", "amount": "amount", "note": "note"}
 IDS = range(1, 61)

@@ -29,6 +29,8 @@ from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 from tests.servers.postgres import ObjectStore
 
+pytestmark = pytest.mark.wide
+
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 ORDERS = {"id": "whole", "at": "instant", "amount": "amount", "note": "note"}
 IDS = range(1, 61)

@@ -17,6 +17,8 @@ from tests.engines.typed import AT, CASES, MODES, columns_of, export, fill, read
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES
 
+pytestmark = pytest.mark.wide
+
 NATIVE = "{types: native}"
 ROWS = (1, 101)
 # Cells within Arrow's range but outside the reader's own, or that one reader refuses, by a word of their literal.

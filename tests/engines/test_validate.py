@@ -28,6 +28,8 @@ from rivet_resources.write.formats.parquet import Parquet
 from tests.engines.test_destinations import destination, fenced_gcs, fenced_s3  # noqa: F401
 from tests.published import ALL, JANUARY, ORDERS, Published, flipped
 
+pytestmark = pytest.mark.wide
+
 CHANGES = pa.schema([pa.field("id", pa.int64()), pa.field("note", pa.string())])
 
 

@@ -34,6 +34,8 @@ from tests.lab_engines import ENGINES, Engine
 from tests.published import closing, flipped
 from tests.servers.logical import logical_database
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> Engine:

@@ -17,6 +17,8 @@ from rivet_resources.errors import SourceError
 from tests.engines.mysql.reads import SERVERS, describe, pages, run, session
 from tests.servers.mysql import connection
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.fixture(params=SERVERS)
 def url(request: pytest.FixtureRequest) -> str:

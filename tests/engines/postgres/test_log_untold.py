@@ -16,6 +16,8 @@ from rivet_resources.errors import LogSetup, PositionLost
 from tests.engines.postgres.changes import Drained, capture, drain, log_of, run, transaction
 from tests.servers import logical as servers_logical
 
+pytestmark = pytest.mark.wide
+
 PARTITIONED = (
     "CREATE TABLE pt (id int, v text, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
     "CREATE TABLE pt_low PARTITION OF pt FOR VALUES FROM (0) TO (100)",

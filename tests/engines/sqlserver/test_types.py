@@ -14,6 +14,8 @@ from rivet_resources.errors import ValueDoesNotFit
 from tests.emulators.tds import server as tds
 from tests.engines.sqlserver.reads import READERS, column, describe, read
 
+pytestmark = pytest.mark.wide
+
 # Type, literal as it is inserted, the value that is read.
 CASES = [
     ("bit", "1", True),
