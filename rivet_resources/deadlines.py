@@ -166,11 +166,12 @@ def interruptible(act: Callable[[], T], cancel: Callable[[], object]) -> T:
     if threading.current_thread() is not threading.main_thread():
         return act()
     answer: Future[T] = Future()
-    threading.Thread(target=_answer_into, args=(answer, act), daemon=True, name="rivet-waits").start()
+    thread = threading.Thread(target=_answer_into, args=(answer, act), daemon=True, name="rivet-waits")
     try:
+        thread.start()  # an interrupt may come in here too, when the call has begun and when it has not
         return answer.result()  # not `join`: Python 3.11 takes a thread whose join was interrupted for ended
     except BaseException:
-        if not answer.done():
+        if not answer.cancel() and not answer.done():  # begun, and not ended; a call that has not begun never will
             cancel_within(0, cancel)
             wait([answer])  # nobody may close under the call what it works on
         raise
@@ -189,6 +190,8 @@ def _try(cancel: Callable[[], object]) -> None:
 
 
 def _answer_into(answer: Future[T], act: Callable[[], T]) -> None:
+    if not answer.set_running_or_notify_cancel():
+        return
     try:
         answer.set_result(act())
     except BaseException as error:
