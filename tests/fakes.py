@@ -174,6 +174,10 @@ class FolderRoot:
         for path in paths:
             (self.folder / path).unlink(missing_ok=True)
 
+    def local_path(self, path: str) -> Path:
+        """Name the file."""
+        return self.folder / path
+
     def open(self, path: str) -> BinaryIO:
         """Open for reading."""
         return (self.folder / path).open("rb")

@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from pydantic import TypeAdapter
 
 from rivet_resources.contracts.transform import Transform
+from rivet_resources.registry import STEPS
 from rivet_resources.shape.transforms import pipeline
-from rivet_resources.shape.transforms.union import Step
-
-READ: TypeAdapter[Any] = TypeAdapter(Step)
 
 
 def steps(*blocks: dict[str, Any]) -> tuple[Transform, ...]:
     """Read YAML blocks as the configuration does."""
-    return tuple(READ.validate_python(block) for block in blocks)
+    return tuple(STEPS[block["type"]].model_validate(block) for block in blocks)
 
 
 def shaped(table: pa.Table, *blocks: dict[str, Any]) -> pa.Table:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, PydanticKnownError, core_schema
 
 Loc = tuple[str | int, ...]
 
@@ -58,33 +58,34 @@ def not_one_of(word: object, known: Iterable[str]) -> str:
 class Choice:
     """Pydantic metadata: validate a mapping as the block that its `key` names.
 
-    `unknown` is the code of a wrong word. `default` is taken when the key is absent. `later` answers words that
-    exist elsewhere but not here.
+    `blocks` is looked into when a block is validated, not before: a list that loads its classes one by one stays
+    unloaded, and one that grew meanwhile is taken as it is. `unknown` is the code of a wrong word. `default` is taken
+    when the key is absent. `later` answers words that exist elsewhere but not here.
     """
 
     def __init__(
         self,
         key: str,
-        *blocks: type[BaseModel],
+        blocks: Mapping[str, type[BaseModel]],
+        *,
         unknown: str,
         default: str | None = None,
         later: Mapping[str, str] | None = None,
     ) -> None:
         self.key = key
         self.unknown = unknown
-        self.blocks = {word: block for block in blocks for word in _words(block, key)}
+        self.blocks = blocks
         self.default = default
         self.later = later or {}
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Validate by `validate`; the union inside serves the JSON schema and serialisation."""
-        blocks = {word: handler.generate_schema(block) for word, block in self.blocks.items()}
-        union = core_schema.tagged_union_schema(choices=dict(blocks), discriminator=self._word_of)
-        return core_schema.no_info_wrap_validator_function(self._wrap, union)
+        """Validate by `validate`; a block that is written out again is written as its own class says."""
+        return core_schema.no_info_plain_validator_function(self.validate)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Describe the choice as: one of these words, then exactly that block's schema."""
-        union = handler(schema)
+        blocks = {word: block.__pydantic_core_schema__ for word, block in self.blocks.items()}
+        union = handler(core_schema.tagged_union_schema(choices=dict(blocks), discriminator=self._word_of))
         kinds = list(dict.fromkeys(self.blocks.values()))  # a block with aliases stands there once
         branches: list[dict[str, Any]] = []
         for kind, reference in zip(kinds, union.get("oneOf", [union]), strict=True):
@@ -104,16 +105,13 @@ class Choice:
         word = value.get(self.key) if isinstance(value, Mapping) else getattr(value, self.key, None)
         return self.default if word is None else word
 
-    def _wrap(self, value: Any, _inner: core_schema.ValidatorFunctionWrapHandler) -> Any:
-        return self.validate(value)
-
     def validate(self, value: Any) -> Any:
         """Validate as the chosen block; with a wrong word, still report what else is wrong.
 
         Raises:
             ValidationError: all faults of the block, with locations inside it.
         """
-        if isinstance(value, tuple(self.blocks.values())):
+        if isinstance(value, BaseModel) and isinstance(value, self.blocks.get(self._word_of(value)) or ()):
             return value
         if not isinstance(value, Mapping):
             raise refusals(self.key, [refusal("RIVET_CONFIG_WRONG_TYPE", "is not a block; write keys below it")])
@@ -154,21 +152,35 @@ class NameOr:
         self.choice = choice
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Try the name first; a block has its own errors then, not those of a union."""
-        block = handler.generate_schema(Annotated[Any, self.choice])
-        union = core_schema.union_schema([core_schema.str_schema(), core_schema.none_schema(), block])
-        return core_schema.no_info_wrap_validator_function(self._validate, union)
+        """Take a name first; a block has its own errors then, not those of a union."""
+        return core_schema.no_info_plain_validator_function(self._validate)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Describe it so that an error in the block is told at its key, not at the block."""
-        members = handler(schema)["anyOf"]
-        block = next(member for member in members if member.get("type") not in ("string", "null"))
+        block = self.choice.__get_pydantic_json_schema__(schema, handler)
         return {"if": {"type": ["string", "null"]}, "then": {}, "else": block}
 
-    def _validate(self, value: Any, _inner: core_schema.ValidatorFunctionWrapHandler) -> Any:
+    def _validate(self, value: Any) -> Any:
         return value if value is None or isinstance(value, str) else self.choice.validate(value)
 
 
-def _words(block: type[BaseModel], key: str) -> tuple[str, ...]:
-    """Read the words that the block's `key` allows: one, and its aliases."""
-    return tuple(map(str, get_args(block.model_fields[key].annotation)))
+class Word:
+    """Pydantic metadata: a text that is one of the words of a list, which may grow until it is looked into."""
+
+    def __init__(self, words: Mapping[str, Any]) -> None:
+        self.words = words
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Validate by `_validate`."""
+        return core_schema.no_info_plain_validator_function(self._validate)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Describe it as one of today's words."""
+        return {"enum": list(self.words), "type": "string"}
+
+    def _validate(self, value: Any) -> Any:
+        if not isinstance(value, str) or value not in self.words:
+            allowed = [f"'{word}'" for word in self.words]
+            expected = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
+            raise PydanticKnownError("literal_error", {"expected": expected})
+        return value

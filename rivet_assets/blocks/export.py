@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, ValidationError, field_validator, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from rivet_assets.blocks.choice import Choice, NameOr, details, refusals
+from rivet_assets.blocks.choice import Choice, NameOr, Word, details, refusals
 from rivet_assets.blocks.export_rules import broken_rules
 from rivet_assets.blocks.export_values import (
     ColumnRules,
@@ -29,25 +29,15 @@ from rivet_assets.blocks.export_values import (
     Texts,
     broken,
 )
+from rivet_resources.contracts.destination import Destination
+from rivet_resources.contracts.format import FileFormat, FormatKeys
 from rivet_resources.contracts.settings import Settings, Size, Tuning
-from rivet_resources.contracts.source import TypeRules
+from rivet_resources.contracts.source import Source, TypeRules
 from rivet_resources.contracts.transform import Transform
 from rivet_resources.contracts.types import SpecialValue
-from rivet_resources.destinations.gcs import Gcs
-from rivet_resources.destinations.local import Local
-from rivet_resources.destinations.s3 import S3
-from rivet_resources.destinations.stdout import Stdout
-from rivet_resources.engines.datagen.source import Datagen
-from rivet_resources.engines.mysql.source import MySql
-from rivet_resources.engines.postgres.source import Postgres
-from rivet_resources.engines.sqlite.source import Sqlite
-from rivet_resources.engines.sqlserver.source import SqlServer
-from rivet_resources.shape.transforms.union import STEPS
-from rivet_resources.write.formats.csv import Csv
-from rivet_resources.write.formats.ndjson import Ndjson
-from rivet_resources.write.formats.parquet import COMPRESSION_PROFILES, Codec, ColumnEncoding, Parquet, ParquetOptions
+from rivet_resources.registry import DESTINATIONS, ENGINES, FORMATS, STEPS
+from rivet_resources.write.formats.parquet import Codec, ParquetOptions
 
-ENGINES = (Postgres, MySql, SqlServer, Sqlite, Datagen)
 LATER_SOURCES = {"mongo": "is not in this version; it reads postgres, mysql, mariadb, sqlserver, sqlite, datagen"}
 LATER_DESTINATIONS = {"azure": "is not in this version; write to local, s3, gcs or stdout"}
 
@@ -57,17 +47,12 @@ NOT_OF_THE_ROWS = {
     "wave", "parallel_safe", "source_group", "reconcile_required",
 }  # fmt: skip
 
-# A new engine or destination is one line here.
-SOURCES = Choice("type", *ENGINES, unknown="RIVET_CONFIG_TYPE_UNKNOWN", later=LATER_SOURCES)
-SourceBlock = Postgres | MySql | SqlServer | Sqlite | Datagen
-AnySource = Annotated[SourceBlock, SOURCES]
+SOURCES = Choice("type", ENGINES, unknown="RIVET_CONFIG_TYPE_UNKNOWN", later=LATER_SOURCES)
+AnySource = Annotated[Source, SOURCES]
 AnyDestination = Annotated[
-    Local | S3 | Gcs | Stdout,
-    Choice("type", Local, S3, Gcs, Stdout, unknown="RIVET_CONFIG_TYPE_UNKNOWN", later=LATER_DESTINATIONS),
+    Destination, Choice("type", DESTINATIONS, unknown="RIVET_CONFIG_TYPE_UNKNOWN", later=LATER_DESTINATIONS)
 ]
-
-
-STEP_CHOICE = Choice("type", *STEPS, unknown="RIVET_CONFIG_TYPE_UNKNOWN")
+STEP_CHOICE = Choice("type", STEPS, unknown="RIVET_CONFIG_TYPE_UNKNOWN")
 AnyStep = Annotated[Transform, STEP_CHOICE]
 
 
@@ -122,7 +107,7 @@ class Export(Settings):
 
     name: ExportName = Field(description="names its asset, folder, files and cursor; unique in the file")
     mode: str = Field("full", description="full, incremental, chunked, time_window, cdc or poll")
-    source: Annotated[str | SourceBlock | None, NameOr(SOURCES)] = Field(
+    source: Annotated[str | Source | None, NameOr(SOURCES)] = Field(
         None, description="name of one of `sources:`, or a source block of its own; default: the only source"
     )
     query: Query | None = Field(None, description="a SELECT; one of query, query_file and table")
@@ -131,7 +116,7 @@ class Export(Settings):
     )
     table: TableName | None = Field(None, description='name or schema.name; quoted where SQL needs it: public."Orders"')
     params: Texts = Field(default_factory=dict, description="values bound to :name in the query, as text")
-    format: Literal["parquet", "csv", "ndjson"] = Field(description="how parts are written")
+    format: Annotated[str, Word(FORMATS)] = Field(description="how parts are written")
     compression: Codec = Field("zstd", description="codec of Parquet parts; CSV and NDJSON are never compressed")
     compression_level: int | None = Field(None, description="zstd 1 to 22, default 3; gzip 0 to 10, default 6")
     compression_profile: Literal["none", "fast", "balanced", "compact"] | None = Field(
@@ -201,22 +186,18 @@ class Export(Settings):
         """Give the transforms; names were replaced by what they name when the file was read."""
         return tuple(step for step in self.transforms if not isinstance(step, str))
 
-    def format_settings(self) -> Parquet | Csv | Ndjson:
-        """Join the keys that say how parts are written."""
-        if self.format == "csv":
-            return Csv(type="csv")
-        if self.format == "ndjson":
-            return Ndjson(type="ndjson")
-        codec, level = self.compression, self.compression_level
-        if self.compression_profile is not None:
-            codec, level = COMPRESSION_PROFILES[self.compression_profile]
-        asked = {
-            name.rpartition(".")[2]: ColumnEncoding(encoding=rule.encoding)
-            for name, rule in self.columns.items()
-            if rule.encoding is not None
-        }
-        options = self.parquet.model_copy(update={"columns": {**asked, **self.parquet.columns}})
-        return Parquet(type="parquet", compression=codec, compression_level=level, options=options)
+    def format_settings(self) -> FileFormat:
+        """Return the format with the keys that say how parts are written."""
+        rules = {name.rpartition(".")[2]: rule.encoding for name, rule in self.columns.items()}
+        keys = FormatKeys(
+            compression=self.compression,
+            compression_level=self.compression_level,
+            compression_profile=self.compression_profile,
+            parquet=self.parquet,
+            encodings={name: encoding for name, encoding in rules.items() if encoding is not None},
+        )
+        form: FileFormat = FORMATS[self.format].from_keys(keys)
+        return form
 
     def type_rules(self) -> TypeRules:
         """Join the keys that say what columns become."""

@@ -12,12 +12,12 @@ from typing import Any
 from pydantic_core import InitErrorDetails
 
 from rivet_assets.blocks.choice import refusal
+from rivet_resources.registry import DESTINATIONS, FORMATS
 from rivet_resources.write.formats.parquet import LEVELS
 
 Block = Mapping[str, Any]
 Rule = Callable[[Block], Iterator[InitErrorDetails]]
 
-TEXTS = ("csv", "ndjson")  # formats that are written plain
 RELATIONS = ("query", "query_file", "table")
 
 
@@ -73,7 +73,7 @@ def params_have_a_query(block: Block) -> Iterator[InitErrorDetails]:
 def level_fits_codec(block: Block) -> Iterator[InitErrorDetails]:
     """Refuse a level its codec does not have (`contract.md`, 1.5)."""
     level, codec = block.get("compression_level"), str(block.get("compression") or "zstd")
-    if level is None or block.get("format") in TEXTS:  # accepted and warned about
+    if level is None or _is_plain(block):  # accepted and warned about
         return
     code, loc = "RIVET_CONFIG_COMPRESSION_LEVEL", ("compression_level",)
     if given(block, "compression_profile"):
@@ -88,7 +88,7 @@ def level_fits_codec(block: Block) -> Iterator[InitErrorDetails]:
 
 def csv_has_no_profile(block: Block) -> Iterator[InitErrorDetails]:
     """Refuse a profile on CSV: unlike `compression`, no old configuration carries it."""
-    if block.get("format") in TEXTS and block.get("compression_profile") not in (None, "none"):
+    if _is_plain(block) and block.get("compression_profile") not in (None, "none"):
         yield refusal(
             "RIVET_CONFIG_CSV_PROFILE",
             f"is for Parquet, and {str(block['format']).upper()} is never compressed; remove it",
@@ -98,7 +98,8 @@ def csv_has_no_profile(block: Block) -> Iterator[InitErrorDetails]:
 
 def stdout_is_one_stream(block: Block) -> Iterator[InitErrorDetails]:
     """Refuse what would write several files into one stream."""
-    if inner(block, "destination", "type") != "stdout":
+    kind = str(inner(block, "destination", "type"))
+    if kind not in DESTINATIONS or not DESTINATIONS[kind].is_stream:
         return
     if block.get("max_file_size") is not None:
         message = "splits files, and stdout is one stream; remove it, or choose another destination"
@@ -123,6 +124,12 @@ def quality_is_possible(block: Block) -> Iterator[InitErrorDetails]:
             f"{low} is above row_count_max {high}; no window could pass",
             loc=("quality", "row_count_min"),
         )
+
+
+def _is_plain(block: Block) -> bool:
+    """Return whether parts of the format that is written there are never compressed."""
+    form = str(block.get("format"))
+    return form in FORMATS and not FORMATS[form].has_codecs
 
 
 def _as_int(value: Any) -> int | None:

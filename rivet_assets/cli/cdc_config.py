@@ -6,7 +6,7 @@ Belongs here: the config that the options amount to, and the two ways of running
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -24,12 +24,8 @@ from rivet_resources.contracts.settings import secret
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.errors import ConfigError
 from rivet_resources.read.stage import Exporter
+from rivet_resources.registry import ENGINES, engines_by_scheme
 from rivet_resources.spark.runtime import SparkRuntime
-
-ENGINES: Mapping[str, str] = {
-    "postgresql": "postgres", "postgres": "postgres", "mysql": "mysql", "mariadb": "mariadb",
-    "sqlserver": "sqlserver", "mssql": "sqlserver",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -115,8 +111,9 @@ def _source(asked: Asked) -> dict[str, Any]:
     file = Path(asked.source_file) if asked.source_file else None
     url = asked.source or secret(None, env=asked.source_env, file=file, key="source") or ""
     scheme = urlsplit(url).scheme.partition("+")[0]
-    if scheme not in ENGINES:
-        raise ConfigError(f"The source's URL begins with none of {', '.join(ENGINES)}: write scheme://…")
+    known = {each: word for each, word in engines_by_scheme().items() if ENGINES[word].facts.has_log}
+    if scheme not in known:
+        raise ConfigError(f"The source's URL begins with none of {', '.join(known)}: write scheme://…")
     place = (
         {"url": url}
         if asked.source
@@ -124,7 +121,7 @@ def _source(asked: Asked) -> dict[str, Any]:
         if asked.source_env
         else {"url_file": asked.source_file}
     )
-    return {"type": ENGINES[scheme], **place}
+    return {"type": known[scheme], **place}
 
 
 def _print(config: RivetConfig, *, say: Callable[[str], None]) -> int:

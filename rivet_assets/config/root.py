@@ -31,25 +31,15 @@ from rivet_assets.modes.chunked import Chunked
 from rivet_assets.modes.full import Full
 from rivet_assets.modes.incremental import Incremental
 from rivet_assets.modes.poll import Poll
+from rivet_assets.modes.registry import MODES
 from rivet_assets.modes.time_window import TimeWindow
 from rivet_resources.contracts.settings import Settings, Spark, pace
 from rivet_resources.contracts.source import Source
 from rivet_resources.errors import ConfigError
 
-# A new mode is one line here.
 AnyExport = Annotated[
     Full | Incremental | Chunked | TimeWindow | Cdc | Poll,
-    Choice(
-        "mode",
-        Full,
-        Incremental,
-        Chunked,
-        TimeWindow,
-        Cdc,
-        Poll,
-        unknown="RIVET_CONFIG_MODE_UNKNOWN",
-        default="full",
-    ),
+    Choice("mode", MODES, unknown="RIVET_CONFIG_MODE_UNKNOWN", default="full"),
 ]
 
 
@@ -250,7 +240,7 @@ def _shared_logs(config: RivetConfig) -> Iterator[InitErrorDetails]:
         if not isinstance(export, Cdc):
             continue
         name, source = config.source_of(export)
-        for key, resource in export.resources(source.type).items():
+        for key, resource in export.resources(source.facts).items():
             # A checkpoint is a file of this machine; the rest belongs to one source.
             owner = first.setdefault((key, resource, "" if key == "checkpoint" else name), export.name)
             if owner != export.name:

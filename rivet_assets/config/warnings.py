@@ -5,16 +5,17 @@ Belongs here: one function per thing to warn of. Not here: faults.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pydantic import SecretStr
+
 from rivet_assets.blocks.choice import Loc
-from rivet_assets.blocks.export_rules import TEXTS
 from rivet_assets.config.errors import Finding, at, scalars
-from rivet_assets.config.json_schema_lookup import describe
 from rivet_assets.config.root import RivetConfig
 from rivet_assets.config.variables import has_reference
 from rivet_assets.config.yaml_document import Document
+from rivet_resources.registry import FORMATS
 from rivet_resources.shape.transforms.mask import Mask
 from rivet_resources.write.formats.parquet import GZIP_HIGHEST
 
@@ -22,7 +23,7 @@ from rivet_resources.write.formats.parquet import GZIP_HIGHEST
 def warnings_of(document: Document, block: Any, config: RivetConfig, *, unused: Sequence[str]) -> list[Finding]:
     """Find everything worth a warning in a valid configuration."""
     found = [
-        *_secrets(document, block),
+        *_secrets(document, block, config),
         *_codecs(block, config),
         *_guessable(config),
         *_silent_notifications(config),
@@ -32,11 +33,11 @@ def warnings_of(document: Document, block: Any, config: RivetConfig, *, unused: 
     return placed + [Finding((), "RIVET_CONFIG_WARNING", message.format(name=name), 1) for name in unused]
 
 
-def _secrets(document: Document, block: Any) -> Iterator[tuple[Loc, str]]:
+def _secrets(document: Document, block: Any, config: RivetConfig) -> Iterator[tuple[Loc, str]]:
     """Warn of a secret that stands in the file itself."""
     for loc, value in scalars(block):
         written = document.written(loc)
-        if describe(block, loc).is_secret and loc != ("state",) and not has_reference(written or value):
+        if isinstance(_held(config, loc), SecretStr) and loc != ("state",) and not has_reference(written or value):
             key = str(loc[-1])
             yield (
                 loc,
@@ -44,11 +45,24 @@ def _secrets(document: Document, block: Any) -> Iterator[tuple[Loc, str]]:
             )
 
 
+def _held(config: RivetConfig, loc: Loc) -> Any:
+    """Return what was made of a raw value; the JSON schema would tell secrets too, but loads every engine for it."""
+    held: Any = config
+    for step in loc:
+        if isinstance(held, Mapping):
+            held = held.get(step)
+        elif isinstance(held, Sequence):
+            held = held[step] if isinstance(step, int) and step < len(held) else None
+        else:
+            held = getattr(held, str(step), None)
+    return held
+
+
 def _codecs(block: Any, config: RivetConfig) -> Iterator[tuple[Loc, str]]:
     """Warn of keys that change nothing."""
     for index, export in enumerate(config.exports):
         loc = ("exports", index)
-        if export.format in TEXTS:
+        if not FORMATS[export.format].has_codecs:
             for key in ("compression", "compression_level", "parquet"):
                 if at(block, (*loc, key)) not in (None, "none"):
                     yield (

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
     from rivet_resources.contracts.source import Source
 
-# The parser's name for each engine's SQL.
-DIALECTS: Mapping[str, str] = {
-    "postgres": "postgres", "mysql": "mysql", "mariadb": "mysql", "sqlserver": "tsql", "mssql": "tsql",
-    "sqlite": "sqlite",
-}  # fmt: skip
 MOST_COLUMNS = 200  # of a query; each costs the parser some milliseconds
 
 
@@ -42,7 +37,7 @@ def upstream_keys(export: Export, *, source_name: str, source: Source) -> tuple[
     """Name the source tables an export reads, sorted; none for a query that the parser does not understand."""
     if export.table is not None:
         return (table_key(source_name, source, export.table),)
-    tables = _tables(export.query or "", DIALECTS.get(source.type))
+    tables = _tables(export.query or "", source.facts.parser)
     return tuple(sorted(table_key(source_name, source, table) for table in tables))
 
 
@@ -70,7 +65,7 @@ def _proven(export: Export, names: Iterable[str], source: Source) -> dict[str, s
     """Map columns of the relation to (table, column) at the source."""
     if export.table is not None:
         return {name: {(export.table, name)} for name in names}
-    return _query_columns(export.query or "", sorted(names), DIALECTS.get(source.type))
+    return _query_columns(export.query or "", sorted(names), source.facts.parser)
 
 
 def _tables(query: str, dialect: str | None) -> set[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
 
@@ -18,6 +18,7 @@ from rivet_assets.dagster.automation import condition_of, freshness_of
 from rivet_assets.dagster.lineage import key_part, upstream_keys
 from rivet_assets.modes.partitions import partitions_of
 from rivet_assets.run.quality import DRIFT, SPECIAL_VALUES, rules_of
+from rivet_resources.contracts.settings import Settings
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -84,9 +85,10 @@ def source_specs(exports: Iterable[Export], *, config: RivetConfig) -> list[dg.A
 
 
 def _metadata(export: Export, config: RivetConfig) -> dict[str, Any]:
+    destination = cast(Settings, export.destination)  # a block of YAML, as all destinations are
     facts: dict[str, Any] = {
         EXPORT: export.name,
-        DESTINATION: dg.MetadataValue.json(export.destination.model_dump(mode="json", exclude_none=True)),
+        DESTINATION: dg.MetadataValue.json(destination.model_dump(mode="json", exclude_none=True)),
         "dagster/uri": export.destination.root(export.name).uri,
         "dagster/io_manager_key": "lake",
     }

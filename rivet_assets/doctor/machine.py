@@ -22,6 +22,7 @@ from rivet_resources.destinations.probe import space
 from rivet_resources.engines.sqlserver import driver as sqlserver_driver
 from rivet_resources.errors import SparkUnavailable
 from rivet_resources.fan_out import side_by_side
+from rivet_resources.registry import DESTINATIONS, ENGINES
 from rivet_resources.spark.jvm import find_java, spark_home
 from rivet_resources.state.store import State
 
@@ -29,17 +30,6 @@ if TYPE_CHECKING:
     from rivet_assets.config.load import RivetConfig
 
 STORE_SKEW_SECONDS = 5.0
-
-# Word of a source or destination in YAML → packages that speak to it.
-DRIVERS = {
-    "postgres": ("psycopg", "adbc-driver-postgresql"),
-    "mysql": ("PyMySQL",),
-    "mariadb": ("PyMySQL",),
-    "sqlserver": ("mssql-python",),
-    "mssql": ("mssql-python",),
-    "s3": ("boto3",),
-    "gcs": ("google-cloud-storage",),
-}
 
 
 def spark_rows(settings: Spark) -> list[Row]:
@@ -70,7 +60,7 @@ def machine_rows(kinds: Iterable[str]) -> list[Row]:
 
 def _drivers(kinds: Iterable[str]) -> Iterator[Row]:
     """Name the packages with their versions; Microsoft's is loaded, since it needs libraries of the system."""
-    wanted = ["pyarrow", *dict.fromkeys(package for kind in kinds for package in DRIVERS.get(kind, ()))]
+    wanted = ["pyarrow", *dict.fromkeys(package for kind in kinds for package in _packages(kind))]
     there = []
     for package in wanted:
         try:
@@ -85,6 +75,11 @@ def _drivers(kinds: Iterable[str]) -> Iterator[Row]:
         except sqlserver_driver.MissingDriver as error:
             fix = "apt-get install libgssapi-krb5-2 libltdl7"
             yield Row("mssql-python", "fail", str(error), fix, "machine", "", "driver")
+
+
+def _packages(kind: str) -> tuple[str, ...]:
+    packages: tuple[str, ...] = ENGINES[kind].facts.packages if kind in ENGINES else DESTINATIONS[kind].packages
+    return packages
 
 
 def _dagster_home() -> Row:

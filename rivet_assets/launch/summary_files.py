@@ -88,7 +88,7 @@ def summary(config: RivetConfig, outcome: Outcome, *, context: Mapping[str, Any]
         "bytes_written": outcome.bytes,
         "peak_rss_mb": round(outcome.peak_mb, 1),
         "retries": outcome.retries,
-        "pg_temp_bytes_delta": outcome.harm.get("temp_bytes") if outcome.source_type == "postgres" else None,
+        "pg_temp_bytes_delta": outcome.harm.get("temp_bytes"),
         "validation": outcome.validation,
         "reconciliation": outcome.reconciliation,
         "schema_changed": outcome.schema_changed,

@@ -18,9 +18,11 @@ from rivet_assets.blocks.export import Export
 from rivet_assets.blocks.export_values import ColumnsOnce, TableName, broken
 from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.contracts.change_log import Capture, Untold
+from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.extract import CursorMove, Extract, Window
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.engines.shared.names import split_name
+from rivet_resources.registry import FORMATS
 from rivet_resources.shape.transforms.filter import Filter
 
 START = "after=start"  # the window of the first copy, or of nothing: where the chain of windows begins
@@ -101,9 +103,9 @@ class Cdc(Export):
                 "two of `tables` would share a folder: their names differ only in schema or signs. "
                 "Give one an export of its own",
             )
-        if self.apply and self.format != "parquet":
+        if self.apply and not FORMATS[self.format].keeps_types:
             yield code, f"`apply` reads changes from Parquet, not from {self.format}; write format: parquet"
-        if self.cdc.before and self.format == "csv":
+        if self.cdc.before and not FORMATS[self.format].holds_lists:
             yield code, "`before` is a whole row in one column, which CSV cannot hold; write format: parquet or ndjson"
         if self.key and not self.apply:
             yield code, "`key` identifies rows for `apply`; add `apply: mirror`, or remove it"
@@ -115,7 +117,7 @@ class Cdc(Export):
             yield code, "a filter would take changes out of the middle of a row's history; filter the mirror instead"
         if self.meta_columns.row_hash is not False:
             yield code, "`meta_columns.row_hash` is for whole rows, and deletes may carry a key alone; remove it"
-        if self.destination.type == "stdout" and (self.format != "ndjson" or self.apply):
+        if self.destination.is_stream and (not FORMATS[self.format].is_one_line_a_row or self.apply):
             yield code, "on stdout, changes are one NDJSON line each; write format: ndjson, without `apply`"
         instances = len(self.cdc.capture_instance)
         if instances not in (0, len(self.captured)):
@@ -153,11 +155,11 @@ class Cdc(Export):
             copies=block.initial == "snapshot",
         )
 
-    def resources(self, engine: str) -> dict[str, str]:
+    def resources(self, engine: EngineFacts) -> dict[str, str]:
         """Name what no two drains may share: {key of `cdc:`: its value}."""
         block = self.cdc
         held = {
-            "slot": block.slot if engine == "postgres" else None,
+            "slot": block.slot if engine.has_slots else None,
             "server_id": block.server_id,
             "checkpoint": block.checkpoint,
             "capture_instance": ", ".join(block.capture_instance) or None,

@@ -38,6 +38,7 @@ from rivet_resources.poll.diff_pages import WithFound
 from rivet_resources.poll.full_diff import Diff, Found
 from rivet_resources.poll.places import Order, last_place, strict
 from rivet_resources.poll.watermark import Place, Watermark, check_fits, parse
+from rivet_resources.registry import FORMATS
 from rivet_resources.shape.poll_envelope import diffed, position_of
 from rivet_resources.shape.transforms.filter import Filter
 
@@ -109,7 +110,7 @@ class Poll(Export):
             yield "a filter would take changes out of the middle of a row's history; filter downstream instead"
         if self.meta_columns.row_hash is not False:
             yield "meta_columns.row_hash is for whole rows, and deletes may carry a key alone; remove it"
-        if is_diff and (self.format != "parquet" or self.destination.type == "stdout"):
+        if is_diff and (not FORMATS[self.format].keeps_types or self.destination.is_stream):
             yield "full_diff reads what was published; write parquet to a destination that keeps manifests"
         stamps = [self.updated_at_column, self.delete_detection.column]
         if len(set(stamps)) < len(stamps) or (is_diff and self.updated_at_column in self.primary_key):

@@ -18,8 +18,6 @@ from rivet_resources.poll.places import Order
 from rivet_resources.poll.watermark import Place
 from rivet_resources.shape.shape import planned
 
-# Collations of these engines may call two texts equal; only a unique index then says which row a place means.
-FOLDING = frozenset({"mysql", "mariadb", "sqlserver"})
 # Types whose text leads back to the value's place in the order.
 ORDERED = (
     pa.types.is_integer,
@@ -50,7 +48,7 @@ def key_columns(planning: Planning, asked: tuple[str, ...]) -> list[Column]:
     columns = [require_column(relation, name, key="primary_key") for name in names]
     is_unique = bool(relation.key) and set(relation.key) <= set(names)
     for column in columns:
-        why = _unfit(column, folds=planning.source.type in FOLDING and not is_unique)
+        why = _unfit(column, folds=planning.source.facts.folds_texts and not is_unique)
         if why:
             raise SourceError(
                 f"{relation.name}.{column.name} cannot be part of the key of a poll: {why}. Name other columns in "

@@ -14,6 +14,7 @@ import pyarrow as pa
 from rivet_resources.contracts.extract import Relation
 from rivet_resources.contracts.source import TypeRules
 from rivet_resources.contracts.types import Column
+from rivet_resources.registry import FORMATS
 
 Faithful = Literal["exact", "compatible", "logical_string", "lossy", "unsupported"]
 BAD: frozenset[Faithful] = frozenset({"lossy", "unsupported"})
@@ -80,7 +81,7 @@ def _fact(column: Column, parts: pa.Schema | None, file_format: str) -> TypeFact
         arrow = field.type
         told = (field.metadata or {}).get(b"rivet.fidelity")
         fidelity = "lossy" if told == b"lossy" else fidelity
-    becomes = str(arrow) if file_format == "parquet" else f"text of {arrow}"
+    becomes = str(arrow) if FORMATS[file_format].keeps_types else f"text of {arrow}"
     return TypeFact(column.name, column.native, becomes, fidelity, _helps(column, fidelity))
 
 

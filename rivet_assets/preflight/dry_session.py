@@ -28,8 +28,6 @@ from rivet_resources.contracts.source import Bounds, Horizon, Page, Session, Sou
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared.statements import conjunction
 
-# Engines that find inner bounds from statistics, a sample of bounded size, or arithmetic.
-SAMPLING = frozenset({"postgres", "sqlserver", "datagen"})
 SAMPLED = 20  # bounds asked for where only the two outer ones are wanted
 MOST_PIECES = 256  # that are cut here; more would only cost time, and the first is enough to explain
 
@@ -121,7 +119,7 @@ class DrySession:
 
     def _sampled(self, relation: Relation, column: Column | None) -> Ends | None:
         """Take the outer ones of sampled bounds for the ends."""
-        if column is None or not relation.is_table or self._source.type not in SAMPLING:
+        if column is None or not relation.is_table or not self._source.facts.samples_bounds:
             return None
         found = self._session.quantiles(relation, column, SAMPLED)
         return Ends(found[0], found[-1], is_exact=False) if found else None
@@ -130,7 +128,7 @@ class DrySession:
         self, relation: Relation, expression: str, column: Column, *, after: str | None, lag_seconds: float = 0.0
     ) -> Horizon:
         """Give the newest value as far as it is known; nobody is waited for."""
-        if self._source.type == "datagen":
+        if self._source.facts.knows_its_end:
             return self._session.horizon(relation, expression, column, after=after, lag_seconds=lag_seconds)
         if relation.column(expression) is not None:
             high = self.bounds(relation, expression).high
@@ -141,7 +139,7 @@ class DrySession:
     def quantiles(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
         """Give inner bounds from statistics, else even ones between the ends."""
         self.pieces = max(self.pieces, pieces)
-        if self._source.type in SAMPLING:
+        if self._source.facts.samples_bounds:
             return self._session.quantiles(relation, column, pieces)
         return self._even(relation, column, pieces)
 
@@ -168,7 +166,7 @@ class DrySession:
     ) -> tuple[Chunk, ...]:
         """Cut as the real session does; evenly where that would walk the whole key."""
         self.pieces = max(self.pieces, pieces)
-        if pieces == 1 or self._source.type in SAMPLING:
+        if pieces == 1 or self._source.facts.samples_bounds:
             return self._session.chunks(relation, where=where, order_by=order_by, pieces=pieces)
         column = relation.column(relation.key[0]) if relation.key else None
         inner = self._even(relation, column, pieces) if column is not None else ()

@@ -19,7 +19,8 @@ from rivet_assets.modes.protocol import Mode, Planning
 from rivet_assets.modes.time_window import TimeWindow
 from rivet_assets.preflight.dry_session import DrySession, Ends, dry, made_up
 from rivet_assets.preflight.findings import Plan
-from rivet_assets.preflight.verdict import PAGED_CURSORS, Facts
+from rivet_assets.preflight.verdict import Facts
+from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.extract import Chunk, Extract, Relation, Window
 from rivet_resources.contracts.source import Session, Source
 from rivet_resources.engines.shared.paging import row_width
@@ -56,7 +57,7 @@ def see(export: Export, relation: Relation, place: Place) -> Seen:
         RivetError: what a run would raise while planning; or the source does not explain the statement.
     """
     session, source = dry(place.session, place.source)
-    cursor = _later_cursor(export, relation, place.cursor, place.source.type)
+    cursor = _later_cursor(export, relation, place.cursor, place.source.facts)
     planning = Planning(
         source=source,
         session=session,
@@ -75,7 +76,7 @@ def see(export: Export, relation: Relation, place: Place) -> Seen:
     narrows = export.mode in ("chunked", "time_window") or cursor is not None
     facts = replace(_facts(export, extract, session, chunk, place), explained=explained, narrows=narrows)
     if not is_stored(
-        relation, place.source.type
+        relation, place.source.facts
     ):  # the catalog knows no size: the planner's word on all of it has to do
         whole = session.explain(Chunk(0, "cursor", relation.sql), extract.relation.columns, pace=extract.pace)
         facts = replace(facts, rows=whole.rows)
@@ -86,7 +87,7 @@ def _facts(export: Export, extract: Extract, session: DrySession, chunk: Chunk |
     relation, quote = extract.relation, place.source.quote
     name, is_made = column_of(export, relation)
     column = relation.column(name) if name else None
-    is_there, stored = column is not None and not is_made, is_stored(relation, place.source.type)
+    is_there, stored = column is not None and not is_made, is_stored(relation, place.source.facts)
     wanted = [name, *(key for key in relation.key if key != name)] if is_there and stored else []
     chunks = len(extract.chunks) if export.mode not in ("chunked", "full") else max(len(extract.chunks), session.pieces)
     if export.mode == "chunked" and session.ends is None and not session.is_empty:
@@ -94,7 +95,7 @@ def _facts(export: Export, extract: Extract, session: DrySession, chunk: Chunk |
     return Facts(
         export=export.name,
         mode=export.mode,
-        source_type=place.source.type,
+        engine=place.source.facts,
         strategy=strategy_of(export, extract, name, chunks=chunks),
         relation=relation.sql if stored else "",
         pace=extract.pace,
@@ -132,7 +133,7 @@ def _plan(export: Export, facts: Facts, ends: Ends | None) -> Plan:
         has_fallback=bool(incremental and incremental.cursor_fallback_column),
         fails_on_nulls=bool(incremental and incremental.cursor_nulls == "fail"),
         unique_columns=tuple(quality.unique_columns) if quality else (),
-        is_stdout=export.destination.type == "stdout",
+        is_stdout=export.destination.is_stream,
     )
 
 
@@ -156,14 +157,14 @@ def column_of(export: Export, relation: Relation) -> tuple[str, bool]:
     return "", False
 
 
-def is_stored(relation: Relation, source_type: str) -> bool:
+def is_stored(relation: Relation, engine: EngineFacts) -> bool:
     """Say whether the rows lie in a table that could be given an index; views are to be judged as queries are."""
     # A foreign table has an estimate of rows too, but no size; SQLite tells no sizes.
-    has_size = relation.bytes_estimate is not None or (source_type == "sqlite" and relation.rows_estimate is not None)
+    has_size = relation.bytes_estimate is not None or (not engine.tells_sizes and relation.rows_estimate is not None)
     return relation.is_table and bool(relation.key or relation.indexed or relation.leaves or has_size)
 
 
-def _later_cursor(export: Export, relation: Relation, committed: str | None, source_type: str) -> str | None:
+def _later_cursor(export: Export, relation: Relation, committed: str | None, engine: EngineFacts) -> str | None:
     """Choose the cursor to plan from.
 
     A full diff would read every key, so a poll with one is planned as its first run. Of a query only the planner can
@@ -174,7 +175,7 @@ def _later_cursor(export: Export, relation: Relation, committed: str | None, sou
     if not isinstance(export, Incremental):
         return None
     made = made_up(relation.column(export.cursor_column), rows=None) if committed is None else None
-    return made[0] if made and not is_stored(relation, source_type) else committed
+    return made[0] if made and not is_stored(relation, engine) else committed
 
 
 def _window(export: Export) -> Window | None:
@@ -234,7 +235,7 @@ def _way(extract: Extract) -> str:
         return f"pages by {', '.join(chunk.key)}"
     if chunk.reader == "blocks":
         return "blocks"
-    return "cursor" if extract.source.type in PAGED_CURSORS else "one statement"
+    return "cursor" if extract.source.facts.pages_cursors else "one statement"
 
 
 def tables_of(export: Export) -> Sequence[tuple[Export, str | None]]:

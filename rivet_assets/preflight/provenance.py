@@ -32,7 +32,7 @@ from rivet_resources.state.provenances import Remembered
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
-    from rivet_resources.contracts.destination import Root
+    from rivet_resources.contracts.destination import Destination, Root
     from rivet_resources.state.store import State
 
 NAME = "provenance"
@@ -85,9 +85,9 @@ def provenance_findings(
 
 def _lanes(exports: Sequence[Export]) -> Iterator[list[Export]]:
     """Deal exports to threads, each for one destination."""
-    places: dict[str, list[Export]] = {}
+    places: dict[Destination, list[Export]] = {}
     for export in exports:
-        places.setdefault(export.destination.model_dump_json(), []).append(export)
+        places.setdefault(export.destination, []).append(export)
     for members in places.values():
         yield from into_lanes(members, most=LANES, each=EXPORTS_PER_LANE)
 

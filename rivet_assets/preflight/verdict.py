@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Explained
 from rivet_resources.contracts.settings import Pace
 
@@ -36,8 +37,6 @@ SMALL_ROWS = 100_000  # a scan of fewer is nothing
 LEAST_ROW_BYTES = 32
 # From so many pieces on, a planner that scans for one of them scans too often.
 MANY_PIECES = 8
-# Engines whose cursors are read by short statements, or by fetches that cost the server nothing between them.
-PAGED_CURSORS = frozenset({"postgres", "sqlite", "datagen"})
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Facts:
 
     export: str
     mode: str
-    source_type: str
+    engine: EngineFacts
     strategy: str  # as `strategy_of` writes it
     relation: str  # quoted, ready to stand after ON; '' for a query
     pace: Pace
@@ -160,7 +159,7 @@ def access_of(facts: Facts) -> tuple[Access, str]:
     if not facts.reader:
         return "pages", ""
     if not facts.column:
-        return ("stream" if facts.reader == "cursor" and facts.source_type not in PAGED_CURSORS else "pages"), ""
+        return ("stream" if facts.reader == "cursor" and not facts.engine.pages_cursors else "pages"), ""
     seen = facts.explained
     large = (rows_at_most(facts) or SMALL_ROWS) >= SMALL_ROWS
     if facts.is_indexed:
@@ -190,30 +189,13 @@ def _rows_told(facts: Facts) -> str:
 
 # --- what would help -----------------------------------------------------------------------------
 
-# How an index is made without stopping writers, where the engine can; and how its statistics are made anew.
-INDEXES: Mapping[str, str] = {
-    "postgres": "CREATE INDEX CONCURRENTLY ON {relation} ({columns});",
-    "mysql": "CREATE INDEX {name} ON {relation} ({columns});",
-    "mariadb": "CREATE INDEX {name} ON {relation} ({columns});",
-    "sqlserver": "CREATE INDEX {name} ON {relation} ({columns}); -- WITH (ONLINE = ON) where the edition has it",
-    "sqlite": "CREATE INDEX {name} ON {relation} ({columns});",
-}
-ANALYZES: Mapping[str, str] = {
-    "postgres": "ANALYZE {relation};",
-    "mysql": "ANALYZE TABLE {relation};",
-    "mariadb": "ANALYZE TABLE {relation};",
-    "sqlserver": "UPDATE STATISTICS {relation};",
-    "sqlite": "ANALYZE;",
-}
-
 
 def create_index(facts: Facts) -> str:
     """Write the statement that makes the index an export lacks; '' where there is none to make."""
-    pattern = INDEXES.get(facts.source_type, "")
     if not facts.relation or not facts.index_columns:
         return ""
-    # PostgreSQL cannot build an index of a partitioned table concurrently.
-    pattern = pattern.replace(" CONCURRENTLY", "") if facts.parts > 1 else pattern
+    engine = facts.engine
+    pattern = (engine.create_partitioned_index if facts.parts > 1 else "") or engine.create_index
     return pattern.format(name=facts.index_name, relation=facts.relation, columns=", ".join(facts.index_columns))
 
 
@@ -221,7 +203,7 @@ def suggestions(facts: Facts, access: Access, verdict: Verdict, *, doubt: str) -
     """List what to run or to write, best first."""
     found = []
     if doubt:
-        found.append(ANALYZES.get(facts.source_type, "").format(relation=facts.relation))
+        found.append(facts.engine.analyze.format(relation=facts.relation))
     elif access in ("once", "each"):
         found.append(create_index(facts))
     if access == "each" and facts.mode == "chunked":

@@ -25,6 +25,7 @@ from rivet_resources.errors import ConfigError
 from rivet_resources.poll.watermark import check_fits, parse
 from rivet_resources.prove.compare_rows import RowDifferences
 from rivet_resources.read.stage import Exporter
+from rivet_resources.registry import FORMATS
 from rivet_resources.spark.runtime import SparkRuntime
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _polled(export: Poll, source: Source, tell: Tell) -> WindowVerdict | None:
     if not manifests:
         return None
     newest = max(manifests.values(), key=lambda each: each.finished_at)
-    if any(each.format != "parquet" for each in manifests.values()):
+    if any(not FORMATS[each.format].keeps_types for each in manifests.values()):
         return _told(newest, "unknown", "only Parquet can be searched for the latest state of a key")
     with source.session(application=f"rivet:{export.name}", pace=pace(source.tuning, export.tuning)) as session:
         relation = session.describe(

@@ -138,7 +138,7 @@ def plan_of(site: DrainSite, run_id: str, started_at: datetime) -> DrainPlan:
         exported_at=export.meta_columns.exported_at,
         initial=block.initial == "snapshot",
         until_current=block.until_current,
-        as_lines=export.destination.type == "stdout",
+        as_lines=export.destination.is_stream,
         rollover=block.rollover,
         rollover_bytes=block.rollover_memory_mb << 20,
     )
@@ -245,7 +245,7 @@ class _Judge:
         Raises:
             DriftRefused: nothing was published, and the position is where it was.
         """
-        if self.site.export.destination.type == "stdout":  # a stream has no columns to be held to
+        if self.site.export.destination.is_stream:  # a stream has no columns to be held to
             return
         export, name = self.site.export, staged.extract.export
         stored = self.site.state.schema(name)

@@ -22,9 +22,9 @@ from rivet_resources.contracts.evidence import TableFacts
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Source
 from rivet_resources.errors import ConfigError, UnknownTable
+from rivet_resources.registry import DESTINATIONS
 
 SHOWN = 12  # names of tables in a message
-BUCKETS = {"s3": "s3", "gs": "gcs", "gcs": "gcs"}  # scheme → type of a destination
 HEAD = (
     "Written by `rivet init` from the source's catalog and statistics; no row was read. Numbers of rows are estimates.",
     "Each export says why it is as it is. Change what you know better; `rivet check` judges the result.",
@@ -93,7 +93,7 @@ def look(source: Source, patterns: Sequence[str], *, application: str = "rivet i
             if not tables:
                 raise _nothing(pattern, session.tables() if pattern else ())
             found |= {(facts.schema, facts.name): facts for facts in tables}
-    return [propose(found[place], engine=source.type) for place in sorted(found)]
+    return [propose(found[place], engine=source.facts) for place in sorted(found)]
 
 
 def _nothing(pattern: str, others: Sequence[TableFacts]) -> UnknownTable:
@@ -121,9 +121,10 @@ def destination_block(text: str) -> dict[str, Any]:
     if not found:
         return {"type": "local", "path": text.removeprefix("local:").strip() or "exports"}
     bucket, _, prefix = rest.partition("/")
-    if scheme not in BUCKETS or not bucket:
+    words = {known: word for word, place in DESTINATIONS.items() for known in place.schemes}
+    if scheme not in words or not bucket:
         raise ConfigError(f"--destination {text!r} is neither a path nor s3://bucket/prefix nor gs://bucket/prefix.")
-    block = {"type": BUCKETS[scheme], "bucket": bucket, "prefix": prefix.strip("/")}
+    block = {"type": words[scheme], "bucket": bucket, "prefix": prefix.strip("/")}
     return {key: value for key, value in block.items() if value}
 
 

@@ -26,6 +26,7 @@ from rivet_assets.scaffold.cursors import (
     leading_index,
     snake,
 )
+from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import ColumnFacts, TableFacts
 
 Mode = Literal["full", "incremental", "chunked", "time_window"]
@@ -82,7 +83,7 @@ class Proposal:
         return found
 
 
-def propose(facts: TableFacts, *, engine: str) -> Proposal:
+def propose(facts: TableFacts, *, engine: EngineFacts) -> Proposal:
     """Choose the export of one table."""
     rows = rows_of(facts)
     refused = _refusal(facts)
@@ -197,7 +198,7 @@ class _Choosing:
     rows: int | None
     cursors: tuple[CursorCandidate, ...]
     chunk_keys: tuple[ChunkKey, ...]
-    engine: str
+    engine: EngineFacts
 
     def proposal(self) -> Proposal:
         if self.facts.facts.get("endless"):
@@ -294,7 +295,7 @@ class _Choosing:
         about = about_rows(self.rows)
         if facts.facts.get("hidden"):
             return Proposal(facts, reasons=(f"mode full: {about}, by a query of the columns this user may read",))
-        if self.engine == "postgres" and self.rows is not None:
+        if self.engine.reads_blocks and self.rows is not None:
             keys = {"parallel": self._parallel()}
             return Proposal(facts, "full", keys, (f"mode full: {about}, no usable key; read by blocks, side by side",))
         caveat = "WARNING: no usable key, so one stream that begins anew when it breaks; a one-column key would help"

@@ -19,21 +19,9 @@ from pydantic import SecretStr
 from rivet_assets.scaffold.cursors import snake
 from rivet_resources.contracts.settings import secret
 from rivet_resources.contracts.source import Source
-from rivet_resources.engines.mysql.source import MySql
-from rivet_resources.engines.postgres.source import Postgres
 from rivet_resources.engines.shared.server import is_loopback
-from rivet_resources.engines.sqlite.source import Sqlite
-from rivet_resources.engines.sqlserver.source import SqlServer
 from rivet_resources.errors import ConfigError
-
-SCHEMES: Mapping[str, str] = {
-    "postgresql": "postgres", "postgres": "postgres", "mysql": "mysql", "mariadb": "mariadb", "mssql": "sqlserver",
-    "sqlserver": "sqlserver", "sqlite": "sqlite",
-}  # fmt: skip
-SERVERS: Mapping[str, type[Postgres | MySql | SqlServer]] = {
-    "postgres": Postgres, "mysql": MySql, "mariadb": MySql, "sqlserver": SqlServer,
-}  # fmt: skip
-SQLITE_ENDINGS = (".db", ".sqlite", ".sqlite3", ".db3")
+from rivet_resources.registry import ENGINES, engines_by_scheme
 
 
 @dataclass(frozen=True)
@@ -62,29 +50,39 @@ def point(*, url: str | None, env: str | None, file: str | None, tls: str | None
     text = url or secret(None, env=env, file=Path(file) if file else None, key="source") or ""
     text = text.strip()
     engine = _engine(text, given[0])
-    if engine == "sqlite":
-        return _sqlite(text, env)
+    if ENGINES[engine].facts.file_endings:
+        return _file(text, engine, env)
     return _server(text, engine, url=url, env=env, file=file, tls=tls)
 
 
 def _engine(text: str, given: str) -> str:
     scheme, found, _ = text.partition("://")
-    if not found and (text.lower().endswith(SQLITE_ENDINGS) or Path(text).is_file()):
-        return "sqlite"
-    if not found or scheme.lower() not in SCHEMES:
+    if not found and (word := _of_a_file(text)):
+        return word
+    known = engines_by_scheme()
+    if not found or scheme.lower() not in known:
         raise ConfigError(
             f"{given} holds no URL that Rivet knows; write scheme://user:password@host:port/database with one of "
-            f"{', '.join(SCHEMES)}, or the path of a SQLite file."
+            f"{', '.join(known)}, or the path of a SQLite file."
         )
-    return SCHEMES[scheme.lower()]
+    return known[scheme.lower()]
 
 
-def _sqlite(text: str, env: str | None) -> Pointed:
+def _of_a_file(text: str) -> str:
+    """Return the engine whose database the file is, by its ending; the first with files where that tells nothing."""
+    with_files = {word: made.facts.file_endings for word, made in ENGINES.items() if made.facts.file_endings}
+    by_ending = [word for word, endings in with_files.items() if text.lower().endswith(endings)]
+    return next(iter(by_ending or (with_files if Path(text).is_file() else ())), "")
+
+
+def _file(text: str, engine: str, env: str | None) -> Pointed:
     """Refer to a file: a path is no secret, so it may stand in the YAML."""
     is_url = "://" in text
     path = unquote(text.partition(":///")[2]) if is_url else text
     keys = {"path_env": env} if env and not is_url else {"path": path}
-    return Pointed(source=Sqlite(path=Path(path)), block={"type": "sqlite", **keys}, default_schema="main")
+    made = ENGINES[engine]
+    source = made.model_validate({"type": engine, "path": Path(path)})
+    return Pointed(source=source, block={"type": engine, **keys}, default_schema=made.facts.default_schema)
 
 
 def _server(text: str, engine: str, *, url: str | None, env: str | None, file: str | None, tls: str | None) -> Pointed:
@@ -104,11 +102,11 @@ def _server(text: str, engine: str, *, url: str | None, env: str | None, file: s
     if far and tls is None:
         said += ["verify-full checks certificate and host name; a private authority: add ca_file, a PEM file."]
     return Pointed(
-        source=SERVERS[engine](**{"type": engine, **own, **protection}),
+        source=ENGINES[engine].model_validate({"type": engine, **own, **protection}),
         block={"type": engine, **keys, **protection},
         notes=tuple(said),
         first=tuple(first),
-        default_schema=_database(text) if engine in ("mysql", "mariadb") else "",
+        default_schema=_database(text) if ENGINES[engine].facts.schema_is_database else "",
     )
 
 

@@ -15,7 +15,9 @@ from rivet_assets.run.words import human_bytes
 from rivet_assets.scaffold.cursors import snake
 from rivet_assets.scaffold.names import comment, export_names, scalar, table_key
 from rivet_assets.scaffold.propose import FULL_ROWS, Proposal, about_rows
+from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import ColumnFacts, TableFacts
+from rivet_resources.registry import ENGINES
 
 Form = Literal["parquet", "csv"]
 
@@ -130,9 +132,9 @@ def _hints(scaffold: Scaffold, facts: TableFacts) -> list[tuple[str, str]]:
         step = {"type": "mask", "fields": personal, "method": "redact"}
         asked = "Sensitive, by name. To keep plain values out of the files (other methods: hash, partial, null):"
         hints.append((asked, f"transforms: [{scalar(step)}]"))
-    engine = str(scaffold.source.get("type"))
+    engine: EngineFacts = ENGINES[str(scaffold.source.get("type"))].facts
     rules = {column.name: f"decimal{_precision(column)}" for column in unbounded_numbers(facts.columns, engine=engine)}
-    if engine == "sqlite":
+    if not engine.types_bind:
         rules |= {c.name: "timestamp" for c in facts.columns if c.native.upper().startswith(("DATETIME", "TIMESTAMP"))}
         asked = "SQLite promises neither digits nor times: such columns are text as written. Review the values, then:"
     else:
@@ -148,11 +150,11 @@ def is_sensitive(name: str) -> bool:
     return bool(SENSITIVE & set(spelled.split("_"))) or any(f"_{pair}_" in f"_{spelled}_" for pair in SENSITIVE_PAIRS)
 
 
-def unbounded_numbers(columns: Sequence[ColumnFacts], *, engine: str) -> list[ColumnFacts]:
+def unbounded_numbers(columns: Sequence[ColumnFacts], *, engine: EngineFacts) -> list[ColumnFacts]:
     """List the exact numbers whose type sets no limit, so that they are exported as text (`types.md`, section 6)."""
     spelled = ("numeric", "decimal")
     numbers = [column for column in columns if column.family == "numeric"]
-    return [c for c in numbers if c.native.lower() in spelled or (engine == "sqlite" and _says_decimal(c))]
+    return [c for c in numbers if c.native.lower() in spelled or (not engine.types_bind and _says_decimal(c))]
 
 
 def _says_decimal(column: ColumnFacts) -> bool:

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from rivet_resources.commit.manifest import Manifest, schema_of
 from rivet_resources.contracts.destination import Root
-from rivet_resources.destinations.local import LocalRoot
+from rivet_resources.registry import FORMATS
 from rivet_resources.spark.cells import held, spark_type
-from rivet_resources.write.formats import ndjson_read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,8 +40,10 @@ def read_parts(spark: SparkSession, root: Root, manifests: Sequence[Manifest]) -
     parts = [(part.path, manifest.format) for manifest in manifests for part in manifest.parts]
     if not parts:
         return spark.createDataFrame([], wanted)
-    if isinstance(root, LocalRoot) and _is_native(manifests, readable):
-        return spark.read.schema(wanted).parquet(*(str(root.local_path(path)) for path, _ in parts))
+    files = [root.local_path(path) for path, _ in parts]
+    reader = _spark_reader(manifests, readable)
+    if reader and None not in files:
+        return spark.read.format(reader).schema(wanted).load([str(file) for file in files])
     rows = spark.range(0, len(parts), 1, len(parts))
     return rows.mapInArrow(partial(_read, root=root, parts=parts, schema=schema), wanted)
 
@@ -56,12 +57,12 @@ def union_schema(manifests: Sequence[Manifest]) -> pa.Schema:
     return pa.schema(list(fields.values()))
 
 
-def _is_native(manifests: Sequence[Manifest], readable: pa.Schema) -> bool:
-    """Say whether Spark itself reads these local parts as they are: Parquet, one schema, no type of our own."""
-    if any(manifest.format != "parquet" for manifest in manifests):
-        return False
+def _spark_reader(manifests: Sequence[Manifest], readable: pa.Schema) -> str:
+    """Return the reader of Spark's own that reads these parts as they are: one schema, no type of ours; or ''."""
+    readers = {FORMATS[manifest.format].spark_reader for manifest in manifests}
     kinds = [[(field.name, field.type) for field in schema_of(manifest)] for manifest in manifests]
-    return all(each == [(field.name, field.type) for field in readable] for each in kinds)
+    is_plain = all(each == [(field.name, field.type) for field in readable] for each in kinds)
+    return readers.pop() if len(readers) == 1 and is_plain else ""
 
 
 def _read(
@@ -72,57 +73,8 @@ def _read(
         for number in batch.column(0).to_pylist():
             path, form = parts[number]
             with root.open(path) as file:
-                for table in tables(file, form, schema):
+                for table in FORMATS[form]().tables(file, schema):
                     yield from fit(table, schema).to_batches(max_chunksize=BATCH_ROWS)
-
-
-def tables(file: Any, form: str, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Give the rows of one part, some at a time, with the columns it has; text formats get their types of `schema`."""
-    if form == "csv":
-        import pyarrow.csv as csv
-
-        options = csv.ConvertOptions(
-            column_types={field.name: _csv_type(field.type) for field in schema},
-            null_values=[""],  # an empty text looks the same, a known limit of the format (contract.md, 8.3)
-            strings_can_be_null=True,
-            true_values=["true"],
-            false_values=["false"],
-        )
-        for batch in csv.open_csv(
-            file, convert_options=options, parse_options=csv.ParseOptions(newlines_in_values=True)
-        ):
-            yield _unhexed(pa.Table.from_batches([batch]), schema)
-        return
-    if form == "ndjson":
-        yield from ndjson_read.tables(file, schema)
-        return
-    import pyarrow.parquet as pq
-
-    for batch in pq.ParquetFile(file).iter_batches(batch_size=BATCH_ROWS):
-        yield pa.Table.from_batches([batch])
-
-
-def _unhexed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Turn the hexadecimal text of binary columns back into bytes."""
-    for place, name in enumerate(table.column_names):
-        kind = spark_type(schema.field(name).type)
-        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-            cells = [None if cell is None else bytes.fromhex(cell) for cell in table.column(place).to_pylist()]
-            table = table.set_column(place, name, pa.array(cells, kind))
-    return table
-
-
-def _csv_type(kind: pa.DataType) -> pa.DataType:
-    """Give the type that pyarrow's CSV reader can parse; nested ones, bytes and our own stay the text they are."""
-    plain = (
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_date(kind)
-        or pa.types.is_decimal128(kind)
-        or pa.types.is_timestamp(kind)
-    )
-    return kind if plain else pa.string()
 
 
 def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -38,7 +38,7 @@ def as_inserts(table: pa.Table, position: str) -> pa.Table:
 def flat_schema(schema: pa.Schema, form: Format) -> pa.Schema:
     """Give the schema as a format without lists can hold it: names of unchanged columns as the text of a JSON array."""
     place = schema.get_field_index(UNCHANGED.name)
-    if form.type != "csv" or place < 0:
+    if form.holds_lists or place < 0:
         return schema
     return schema.set(place, schema.field(place).with_type(pa.string()))
 
@@ -46,7 +46,7 @@ def flat_schema(schema: pa.Schema, form: Format) -> pa.Schema:
 def flat(table: pa.Table, form: Format) -> pa.Table:
     """Bring changes into that schema."""
     place = table.schema.get_field_index(UNCHANGED.name)
-    if form.type != "csv" or place < 0:
+    if form.holds_lists or place < 0:
         return table
     lists = table.column(place)
     texts = pa.nulls(len(lists), pa.string())

@@ -63,6 +63,13 @@ class Root(Protocol):
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects; missing ones are fine."""
 
+    def local_path(self, path: str) -> Path | None:
+        """Return a published object as a file of this machine, for those who read by name; None: it is none.
+
+        Raises:
+            DestinationError: it lies behind a link that leads out of the folder.
+        """
+
     def open(self, path: str) -> BinaryIO:
         """Open a published object for reading, seekable."""
 
@@ -81,7 +88,19 @@ class Root(Protocol):
 
 
 class Destination(Protocol):
-    """The YAML block of a destination; frozen, plain, picklable."""
+    """The YAML block of a destination; frozen, plain, picklable. What `DESTINATIONS` of the registry holds."""
+
+    @property
+    def is_stream(self) -> bool:
+        """Return whether parts are written one after another into one stream that keeps nothing."""
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Return what speaks to it, as pip names it."""
+
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        """Return the schemes of URLs that mean it: gs, gcs."""
 
     @property
     def type(self) -> str:

@@ -1,11 +1,24 @@
-"""What every format offers: settings, a check of the schema before a row is read, a part writer, a reader back."""
+"""What every format offers: settings, a check of the schema before a row is read, a part writer, readers back."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, BinaryIO, Protocol, Self
 
 import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class FormatKeys:
+    """The keys of an export that say how its parts are written; each format takes those that concern it."""
+
+    compression: str = "zstd"
+    compression_level: int | None = None
+    compression_profile: str | None = None
+    parquet: Any = None  # the block of that name
+    encodings: Mapping[str, str] = field(default_factory=dict)  # column → encoding, from `columns:`
 
 
 class PartWriter(Protocol):
@@ -23,11 +36,15 @@ class PartWriter(Protocol):
 
 
 class Format(Protocol):
-    """The YAML of a format as a frozen value."""
+    """How parts are written: the YAML of a format as a frozen value."""
 
     @property
     def type(self) -> str:
         """Name the format, as in YAML."""
+
+    @property
+    def holds_lists(self) -> bool:
+        """Return whether a cell can be a list or a row."""
 
     @property
     def extension(self) -> str:
@@ -59,4 +76,49 @@ class Format(Protocol):
 
         Raises:
             PartCorrupt: footer unreadable, or its schema is not `schema`.
+        """
+
+
+class FileFormat(Format, Protocol):
+    """A format that an export can name: its parts can be read again. What `FORMATS` of the registry holds."""
+
+    @classmethod
+    def from_keys(cls, keys: FormatKeys) -> Self:
+        """Return the settings that an export's keys amount to."""
+
+    @property
+    def has_codecs(self) -> bool:
+        """Return whether parts can be compressed."""
+
+    @property
+    def keeps_types(self) -> bool:
+        """Return whether every cell comes back with its type; text formats keep what is spelled in one way only."""
+
+    @property
+    def tells_null(self) -> bool:
+        """Return whether NULL and an empty text look different."""
+
+    @property
+    def is_one_line_a_row(self) -> bool:
+        """Return whether each row is a line that means something by itself, as a stream of changes needs."""
+
+    @property
+    def spark_reader(self) -> str:
+        """Return the name of Spark's own reader that reads such parts as they are; '' where there is none."""
+
+    def tables(self, file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Yield the rows of a part for readers, some at a time, with the columns it has; types as far as it keeps them.
+
+        Args:
+            schema: of the window; text formats take their types from it.
+        """
+
+    def exact_columns(self, schema: pa.Schema) -> frozenset[str]:
+        """Return the columns whose cells `batches` gives back bit by bit."""
+
+    def batches(self, path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Yield the rows of a finished local file for proofs; columns that are not exact may be missing, or text.
+
+        Raises:
+            pyarrow.ArrowException: the reader does not take a spelling.
         """

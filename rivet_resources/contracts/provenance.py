@@ -14,12 +14,11 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from rivet_resources.registry import ENGINES
+
 # Kinds of server identities that no two installations share. Where both sides tell one of these, the name of the
 # source is not looked at: a source that was renamed in the YAML still is the same database.
 UNMISTAKABLE = frozenset({"system_identifier", "server_uuid", "broker_guid", "database_guid"})
-# `schema` is the database on these, so a connection's default database says nothing of a table.
-SCHEMA_IS_DATABASE = frozenset({"mysql", "mariadb"})
-SAME_ENGINE = {"mariadb": "mysql", "mssql": "sqlserver"}
 MOST_SERVERS = 32  # that one memory keeps: an installation that fails over now and then has a few
 
 
@@ -80,13 +79,13 @@ def difference(one: Provenance, other: Provenance) -> str:
     A server is another one when a kind of identity that both tell has no value in common. The source's name counts
     where nothing better tells: for queries, which have no table, and where servers have no unmistakable identity.
     """
-    if SAME_ENGINE.get(one.engine, one.engine) != SAME_ENGINE.get(other.engine, other.engine):
+    if not ENGINES.is_same(one.engine, other.engine):
         return "the engine"
     kinds = {kind for kind in _kinds(one) if kind in _kinds(other)}
     if any(not _of_kind(one, kind) & _of_kind(other, kind) for kind in kinds):
         return "the server"
     is_table = bool(one.relation and other.relation)
-    has_schema = is_table and one.engine in SCHEMA_IS_DATABASE
+    has_schema = is_table and one.engine in ENGINES and ENGINES[one.engine].facts.schema_is_database
     if one.database and other.database and one.database != other.database and not has_schema:
         return "the database"
     if is_table and one.relation != other.relation:

@@ -14,6 +14,8 @@ from typing import Literal, Protocol
 import pyarrow as pa
 from pydantic import Field
 
+from rivet_resources.contracts.dialect import Dialect
+from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Explained, Finding, Gauge, TableFacts
 from rivet_resources.contracts.extract import Chunk, Consistency, Relation
 from rivet_resources.contracts.provenance import DatabaseIdentity
@@ -171,11 +173,18 @@ Wait = Callable[[int], float | None]
 
 
 class Source(Protocol):
-    """The YAML block of a source, and what it can do. Frozen; secrets are resolved at connect."""
+    """The YAML block of a source, and what it can do. Frozen; secrets are resolved at connect.
+
+    What `ENGINES` of the registry holds.
+    """
 
     @property
     def type(self) -> str:
         """Name the engine, as in YAML."""
+
+    @property
+    def facts(self) -> EngineFacts:
+        """Return what is known of its engine without asking one."""
 
     @property
     def tuning(self) -> Tuning | None:
@@ -232,6 +241,13 @@ class Source(Protocol):
 
         Args:
             is_paged: bounds are taken from the cells of pages too, as `columns:` makes them.
+        """
+
+    def dialect(self, columns: Sequence[Column]) -> Dialect:
+        """Return how it spells statements that order and compare these columns.
+
+        Raises:
+            ConfigError: it takes no statements.
         """
 
     def lineage_name(self, table: str) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """What every step offers: it says what it makes of a schema, then does it to a page.
 
-Structural, so a step is one file and one line in `transforms/union.py`. A step is its YAML block: frozen, plain data,
+Structural, so a step is one file and one line in `registry.py`. A step is its YAML block: frozen, plain data,
 pickled by reference. Belongs here: the seam and its two errors. Not here: composition (`transforms/pipeline.py`).
 """
 

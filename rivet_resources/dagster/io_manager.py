@@ -8,10 +8,9 @@ it.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from pydantic import Field, TypeAdapter
 
 from rivet_resources.commit.manifest import Manifest, current_manifests
 from rivet_resources.commit.publish import publish
@@ -20,18 +19,13 @@ from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.dagster.errors import translated
 from rivet_resources.dagster.resource import Rivet
-from rivet_resources.destinations.gcs import Gcs
-from rivet_resources.destinations.local import Local
-from rivet_resources.destinations.s3 import S3
-from rivet_resources.destinations.stdout import Stdout
 from rivet_resources.errors import ManifestUnreadable
+from rivet_resources.registry import DESTINATIONS
 from rivet_resources.state.leases import Lease
 from rivet_resources.state.store import State
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-DESTINATIONS: TypeAdapter[Any] = TypeAdapter(Annotated[Local | S3 | Gcs | Stdout, Field(discriminator="type")])
 
 
 @dataclass(frozen=True)
@@ -84,7 +78,8 @@ class Lake(dg.ConfigurableIOManager):
         with translated(retry_number=0, seconds_to_wait=1):
             facts = _definition(context)
             name = str(_plain(facts["rivet/export"]))
-            root = DESTINATIONS.validate_python(_plain(facts["rivet/destination"])).root(name)
+            block = _plain(facts["rivet/destination"])
+            root = DESTINATIONS[block["type"]].model_validate(block).root(name)
             keys = context.asset_partition_keys if _asks_for_windows(context) else None
             return read_parts(self.rivet.session(), root, wanted(root, keys, export=name))
 

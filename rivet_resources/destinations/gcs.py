@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Self
+from typing import Any, BinaryIO, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -48,6 +48,9 @@ class Gcs(Settings):
     """A bucket and a prefix; the bucket must exist. Without a key file: application default credentials."""
 
     type: Literal["gcs"] = "gcs"
+    is_stream: ClassVar[bool] = False
+    packages: ClassVar[tuple[str, ...]] = ("google-cloud-storage",)
+    schemes: ClassVar[tuple[str, ...]] = ("gs", "gcs")
     bucket: str = Field(min_length=1, description="never created by Rivet")
     prefix: Template = Field("", description="below the bucket; {date}, {export}, {table}")
     credentials_file: Path | None = Field(None, description="service account JSON; must exist")
@@ -168,6 +171,9 @@ class GcsRoot:
         with ThreadPoolExecutor(DELETE_THREADS) as pool:
             for _ in pool.map(remove, paths):
                 pass
+
+    def local_path(self, path: str) -> None:
+        """Return None: nothing of it is a file of this machine."""
 
     def open(self, path: str) -> BinaryIO:
         """Open a published object; reads are ranged requests."""

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Self
+from typing import Any, BinaryIO, ClassVar, Literal, Self
 
 import xxhash
 from pydantic import Field
@@ -50,6 +50,9 @@ class Local(Settings):
     """A folder; exports lie below it, or where `{export}` says."""
 
     type: Literal["local"] = "local"
+    is_stream: ClassVar[bool] = False
+    packages: ClassVar[tuple[str, ...]] = ()
+    schemes: ClassVar[tuple[str, ...]] = ()
     path: Template = Field(min_length=1, description="relative to the working directory; {date}, {export}, {table}")
 
     def root(self, export: str) -> LocalRoot:

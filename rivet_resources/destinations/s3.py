@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Self
+from typing import Any, BinaryIO, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -57,6 +57,9 @@ class S3(Settings):
     """A bucket and a prefix; the bucket must exist."""
 
     type: Literal["s3"] = "s3"
+    is_stream: ClassVar[bool] = False
+    packages: ClassVar[tuple[str, ...]] = ("boto3",)
+    schemes: ClassVar[tuple[str, ...]] = ("s3",)
     bucket: str = Field(min_length=1, description="never created by Rivet")
     prefix: Template = Field("", description="below the bucket; {date}, {export}, {table}")
     region: str | None = None
@@ -198,6 +201,9 @@ class S3Root:
         """Remove objects, eight requests at a time; not every store takes the checksums of DeleteObjects."""
         with self._translated("remove objects") as client, ThreadPoolExecutor(DELETE_THREADS) as pool:
             list(pool.map(lambda path: client.delete_object(**self._at(path)), paths))
+
+    def local_path(self, path: str) -> None:
+        """Return None: nothing of it is a file of this machine."""
 
     def open(self, path: str) -> BinaryIO:
         """Open a published object; reads are ranged requests."""

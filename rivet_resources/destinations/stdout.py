@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Self
+from typing import Any, BinaryIO, ClassVar, Literal, Self
 
 from rivet_resources.contracts.addressing import STAGED
 from rivet_resources.contracts.extract import Part
@@ -32,6 +32,9 @@ class Stdout(Settings):
     """Standard output; one part at a time, in order."""
 
     type: Literal["stdout"] = "stdout"
+    is_stream: ClassVar[bool] = True
+    packages: ClassVar[tuple[str, ...]] = ()
+    schemes: ClassVar[tuple[str, ...]] = ()
 
     def root(self, export: str) -> StdoutRoot:
         """Stage below the machine's temp folder, under this user's id."""
@@ -118,6 +121,9 @@ class StdoutRoot:
     def delete(self, paths: Iterable[str]) -> None:
         """Remove sidecars."""
         self.staging.delete(paths)
+
+    def local_path(self, path: str) -> None:
+        """Return None: nothing of it is a file of this machine."""
 
     def open(self, path: str) -> BinaryIO:
         """Open a sidecar of the staging folder."""

@@ -8,13 +8,15 @@ all rows, by task, transforms and parts, so nothing that happens to rows has to 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
 
+from rivet_resources.contracts.dialect import Dialect
+from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
 from rivet_resources.contracts.extract import Chunk
 from rivet_resources.contracts.settings import Pace, Tuning
@@ -34,6 +36,15 @@ class WithFound:
     def type(self) -> str:
         """Name the engine."""
         return self.source.type
+
+    @property
+    def facts(self) -> EngineFacts:
+        """Return what is known of the engine."""
+        return self.source.facts
+
+    def dialect(self, columns: Sequence[Column]) -> Dialect:
+        """Return how it spells statements."""
+        return self.source.dialect(columns)
 
     @property
     def tuning(self) -> Tuning | None:

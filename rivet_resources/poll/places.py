@@ -10,34 +10,19 @@ A plain `stamp > low` would lose the rest of the tie.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from rivet_resources.contracts.canonical import canonical
+from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.extract import Chunk, Relation
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Session, Source
 from rivet_resources.contracts.types import Column
-from rivet_resources.engines.mysql import sql as mysql_sql
-from rivet_resources.engines.postgres import sql as postgres_sql
-from rivet_resources.engines.shared.paging import Dialect
 from rivet_resources.engines.shared.statements import conjunction
-from rivet_resources.engines.sqlite import sql as sqlite_sql
-from rivet_resources.engines.sqlserver import sql as sqlserver_sql
-from rivet_resources.errors import ConfigError
 from rivet_resources.poll.watermark import Mark, Place
-
-# By the engine's word in YAML.
-DIALECTS: Mapping[str, Callable[[tuple[Column, ...]], Dialect]] = {
-    "postgres": lambda columns: postgres_sql,
-    "mysql": lambda columns: mysql_sql,
-    "mariadb": lambda columns: mysql_sql,
-    "sqlserver": lambda columns: sqlserver_sql,
-    "sqlite": sqlite_sql.Dialect,
-}
 
 
 @dataclass(frozen=True)
@@ -52,18 +37,12 @@ class Order:
 
     @property
     def dialect(self) -> Dialect:
-        """Give the engine's SQL.
+        """Return how the engine spells statements.
 
         Raises:
-            ConfigError: the engine cannot be polled.
+            ConfigError: it takes none.
         """
-        make = DIALECTS.get(self.source.type)
-        if make is None:
-            raise ConfigError(
-                f"Source {self.source.type} cannot be polled by timestamp; mode poll reads {', '.join(DIALECTS)}. "
-                f"Use mode incremental."
-            )
-        return make(self.relation.columns)
+        return self.source.dialect(self.relation.columns)
 
     @property
     def stamp(self) -> str:

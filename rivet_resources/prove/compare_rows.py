@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,14 +22,14 @@ import pyarrow.parquet as pq
 
 from rivet_resources.commit.manifest import Manifest, schema_of
 from rivet_resources.commit.manifest_entries import ManifestPart
-from rivet_resources.commit.reader import tables
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Extract
-from rivet_resources.contracts.format import Format
+from rivet_resources.contracts.format import FileFormat
 from rivet_resources.destinations.local import Local
 from rivet_resources.errors import DestinationError, DestinationUnreachable, PartCorrupt
 from rivet_resources.read.connections import Permits
 from rivet_resources.read.stage import Exporter
+from rivet_resources.registry import FORMATS
 from rivet_resources.scratch import temporary
 from rivet_resources.shape.rowhash.cells import can_spell
 from rivet_resources.shape.rowhash.hash import row_hashes
@@ -148,7 +148,8 @@ def _source_side(
     """Read the source into files of reduced rows, as an export to this folder would."""
     here = Local(type="local", path=str(folder / "source"))
     plain = replace(extract, unique_columns=(), max_file_bytes=None, fingerprint="", skip_empty=False)
-    exporter.stage(replace(plain, destination=here, format=ReducedRows(extract.format, reduced)), permits=permits)
+    form = ReducedRows(cast(FileFormat, extract.format), reduced)  # what is compared was exported
+    exporter.stage(replace(plain, destination=here, format=form), permits=permits)
     return [str(path) for path in (folder / "source").rglob("*.keys")]
 
 
@@ -161,10 +162,11 @@ def _committed_side(
         PartCorrupt
     """
     path = folder / "parts.keys"
+    keeps_types = FORMATS[manifest.format].keeps_types
     with pq.ParquetWriter(path, reduced.schema) as writer:
         for part in parts:
             for table in part_tables(root, part.path, manifest):
-                writer.write_table(reduced.reduce(as_now(table, shaped) if manifest.format == "parquet" else table))
+                writer.write_table(reduced.reduce(as_now(table, shaped) if keeps_types else table))
     return [str(path)]
 
 
@@ -176,7 +178,7 @@ def part_tables(root: Root, path: str, manifest: Manifest) -> Iterator[pa.Table]
     """
     try:
         with root.open(path) as file:
-            yield from tables(file, manifest.format, schema_of(manifest))
+            yield from FORMATS[manifest.format]().tables(file, schema_of(manifest))
     except DestinationUnreachable:
         raise
     except (DestinationError, OSError, pa.ArrowException, ValueError) as error:  # their texts may show a cell
@@ -245,13 +247,23 @@ def _connect(folder: Path) -> Any:
 class ReducedRows:
     """A format whose files hold keys and hashes; rows are first what a reader of the export's format would get."""
 
-    of: Format
+    of: FileFormat
     reduced: Reduced
 
     @property
     def type(self) -> str:
         """Name the export's format: rows are shaped for it."""
         return self.of.type
+
+    @property
+    def keeps_types(self) -> bool:
+        """Return what holds of the export's format."""
+        return self.of.keeps_types
+
+    @property
+    def holds_lists(self) -> bool:
+        """Return what holds of the export's format."""
+        return self.of.holds_lists
 
     @property
     def extension(self) -> str:
@@ -299,7 +311,7 @@ class _Reducing:
     @contextmanager
     def _read_back(self, table: pa.Table) -> Iterator[Iterable[pa.Table]]:
         """Give a page as a reader of its parts will see it: CSV cannot tell an empty text from NULL, and so on."""
-        if self._form.type == "parquet":
+        if self._form.of.keeps_types:
             yield [table]
             return
         file = self._path.with_suffix(".page")
@@ -307,5 +319,5 @@ class _Reducing:
         writer.write(table)
         writer.close()
         with open(file, "rb") as content:
-            yield tables(content, self._form.type, self._schema)
+            yield self._form.of.tables(content, self._schema)
         file.unlink()

@@ -23,20 +23,15 @@ from rivet_resources.commit.manifest_entries import ManifestPart
 from rivet_resources.contracts.change_envelope import SNAPSHOT_SEQ
 from rivet_resources.contracts.change_log import POS, SEQ
 from rivet_resources.contracts.destination import Root
-from rivet_resources.contracts.format import Format
-from rivet_resources.destinations.local import LocalRoot
+from rivet_resources.contracts.format import FileFormat
 from rivet_resources.errors import PartCorrupt, RivetError
 from rivet_resources.prove.flaws import Depth, Flaw
-from rivet_resources.prove.values import batches, exact_columns
+from rivet_resources.registry import FORMATS
 from rivet_resources.scratch import temporary
 from rivet_resources.write.checksums.sums import column_sums
-from rivet_resources.write.formats.csv import Csv
-from rivet_resources.write.formats.ndjson import Ndjson
-from rivet_resources.write.formats.parquet import Parquet
 from rivet_resources.write.parts import checksums
 
 COPY_BYTES = 1 << 20
-FORMATS: Mapping[str, type[Format]] = {"parquet": Parquet, "csv": Csv, "ndjson": Ndjson}
 Place = tuple[str, int]  # __pos and __seq of a change
 
 
@@ -92,8 +87,9 @@ def _kind_of(error: Exception) -> str:
 @contextmanager
 def at_hand(root: Root, path: str) -> Iterator[Path]:
     """Give a published part as a file of this machine; a store's is copied, and the copy removed."""
-    if isinstance(root, LocalRoot):
-        yield root.local_path(path)
+    here = root.local_path(path)
+    if here is not None:
+        yield here
         return
     with temporary("validate") as folder:
         copy = folder / "part"
@@ -123,22 +119,23 @@ def _rows(seen: PartSeen, file: Path, manifest: Manifest, part: ManifestPart) ->
 def _cells(seen: PartSeen, file: Path, manifest: Manifest, schema: pa.Schema) -> None:
     """Sum the cells of all columns that the format gives back exactly, and watch the order of changes."""
     wanted = [each.name for each in manifest.column_checksums or ()]
-    exact = exact_columns(schema, manifest.format)
+    form: FileFormat = FORMATS[manifest.format]()
+    exact = form.exact_columns(schema)
     seen.inexact |= {name for name in wanted if name in schema.names and name not in exact}
     columns = [name for name in wanted if name in exact]
     is_capture = manifest.mode == "cdc" and {POS.name, SEQ.name} <= {*schema.names}
     seen.sums = Counter()
     if not columns and not is_capture:
         return
-    for table in batches(file, manifest.format, schema):
+    for table in form.batches(file, schema):
         summed = table.select([name for name in columns if name in table.column_names])
         for name, found in column_sums(summed).items():
             seen.sums[name] += found
-        if manifest.format == "csv":
+        if not form.tells_null:
             for name in summed.column_names:
                 if pa.types.is_string(schema.field(name).type) or pa.types.is_large_string(schema.field(name).type):
                     seen.empty_texts[name] += int(pc.sum(pc.equal(summed.column(name), "")).as_py() or 0)
-        if manifest.format != "parquet":
+        if not form.keeps_types:
             seen.inexact |= {name for name in summed.column_names if _has_nan(summed.column(name))}
         if is_capture and table.num_rows:
             _watch(seen, table)

@@ -40,6 +40,9 @@ class Nowhere:
     """A destination that forgets."""
 
     type: str = "nowhere"
+    is_stream: bool = False
+    packages: tuple[str, ...] = ()
+    schemes: tuple[str, ...] = ()
 
     def on(self, day: date) -> Destination:
         """Change nothing."""
@@ -89,6 +92,9 @@ class NowhereRoot:
     def delete(self, paths: Iterable[str]) -> None:
         """Remove nothing."""
 
+    def local_path(self, path: str) -> None:
+        """Return None: nothing is kept."""
+
     def open(self, path: str) -> BinaryIO:
         """Find nothing.
 
@@ -119,6 +125,11 @@ class Unwritten:
     def type(self) -> str:
         """Name the export's format: rows are shaped for it."""
         return self.of.type
+
+    @property
+    def holds_lists(self) -> bool:
+        """Return what holds of the export's format."""
+        return self.of.holds_lists
 
     @property
     def extension(self) -> str:

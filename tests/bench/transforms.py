@@ -17,10 +17,9 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from pydantic import TypeAdapter
 
+from rivet_resources import registry
 from rivet_resources.shape.transforms.pipeline import plan
-from rivet_resources.shape.transforms.union import Step
 from tests.bench import mariadb_shop as shop
 from tests.bench import measuring
 from tests.bench.full import environment
@@ -98,7 +97,7 @@ def _page() -> pa.Table:
 def _steps() -> list[tuple[str, float]]:
     """Give the best of some rounds for each step, and their sum."""
     page = _page()
-    steps = [TypeAdapter(Step).validate_python(step) for step in STEPS]
+    steps = [registry.STEPS[step["type"]].model_validate(step) for step in STEPS]
     stages = plan(steps, page.schema).stages
     best = [float("inf")] * len(stages)
     for _ in range(ROUNDS):

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from rivet_assets.cli.main import commands
 from rivet_assets.preflight.check import Checked, check_exports, checked_facts
 from rivet_assets.preflight.report import document, exit_code, render
+from rivet_resources import registry
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import ConfigError
 from tests.emulators.tds import server as tds
@@ -280,7 +281,8 @@ def test_suggested_index_can_be_pasted_into_every_engine(lab: Lab) -> None:
     from rivet_resources.contracts.settings import pace
 
     relation = quote("orders")
-    facts = Facts("orders", "incremental", lab.engine.name, "", relation, pace(None, None), column=evil,
+    engine = registry.ENGINES[lab.engine.name].facts
+    facts = Facts("orders", "incremental", engine, "", relation, pace(None, None), column=evil,
                   index_columns=(quote(evil), quote("id")), index_name=quote("rivet_orders_evil"))  # fmt: skip
     lab.sql(create_index(facts))
 

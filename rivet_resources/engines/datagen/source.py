@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from rivet_resources.contracts.dialect import Dialect
+from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
 from rivet_resources.contracts.extract import Chunk
 from rivet_resources.contracts.settings import Pace, Settings, Tuning
@@ -32,7 +34,9 @@ from rivet_resources.engines.datagen import (
 from rivet_resources.engines.datagen import (
     sql as datagen_sql,
 )
+from rivet_resources.engines.datagen.facts import FACTS
 from rivet_resources.engines.datagen.rows import Recipe, fields
+from rivet_resources.errors import ConfigError
 
 if TYPE_CHECKING:
     from rivet_resources.contracts.change_log import Capture, Log
@@ -44,6 +48,7 @@ class Datagen(Settings):
     """Which rows to make up, how many and how fast. Equal seed, settings and clock give equal rows."""
 
     type: Literal["datagen"] = "datagen"
+    facts: ClassVar[EngineFacts] = FACTS
     pattern: Literal["sequence", "random", "users", "orders", "events", "metrics", "key_value"] = Field(
         default="random", description="what a row looks like"
     )
@@ -165,6 +170,14 @@ class Datagen(Settings):
     def no_bound(self, column: Column, *, is_paged: bool) -> str:
         """Say why the values of a column cannot be bounds; see the protocol."""
         return ""
+
+    def dialect(self, columns: Sequence[Column]) -> Dialect:
+        """Refuse: rows are made up, and nobody reads a statement.
+
+        Raises:
+            ConfigError
+        """
+        raise ConfigError("Source datagen takes no statements, so it cannot be polled. Use mode incremental, or cdc.")
 
     def lineage_name(self, table: str) -> tuple[str, str]:
         """Give (namespace, stream), whichever of its names the table was called by."""

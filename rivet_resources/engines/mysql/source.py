@@ -9,14 +9,16 @@ Both words mean the same: which of the two the server is, and what its settings 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from rivet_resources.contracts import retry
 from rivet_resources.contracts.change_log import Capture, Log
+from rivet_resources.contracts.dialect import Dialect
+from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
 from rivet_resources.contracts.extract import Chunk
 from rivet_resources.contracts.settings import Pace, Tls
@@ -38,6 +40,7 @@ from rivet_resources.engines.mysql import (
 from rivet_resources.engines.mysql import (
     sql as mysql_sql,
 )
+from rivet_resources.engines.mysql.facts import FACTS
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.engines.shared.server import (
     Address,
@@ -135,6 +138,7 @@ class MySql(Server):
     """Where a MySQL or MariaDB database is and how hard it may be driven."""
 
     type: Literal["mysql", "mariadb"] = "mysql"
+    facts: ClassVar[EngineFacts] = FACTS
 
     # --- what a Source does ----------------------------------------------------------------------
 
@@ -193,6 +197,10 @@ class MySql(Server):
     def no_bound(self, column: Column, *, is_paged: bool) -> str:
         """Say why the values of a column cannot be bounds; see the protocol."""
         return mysql_columns.no_bound(column, is_paged=is_paged)
+
+    def dialect(self, columns: Sequence[Column]) -> Dialect:
+        """Return how statements that order and compare these columns are spelled."""
+        return mysql_sql
 
     def lineage_name(self, table: str) -> tuple[str, str]:
         """Split a table as configured into (database, name); the source's own database where none is written."""

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from rivet_resources.contracts import retry
 from rivet_resources.contracts.change_log import Capture, Log
+from rivet_resources.contracts.dialect import Dialect
+from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
 from rivet_resources.contracts.extract import Chunk
 from rivet_resources.contracts.settings import Pace
@@ -34,6 +36,7 @@ from rivet_resources.engines.postgres import (
     sql as postgres_sql,
 )
 from rivet_resources.engines.postgres.connect import DEFAULT_PORT
+from rivet_resources.engines.postgres.facts import FACTS
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.engines.shared.server import Server, check_scheme, require_protected, system_authorities
 from rivet_resources.errors import ConfigError, SourceLost
@@ -89,6 +92,7 @@ class Postgres(Server):
     """Where a PostgreSQL database is and how hard it may be driven."""
 
     type: Literal["postgres"] = "postgres"
+    facts: ClassVar[EngineFacts] = FACTS
 
     # --- what a Source does ----------------------------------------------------------------------
 
@@ -141,6 +145,10 @@ class Postgres(Server):
     def no_bound(self, column: Column, *, is_paged: bool) -> str:
         """Say why the values of a column cannot be bounds; see the protocol."""
         return postgres_sql.no_bound(column, is_paged=is_paged)
+
+    def dialect(self, columns: Sequence[Column]) -> Dialect:
+        """Return how statements that order and compare these columns are spelled."""
+        return postgres_sql
 
     def lineage_name(self, table: str) -> tuple[str, str]:
         """Split a table as configured into (schema, name); `public` where none is written."""

@@ -6,7 +6,7 @@ faults (`*_reader.py`), SQL of one engine (`*_sql.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivet_resources.contracts.canonical import canonical
+from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.extract import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
@@ -47,26 +48,6 @@ class Reader(Protocol):
 
     def ask(self, statement: str, *, what: str, can_shrink: bool) -> Page | None:
         """Read one page whole; None when it must be asked again, smaller."""
-
-
-class Dialect(Protocol):
-    """How one engine writes a page by key; a module of functions will do."""
-
-    def quote(self, name: str) -> str: ...
-
-    def literal(self, text: str, column: Column) -> str: ...
-
-    def select(
-        self,
-        items: Sequence[str],
-        *,
-        relation: str,
-        where: Sequence[str] = (),
-        order_by: Sequence[str] = (),
-        limit: int | None = None,
-    ) -> str: ...
-
-    def after_key(self, key: Sequence[str], bounds: Sequence[str]) -> str: ...
 
 
 def keyset(reader: Reader, dialect: Dialect) -> Iterator[Page]:

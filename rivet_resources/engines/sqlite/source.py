@@ -7,15 +7,17 @@ Belongs here: settings, quoting and literals. Not here: the catalog, planning, p
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 from urllib.parse import unquote
 
 from pydantic import Field, field_validator, model_validator
 
 from rivet_resources.contracts import retry
+from rivet_resources.contracts.dialect import Dialect
+from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
 from rivet_resources.contracts.extract import Chunk
 from rivet_resources.contracts.settings import Pace, Settings, Tuning
@@ -34,6 +36,7 @@ from rivet_resources.engines.sqlite import (
 from rivet_resources.engines.sqlite import (
     sql as sqlite_sql,
 )
+from rivet_resources.engines.sqlite.facts import FACTS
 from rivet_resources.errors import ConfigError, SourceLost
 
 WAYS = ("path", "path_env", "url")
@@ -44,6 +47,7 @@ class Sqlite(Settings):
     """Which SQLite file to read, and how hard it may be driven. It is opened for reading only, and never created."""
 
     type: Literal["sqlite"] = "sqlite"
+    facts: ClassVar[EngineFacts] = FACTS
     path: Path | None = Field(default=None, description="the database file")
     path_env: str | None = Field(default=None, description="environment variable that holds the path")
     url: str | None = Field(default=None, description="sqlite:///relative.db or sqlite:////absolute.db")
@@ -115,6 +119,10 @@ class Sqlite(Settings):
     def no_bound(self, column: Column, *, is_paged: bool) -> str:
         """Say why the values of a column cannot be bounds; see the protocol."""
         return ""  # `literal` refuses columns of no type
+
+    def dialect(self, columns: Sequence[Column]) -> Dialect:
+        """Return how statements that order and compare these columns are spelled."""
+        return sqlite_sql.Dialect(columns)
 
     def lineage_name(self, table: str) -> tuple[str, str]:
         """Split a table as configured into (schema, name); `main` where none is written."""

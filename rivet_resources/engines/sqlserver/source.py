@@ -6,13 +6,15 @@ planning, pages, cells and faults, which are `sqlserver_*.py` beside this file.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
 from rivet_resources.contracts import retry
+from rivet_resources.contracts.dialect import Dialect
+from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
 from rivet_resources.contracts.extract import Chunk
 from rivet_resources.contracts.settings import Pace
@@ -33,6 +35,7 @@ from rivet_resources.engines.sqlserver import (
     sql as sqlserver_sql,
 )
 from rivet_resources.engines.sqlserver.connect import Line, escape
+from rivet_resources.engines.sqlserver.facts import FACTS
 from rivet_resources.errors import ConfigError, SourceLost
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ class SqlServer(Server):
     """Where a SQL Server database is and how hard it may be driven."""
 
     type: Literal["sqlserver", "mssql"] = "sqlserver"
+    facts: ClassVar[EngineFacts] = FACTS
     application_intent: Literal["read_write", "read_only"] = Field(
         default="read_write", description="read_only: a readable secondary of the availability group answers"
     )
@@ -110,6 +114,10 @@ class SqlServer(Server):
     def no_bound(self, column: Column, *, is_paged: bool) -> str:
         """Say why the values of a column cannot be bounds; see the protocol."""
         return ""
+
+    def dialect(self, columns: Sequence[Column]) -> Dialect:
+        """Return how statements that order and compare these columns are spelled."""
+        return sqlserver_sql
 
     def lineage_name(self, table: str) -> tuple[str, str]:
         """Split a table as configured into (schema, name); `dbo` where none is written."""

@@ -5,15 +5,18 @@ Belongs here: the file. Not here: how a cell is spelled (`shape/cell_text.py`). 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 
+from rivet_resources.contracts.format import FormatKeys
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.errors import PartCorrupt
 from rivet_resources.shape.cell_text import can_render, header, render
+from rivet_resources.write.formats import csv_read
 from rivet_resources.write.formats.text_writer import BLOCK, TextWriter, refuse_unspelled
 
 
@@ -21,6 +24,17 @@ class Csv(Settings):
     """CSV files: UTF-8, comma, LF, header always, no compression, no options."""
 
     type: Literal["csv"] = "csv"
+    has_codecs: ClassVar[bool] = False
+    keeps_types: ClassVar[bool] = False
+    holds_lists: ClassVar[bool] = False
+    tells_null: ClassVar[bool] = False
+    spark_reader: ClassVar[str] = ""
+    is_one_line_a_row: ClassVar[bool] = False
+
+    @classmethod
+    def from_keys(cls, keys: FormatKeys) -> Self:
+        """Return the one way there is; no key of an export changes it."""
+        return cls()
 
     @property
     def extension(self) -> str:
@@ -60,6 +74,22 @@ class Csv(Settings):
                     f"Part {path.name} does not begin with the header of its {len(schema)} columns. Run again."
                 )
             return _records(file, name=path.name)
+
+    def tables(self, file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Yield the rows of a part for readers, some at a time."""
+        return csv_read.tables(file, schema)
+
+    def exact_columns(self, schema: pa.Schema) -> frozenset[str]:
+        """Return the columns whose cells come back bit by bit."""
+        return csv_read.exact_columns(schema)
+
+    def batches(self, path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Yield the rows of a finished file for proofs.
+
+        Raises:
+            pyarrow.ArrowException: the reader does not take a spelling.
+        """
+        return csv_read.batches(path, schema)
 
 
 def _records(file: BinaryIO, *, name: str) -> int:

@@ -11,13 +11,16 @@ JavaScript and `jq` do, rounds beyond 15 to 17 digits; `columns: {amount: text}`
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, ClassVar, Literal, Self
 
 import pyarrow as pa
 
+from rivet_resources.contracts.format import FormatKeys
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.errors import PartCorrupt, UnsupportedColumn
+from rivet_resources.write.formats import ndjson_read
 from rivet_resources.write.formats.ndjson_cells import can_render, render
 from rivet_resources.write.formats.text_writer import BLOCK, TextWriter, refuse_unspelled
 
@@ -26,6 +29,17 @@ class Ndjson(Settings):
     """NDJSON files: UTF-8, one object per line, no compression, no options."""
 
     type: Literal["ndjson"] = "ndjson"
+    has_codecs: ClassVar[bool] = False
+    keeps_types: ClassVar[bool] = False
+    holds_lists: ClassVar[bool] = True
+    tells_null: ClassVar[bool] = True
+    spark_reader: ClassVar[str] = ""
+    is_one_line_a_row: ClassVar[bool] = True
+
+    @classmethod
+    def from_keys(cls, keys: FormatKeys) -> Self:
+        """Return the one way there is; no key of an export changes it."""
+        return cls()
 
     @property
     def extension(self) -> str:
@@ -76,6 +90,22 @@ class Ndjson(Settings):
                 )
             file.seek(0)
             return _lines(file, name=path.name)
+
+    def tables(self, file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Yield the rows of a part for readers, some at a time."""
+        return ndjson_read.tables(file, schema)
+
+    def exact_columns(self, schema: pa.Schema) -> frozenset[str]:
+        """Return the columns whose cells come back bit by bit."""
+        return ndjson_read.exact_columns(schema)
+
+    def batches(self, path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Yield the rows of a finished file for proofs.
+
+        Raises:
+            pyarrow.ArrowException: the reader does not take a spelling.
+        """
+        return ndjson_read.batches(path, schema)
 
 
 def _lines(file: BinaryIO, *, name: str) -> int:

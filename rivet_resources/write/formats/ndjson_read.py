@@ -13,10 +13,13 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from rivet_resources.write.formats.text_exact import comes_back
 
 BLOCK = 8 * 1024 * 1024
 DATE = re.compile(r"([+-]?\d{4,})-(\d\d)-(\d\d)")
@@ -30,6 +33,28 @@ def tables(file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
         fields = [schema.field(name) for name in names if name in schema.names]
         columns = _fast(block, fields, names)
         yield pa.table(columns or _slow(block, fields, names))
+
+
+def exact_columns(schema: pa.Schema) -> frozenset[str]:
+    """Return the columns whose cells come back bit by bit."""
+    return frozenset(field.name for field in schema if _comes_back(field.type))
+
+
+def batches(file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of a part; columns that are not exact are missing.
+
+    Raises:
+        pyarrow.ArrowException: a spelling that Arrow does not take.
+    """
+    exact = exact_columns(schema)
+    with file.open("rb") as stream:
+        yield from tables(stream, pa.schema([field for field in schema if field.name in exact]))
+
+
+def _comes_back(kind: pa.DataType) -> bool:
+    if not isinstance(kind, pa.BaseExtensionType) and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return _comes_back(kind.value_type)
+    return comes_back(kind) or pa.types.is_binary(kind)
 
 
 def _blocks(file: BinaryIO) -> Iterator[bytes]:

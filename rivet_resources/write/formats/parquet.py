@@ -6,15 +6,18 @@ Not here: row groups and encodings (`parquet_writer.py`), which Arrow type a col
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, ClassVar, Literal, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field, model_validator
 
+from rivet_resources.contracts.format import FormatKeys
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.errors import PartCorrupt, UnknownColumn, UnsupportedColumn
+from rivet_resources.write.formats import parquet_read
 from rivet_resources.write.formats.parquet_writer import DELTA, SPLIT, Encoding, GroupSize, Layout, RowGroupWriter
 
 Codec = Literal["zstd", "snappy", "gzip", "lz4", "none"]
@@ -23,7 +26,7 @@ Codec = Literal["zstd", "snappy", "gzip", "lz4", "none"]
 LEVELS: dict[str, tuple[int, int, int]] = {"zstd": (1, 22, 3), "gzip": (0, 10, 6)}
 GZIP_HIGHEST = 9  # zlib stops there; 10 is accepted for old configs and lowered with a warning
 
-# `compression_profile` → codec and level (`contract.md`, 1.5); `rivet_assets/blocks/export.py` maps with it.
+# `compression_profile` → codec and level (`contract.md`, 1.5).
 COMPRESSION_PROFILES: dict[str, tuple[Codec, int | None]] = {
     "none": ("none", None),
     "fast": ("snappy", None),
@@ -113,6 +116,23 @@ class Parquet(Settings):
     compression: Codec = "zstd"
     compression_level: int | None = None
     options: ParquetOptions = ParquetOptions()
+    has_codecs: ClassVar[bool] = True
+    keeps_types: ClassVar[bool] = True
+    holds_lists: ClassVar[bool] = True
+    tells_null: ClassVar[bool] = True
+    spark_reader: ClassVar[str] = "parquet"
+    is_one_line_a_row: ClassVar[bool] = False
+
+    @classmethod
+    def from_keys(cls, keys: FormatKeys) -> Self:
+        """Return the codec, level and encodings that an export's keys amount to; a profile decides the first two."""
+        codec, level = keys.compression, keys.compression_level
+        if keys.compression_profile is not None:
+            codec, level = COMPRESSION_PROFILES[keys.compression_profile]
+        options = keys.parquet or ParquetOptions()
+        asked = {name: ColumnEncoding.model_validate({"encoding": each}) for name, each in keys.encodings.items()}
+        options = options.model_copy(update={"columns": {**asked, **options.columns}})
+        return cls.model_validate({"compression": codec, "compression_level": level, "options": options})
 
     @model_validator(mode="after")
     def _level_fits_codec(self) -> Parquet:
@@ -218,6 +238,22 @@ class Parquet(Settings):
                 f"Part {path.name} has the columns {_spell(found)}, not {_spell(schema)} as planned. Run again."
             )
         return int(footer.num_rows)
+
+    def tables(self, file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Yield the rows of a part for readers, some at a time."""
+        return parquet_read.tables(file)
+
+    def exact_columns(self, schema: pa.Schema) -> frozenset[str]:
+        """Return the columns whose cells come back bit by bit."""
+        return frozenset(schema.names)
+
+    def batches(self, path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Yield the rows of a finished file for proofs.
+
+        Raises:
+            pyarrow.ArrowException: the reader does not take a spelling.
+        """
+        return parquet_read.batches(path)
 
 
 def _spell(schema: pa.Schema) -> str:

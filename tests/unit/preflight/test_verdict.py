@@ -10,7 +10,6 @@ import pytest
 from rivet_assets.preflight.findings import RULES as WARNINGS
 from rivet_assets.preflight.findings import Plan, findings
 from rivet_assets.preflight.verdict import (
-    INDEXES,
     RULES,
     VERDICTS,
     Access,
@@ -22,10 +21,13 @@ from rivet_assets.preflight.verdict import (
 )
 from rivet_resources.contracts.evidence import Explained
 from rivet_resources.contracts.settings import pace
+from rivet_resources.registry import ENGINES
 
 MILLION = 1_000_000
 SCAN, INDEX = Explained("SELECT 1", "scan"), Explained("SELECT 1", "index", index="orders_at")
-FULL = Facts("orders", "full", "postgres", "full(blocks)", '"public"."orders"', pace(None, None), reader="blocks")
+FULL = Facts(
+    "orders", "full", ENGINES["postgres"].facts, "full(blocks)", '"public"."orders"', pace(None, None), reader="blocks"
+)
 LATE = replace(
     FULL, mode="incremental", column="at", index_columns=('"at"', '"id"'), index_name='"rivet_orders_at"', rows=MILLION
 )
@@ -38,7 +40,7 @@ def facts_for(access: Access, rows: int | None) -> Facts:
     found = {
         "range": SERVED,
         "pages": FULL,
-        "stream": replace(FULL, source_type="mysql", reader="cursor"),
+        "stream": replace(FULL, engine=ENGINES["mysql"].facts, reader="cursor"),
         "once": LATE,
         "each": CHUNKED,
     }[access]
@@ -112,7 +114,7 @@ THROUGH = {
     "a single chunk without index": (replace(CHUNKED, chunks=1), "once"),
     "chunks nobody can count": (replace(CHUNKED, chunks=0), "each"),
     "windows without index": (replace(LATE, mode="time_window", chunks=1), "each"),
-    "MySQL without key": (replace(FULL, source_type="mysql", reader="cursor"), "stream"),
+    "MySQL without key": (replace(FULL, engine=ENGINES["mysql"].facts, reader="cursor"), "stream"),
     "a query's cursor on PostgreSQL": (replace(FULL, relation="", reader="cursor"), "pages"),
     "an empty table": (replace(CHUNKED, reader=""), "pages"),
     "a query whose plan takes an index": (replace(LATE, relation="", narrows=True, explained=INDEX), "range"),
@@ -156,10 +158,10 @@ def test_index_of_a_partitioned_table_is_not_built_concurrently():
     assert 'CREATE INDEX ON "public"."orders" ("at", "id");' == judged.suggestions[0]
 
 
-@pytest.mark.parametrize("engine", INDEXES)
+@pytest.mark.parametrize("engine", [word for word, made in ENGINES.items() if made.facts.create_index])
 def test_every_engine_has_its_own_words_for_an_index(engine):
     """Table and columns as they were quoted by the source."""
-    suggested = judge(replace(LATE, source_type=engine, rows=10 * MILLION)).suggestions[0]
+    suggested = judge(replace(LATE, engine=ENGINES[engine].facts, rows=10 * MILLION)).suggestions[0]
 
     assert suggested.startswith("CREATE INDEX")
     assert '"public"."orders" ("at", "id")' in suggested
@@ -214,7 +216,7 @@ PARALLEL = [
     (replace(FULL, connections=100, connections_limit=100), MILLION, "1"),
     (replace(FULL, connections=100, connections_limit=0), MILLION, "4"),  # SQL Server's word for no limit
     (replace(FULL, own_limit=2), MILLION, "2"),
-    (replace(FULL, source_type="mysql", reader="cursor"), MILLION, "1"),
+    (replace(FULL, engine=ENGINES["mysql"].facts, reader="cursor"), MILLION, "1"),
 ]
 
 

@@ -248,6 +248,7 @@ class Elsewhere:
     type: str = "elsewhere"
     extension: str = "x"
     codec: str = "none"
+    holds_lists: bool = True
 
     def writer(self, path: Path, schema: pa.Schema, **more: Any) -> Any:
         """Open the other file."""
@@ -271,6 +272,7 @@ class Forgetful:
     type: str = "forgetful"
     extension: str = "x"
     codec: str = "none"
+    holds_lists: bool = True
 
     def writer(self, path: Path, schema: pa.Schema, **more: Any) -> Any:
         """Open a writer that forgets."""

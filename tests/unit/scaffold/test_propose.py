@@ -18,6 +18,7 @@ from rivet_assets.scaffold.names import comment, export_names, scalar, table_key
 from rivet_assets.scaffold.propose import FULL_ROWS, MANY_ROWS, Proposal, append_only, chunk_rows, propose, rows_of
 from rivet_assets.scaffold.source import point
 from rivet_assets.scaffold.yaml import Scaffold, is_sensitive, named, render, wide_columns
+from rivet_resources import registry
 from rivet_resources.contracts.evidence import ColumnFacts, IndexFacts, Kind, TableFacts
 from rivet_resources.contracts.types import Family
 from rivet_resources.engines.datagen.source import Datagen
@@ -25,6 +26,7 @@ from rivet_resources.engines.postgres.sql import quote
 from rivet_resources.engines.shared.names import is_meant, schema_asked, split_name
 from rivet_resources.errors import ConfigError
 
+MYSQL, POSTGRES = registry.ENGINES["mysql"].facts, registry.ENGINES["postgres"].facts
 BIG = 2_000_000
 MB = 1024**2
 
@@ -121,7 +123,7 @@ def cut_by(proposal: Proposal) -> str | None:
 @pytest.mark.parametrize(("facts", "expected"), CASES.values(), ids=CASES)
 def test_table_gets_the_mode_its_evidence_supports(facts: TableFacts, expected: tuple[str, str | None]) -> None:
     """The mode, and the column that decides it; the first reason names the mode."""
-    proposal = propose(facts, engine="mysql")
+    proposal = propose(facts, engine=MYSQL)
 
     assert (proposal.mode, cut_by(proposal)) == expected
     assert proposal.reasons[0].startswith(f"mode {proposal.mode}")
@@ -133,7 +135,9 @@ def test_whatever_is_proposed_loads_without_a_warning(
     facts: TableFacts, expected: tuple[str, str | None], engine: str
 ) -> None:
     """The text is a configuration: the keys of each mode are that mode's."""
-    config = load_text(render(scaffold(engine), [propose(facts, engine=engine)]), file=Path("rivet.yaml"))
+    config = load_text(
+        render(scaffold(engine), [propose(facts, engine=registry.ENGINES[engine].facts)]), file=Path("rivet.yaml")
+    )
 
     assert config.warnings == ()
     assert [export.mode for export in config.exports] == [expected[0]]
@@ -157,7 +161,13 @@ NO_EXPORT = {
 @pytest.mark.parametrize(("facts", "why"), NO_EXPORT.values(), ids=NO_EXPORT)
 def test_what_cannot_be_exported_stands_there_as_a_comment(facts: TableFacts, why: str) -> None:
     """The file loads without it and says why."""
-    text = render(scaffold(), [propose(facts, engine="postgres"), propose(table(ID, name="x"), engine="postgres")])
+    text = render(
+        scaffold(),
+        [
+            propose(facts, engine=POSTGRES),
+            propose(table(ID, name="x"), engine=POSTGRES),
+        ],
+    )
 
     assert why in text
     assert [export.name for export in load_text(text, file=Path("rivet.yaml")).exports] == ["x"]
@@ -169,7 +179,7 @@ def test_what_cannot_be_exported_stands_there_as_a_comment(facts: TableFacts, wh
 )
 def test_readers_grow_with_the_table(rows: int | None, parallel: int) -> None:
     """One where the size is unknown, two below five million rows and four from there."""
-    assert propose(table(ID, rows=rows), engine="mysql").keys["parallel"] == parallel
+    assert propose(table(ID, rows=rows), engine=MYSQL).keys["parallel"] == parallel
 
 
 @pytest.mark.parametrize(
@@ -270,13 +280,13 @@ def test_evidence_of_counters_beats_names() -> None:
 
 def test_gates_stand_only_where_the_evidence_says_so() -> None:
     """A proved key of a whole copy is unique; a table of many rows is not empty; nothing else is promised."""
-    assert propose(table(ID, rows=5), engine="mysql").quality == {"unique_columns": ["id"]}
-    assert propose(table(ID), engine="mysql").quality == {"row_count_min": 1, "unique_columns": ["id"]}
-    assert propose(table(ID, rows=50_000_000), engine="mysql").quality == {"row_count_min": 1}
-    assert propose(table(ID, rows=None, size=100 * MB), engine="mysql").quality == {"unique_columns": ["id"]}
-    assert propose(table(ID, kind="view", key=(), rows=None), engine="mysql").quality == {}
-    assert propose(table(COUNTED, **INSERTS), engine="mysql").quality == {}
-    assert propose(table(ID, KEPT, key=("id", "updated_at"), rows=5), engine="mysql").quality == {}
+    assert propose(table(ID, rows=5), engine=MYSQL).quality == {"unique_columns": ["id"]}
+    assert propose(table(ID), engine=MYSQL).quality == {"row_count_min": 1, "unique_columns": ["id"]}
+    assert propose(table(ID, rows=50_000_000), engine=MYSQL).quality == {"row_count_min": 1}
+    assert propose(table(ID, rows=None, size=100 * MB), engine=MYSQL).quality == {"unique_columns": ["id"]}
+    assert propose(table(ID, kind="view", key=(), rows=None), engine=MYSQL).quality == {}
+    assert propose(table(COUNTED, **INSERTS), engine=MYSQL).quality == {}
+    assert propose(table(ID, KEPT, key=("id", "updated_at"), rows=5), engine=MYSQL).quality == {}
 
 
 @pytest.mark.parametrize(
@@ -295,7 +305,7 @@ def test_sensitive_names_are_words_and_not_letters(name: str, expected: bool) ->
 def test_hints_are_yaml_that_works_once_it_is_uncommented() -> None:
     """The mask and the decimal: without their '#' the file still loads, and has them."""
     number = replace(column("amount", "numeric"), native="numeric")
-    text = render(scaffold(), [propose(table(ID, column("email"), number, rows=5), engine="postgres")])
+    text = render(scaffold(), [propose(table(ID, column("email"), number, rows=5), engine=POSTGRES)])
     assert "transforms" not in load_text(text, file=Path("x.yaml")).exports[0].model_fields_set
 
     uncommented = re.sub(r"# (transforms|columns):", r"\1:", text)
@@ -310,10 +320,10 @@ def test_five_wide_columns_get_smaller_row_groups() -> None:
     wide = [replace(column(f"c{n}"), average_bytes=500.0) for n in range(5)]
     declared = [replace(column(f"d{n}"), native="longtext") for n in range(5)]
 
-    assert "target_row_group_mb: 64" in render(scaffold(), [propose(table(ID, *wide), engine="mysql")])
-    assert "target_row_group_mb: 64" in render(scaffold(), [propose(table(ID, *declared), engine="mysql")])
-    assert "target_row_group_mb" not in render(scaffold(), [propose(table(ID, *wide[:4]), engine="mysql")])
-    assert "parquet" not in render(scaffold(form="csv"), [propose(table(ID, *wide), engine="mysql")])
+    assert "target_row_group_mb: 64" in render(scaffold(), [propose(table(ID, *wide), engine=MYSQL)])
+    assert "target_row_group_mb: 64" in render(scaffold(), [propose(table(ID, *declared), engine=MYSQL)])
+    assert "target_row_group_mb" not in render(scaffold(), [propose(table(ID, *wide[:4]), engine=MYSQL)])
+    assert "parquet" not in render(scaffold(form="csv"), [propose(table(ID, *wide), engine=MYSQL)])
     assert wide_columns(table(replace(column("s"), native="varchar(20)"), replace(column("n", "integer")))) == []
 
 
@@ -332,7 +342,7 @@ def test_any_name_reads_back_as_it_was(name: str) -> None:
     """Table, schema and columns of any name: the file loads, and means that very table."""
     facts = replace(table(ID, column(name)), name=name, schema=f"s {name}", comment=name)
 
-    config = load_text(render(scaffold(), [propose(facts, engine="postgres")]), file=Path("x.yaml"))
+    config = load_text(render(scaffold(), [propose(facts, engine=POSTGRES)]), file=Path("x.yaml"))
 
     (export,) = config.exports
     assert split_name(export.table or "") == (f"s {name}", name)
@@ -422,7 +432,7 @@ def test_destination_is_a_path_or_a_bucket(text: str, block: dict[str, str]) -> 
     """A scheme names the store; the block loads."""
     assert destination_block(text) == block
     frame = scaffold(destination=destination_block(text))
-    (export,) = load_text(render(frame, [propose(table(ID), engine="postgres")]), file=Path("x.yaml")).exports
+    (export,) = load_text(render(frame, [propose(table(ID), engine=POSTGRES)]), file=Path("x.yaml")).exports
     assert export.destination.type == block["type"]
 
 
@@ -483,7 +493,7 @@ def test_made_up_rows_are_listed_as_one_table() -> None:
 
 def test_component_and_file_say_the_same() -> None:
     """defs.yaml holds the same blocks below `attributes:`."""
-    proposals = [propose(table(ID), engine="postgres")]
+    proposals = [propose(table(ID), engine=POSTGRES)]
 
     component = read_yaml(render(scaffold(), proposals, as_component=True)).value
 
@@ -495,7 +505,7 @@ def test_hidden_columns_are_read_around_by_a_query() -> None:
     """A table of which some columns may not be read is a query of the others."""
     facts = table(ID, column("Odd name"), hidden="secret")
 
-    (export,) = load_text(render(scaffold(), [propose(facts, engine="postgres")]), file=Path("x.yaml")).exports
+    (export,) = load_text(render(scaffold(), [propose(facts, engine=POSTGRES)]), file=Path("x.yaml")).exports
 
     assert export.query == 'SELECT "id", "Odd name" FROM "public"."orders"'
 
@@ -507,7 +517,7 @@ def test_catalogue_knows_every_family_but_json() -> None:
 
 def test_names_in_the_catalogue_are_those_of_the_file() -> None:
     """`discover` and `init` call an export alike."""
-    proposals = [propose(table(ID, name=name), engine="postgres") for name in ("Order Items", "order_items")]
+    proposals = [propose(table(ID, name=name), engine=POSTGRES) for name in ("Order Items", "order_items")]
 
     exports = load_text(render(scaffold(), proposals), file=Path("x.yaml")).exports
 

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from rivet_resources.contracts.transform import RowRefused, TransformError
 from rivet_resources.contracts.types import Column
+from rivet_resources.registry import STEPS
 from rivet_resources.shape.transforms import pipeline
-from rivet_resources.shape.transforms.union import STEPS
 from tests.transforming import cells, shaped, steps
 
 UUIDS = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0123456789abcdef", None], pa.binary(16)))
@@ -67,7 +67,7 @@ BLOCKS = {
 
 def test_every_type_word_is_tested():
     """The table above holds every step and alias of the union."""
-    words = {word for step in STEPS for word in get_args(step.model_fields["type"].annotation)}
+    words = {word for step in STEPS.values() for word in get_args(step.model_fields["type"].annotation)}
 
     assert words == set(BLOCKS)
 
@@ -76,7 +76,7 @@ def test_every_key_is_described():
     """`rivet config --schema` and the README take the words from here."""
     bare = [
         f"{step.__name__}.{name}"
-        for step in STEPS
+        for step in STEPS.values()
         for name, field in step.model_fields.items()
         if name != "type" and not field.description
     ]
@@ -158,7 +158,7 @@ def test_missing_column_is_refused_with_what_exists_and_what_is_near(word):
 
 
 def _can_ignore(word: str) -> bool:
-    step = next(step for step in STEPS if word in get_args(step.model_fields["type"].annotation))
+    step = next(step for step in STEPS.values() if word in get_args(step.model_fields["type"].annotation))
     return "ignore_missing" in step.model_fields
 
 

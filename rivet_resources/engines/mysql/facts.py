@@ -1,0 +1,14 @@
+"""What Rivet knows of MySQL and MariaDB without asking one."""
+
+from rivet_resources.contracts.engine_facts import EngineFacts
+
+FACTS = EngineFacts(
+    packages=("PyMySQL",),
+    schemes={"mysql": "mysql", "mariadb": "mariadb"},
+    parser="mysql",
+    create_index="CREATE INDEX {name} ON {relation} ({columns});",
+    analyze="ANALYZE TABLE {relation};",
+    folds_texts=True,
+    schema_is_database=True,
+    has_log=True,
+)

@@ -1,0 +1,17 @@
+"""What Rivet knows of PostgreSQL without asking one."""
+
+from rivet_resources.contracts.engine_facts import EngineFacts
+
+FACTS = EngineFacts(
+    packages=("psycopg", "adbc-driver-postgresql"),
+    schemes={"postgresql": "postgres", "postgres": "postgres"},
+    parser="postgres",
+    create_index="CREATE INDEX CONCURRENTLY ON {relation} ({columns});",
+    create_partitioned_index="CREATE INDEX ON {relation} ({columns});",  # it cannot be built concurrently
+    analyze="ANALYZE {relation};",
+    samples_bounds=True,
+    pages_cursors=True,
+    reads_blocks=True,
+    has_log=True,
+    has_slots=True,
+)

@@ -1,0 +1,83 @@
+"""CSV as rows again: for readers of parts, and cell by cell for proofs.
+
+Belongs here: the way back of `shape/cell_text.py`. Not here: which parts (`commit/reader.py`), comparing
+(`prove/part.py`).
+
+An empty text and NULL look alike in CSV (`contract.md`, 8.3): readers get NULL, proofs get the empty text and count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from rivet_resources.spark.cells import spark_type
+from rivet_resources.write.formats.text_exact import comes_back
+
+
+def tables(file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of a part, some at a time, typed as `schema` says where a text can be."""
+    import pyarrow.csv as csv
+
+    options = csv.ConvertOptions(
+        column_types={field.name: _readable(field.type) for field in schema},
+        null_values=[""],
+        strings_can_be_null=True,
+        true_values=["true"],
+        false_values=["false"],
+    )
+    parse = csv.ParseOptions(newlines_in_values=True)
+    for batch in csv.open_csv(file, convert_options=options, parse_options=parse):
+        yield _unhexed(pa.Table.from_batches([batch]), schema)
+
+
+def exact_columns(schema: pa.Schema) -> frozenset[str]:
+    """Return the columns whose cells come back bit by bit."""
+    return frozenset(field.name for field in schema if comes_back(field.type))
+
+
+def batches(file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of a part with their exact columns typed, the others as text, and empty texts as such.
+
+    Raises:
+        pyarrow.ArrowException: a spelling that Arrow does not take.
+    """
+    import pyarrow.csv as csv
+
+    exact = exact_columns(schema)
+    options = csv.ConvertOptions(
+        column_types={field.name: field.type if field.name in exact else pa.string() for field in schema},
+        null_values=[""],
+        strings_can_be_null=False,
+        true_values=["true"],
+        false_values=["false"],
+    )
+    parse = csv.ParseOptions(newlines_in_values=True)
+    for batch in csv.open_csv(file, convert_options=options, parse_options=parse):
+        yield pa.Table.from_batches([batch])
+
+
+def _unhexed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the table with the hexadecimal texts of binary columns turned back into bytes."""
+    for place, name in enumerate(table.column_names):
+        kind = spark_type(schema.field(name).type)
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            cells = [None if cell is None else bytes.fromhex(cell) for cell in table.column(place).to_pylist()]
+            table = table.set_column(place, name, pa.array(cells, kind))
+    return table
+
+
+def _readable(kind: pa.DataType) -> pa.DataType:
+    """Return the type that Arrow's CSV reader can parse; nested ones, bytes and our own stay the text they are."""
+    plain = (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_decimal128(kind)
+        or pa.types.is_timestamp(kind)
+    )
+    return kind if plain else pa.string()
