@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
     from rivet_assets.run.attempt import Site, Tell
     from rivet_resources.contracts.destination import Root
-    from rivet_resources.contracts.extract import Relation
+    from rivet_resources.contracts.relation import Relation
     from rivet_resources.contracts.source import Session, Source
     from rivet_resources.state.provenances import Remembered
     from rivet_resources.state.store import State

@@ -15,8 +15,8 @@ import pyarrow as pa
 from pydantic import Field
 
 from rivet_resources.contracts.evidence import Effort, Explained, Finding, Gauge, TableFacts
-from rivet_resources.contracts.extract import Chunk, Consistency, Relation
 from rivet_resources.contracts.provenance import DatabaseIdentity
+from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.contracts.settings import Pace, Settings, Tuning
 from rivet_resources.contracts.types import Column, SpecialValue
 

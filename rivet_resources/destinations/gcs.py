@@ -33,7 +33,7 @@ from rivet_resources.contracts.addressing import (
     staged_run,
     with_date,
 )
-from rivet_resources.contracts.extract import Part
+from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.destinations.gcs_client import REQUEST_SECONDS, control, translated
 from rivet_resources.destinations.range_file import ranged_file

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
-from rivet_resources.contracts.extract import Part
+from rivet_resources.contracts.parts import Part
 from rivet_resources.destinations import s3_client
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.local import Local, translate

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from rivet_resources.contracts import retry
 from rivet_resources.contracts.change_log import Capture, Log
 from rivet_resources.contracts.evidence import Effort, Gauge
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace, Tls
 from rivet_resources.contracts.source import Page, Session, Wait
 from rivet_resources.contracts.types import Column

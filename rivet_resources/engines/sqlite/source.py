@@ -17,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 
 from rivet_resources.contracts import retry
 from rivet_resources.contracts.evidence import Effort, Gauge
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace, Settings, Tuning
 from rivet_resources.contracts.source import Page, Session, Wait
 from rivet_resources.contracts.types import Column

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, Capture, Changes, Commit, Lag, Position, Survey
 from rivet_resources.contracts.evidence import Finding
-from rivet_resources.contracts.extract import Chunk, Relation
+from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.source import Session, TypeRules
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.datagen.log.cycles import INSERT, REVISION, Cycles, Event, has_revision, images
