@@ -25,12 +25,11 @@ from rivet_resources.engines.mysql.columns import (
     unknown_zone,
     zones,
 )
+from rivet_resources.engines.mysql.connect import Row
 from rivet_resources.engines.mysql.errors import unknown_table
 from rivet_resources.engines.mysql.wire.packets import Definition
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.errors import ConfigError, RivetError, SourceError, SourcePermission, UnknownColumn, UnknownTable
-
-Row = tuple[str | None, ...]
 
 
 class Catalog(Protocol):

@@ -22,7 +22,7 @@ from rivet_resources.engines.shared.cells import Cells
 from rivet_resources.engines.shared.effort import Spent
 from rivet_resources.engines.shared.paging import ABORT_BYTES, TooLarge, check_cells
 from rivet_resources.engines.sqlserver import driver, errors
-from rivet_resources.engines.sqlserver.connect import Line, connect, run
+from rivet_resources.engines.sqlserver.connect import ConnectionParams, connect, run
 from rivet_resources.engines.sqlserver.values import READ, arranged, items, wire_order
 from rivet_resources.errors import RivetError, SourceError, SourceLost, StatementTimeout
 
@@ -35,7 +35,7 @@ ONE_INSTANT = "SET TRANSACTION ISOLATION LEVEL SNAPSHOT; BEGIN TRANSACTION"
 class Reader:
     """One connection, opened when first needed. Not shared between threads."""
 
-    line: Line
+    line: ConnectionParams
     chunk: Chunk
     columns: tuple[Column, ...]
     pace: Pace

@@ -32,7 +32,7 @@ from rivet_resources.engines.sqlserver import (
 from rivet_resources.engines.sqlserver import (
     sql as sqlserver_sql,
 )
-from rivet_resources.engines.sqlserver.connect import Line, escape
+from rivet_resources.engines.sqlserver.connect import ConnectionParams, escape
 from rivet_resources.errors import ConfigError, SourceLost
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class SqlServer(Server):
 
     # --- connecting ------------------------------------------------------------------------------
 
-    def line(self, application: str, pace: Pace) -> Line:
+    def line(self, application: str, pace: Pace) -> ConnectionParams:
         """Resolve secrets and write down one connection; the transport gate stands here, before any socket.
 
         Raises:
@@ -136,7 +136,7 @@ class SqlServer(Server):
             "ApplicationIntent": "ReadOnly" if is_read_only else "ReadWrite",
             "ConnectRetryCount": "0",  # retries are ours, and counted
         }
-        return Line(
+        return ConnectionParams(
             text=";".join(f"{key}={escape(value)}" for key, value in parts.items() if value),
             where=found.where,
             port=found.port,
