@@ -15,7 +15,9 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from rivet_resources.contracts.extract import Chunk, Extract, Part, Relation, Window
+from rivet_resources.contracts.extract import Extract, Window
+from rivet_resources.contracts.parts import Part
+from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import Pace, Tuning, pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column

@@ -34,12 +34,12 @@ def build_proofs(export: Export, *, config: "RivetConfig", spec_of: SpecOf) -> d
     def looked(context: Context) -> ChangeVerdict:
         from rivet_assets.dagster import proofs
 
-        return proofs.looked(config, export)
+        return proofs.looked(PREFLIGHT, config, export)
 
     def validated(context: Context) -> ChangeVerdict:
         from rivet_assets.dagster import proofs
 
-        return proofs.validated(export, state=_state(config, context))
+        return proofs.validated(FILES_INTACT, export, state=_state(config, context))
 
     def reconciled(name: str, depth: "Depth") -> Judged:
         def judged(context: Context) -> ChangeVerdict:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from rivet_assets.dagster.proof_checks import FILES_INTACT, PREFLIGHT
 from rivet_assets.preflight.check import Checked, checked_facts
 from rivet_assets.prove.reconcile_result import Reconciled, reconciled_facts
 from rivet_assets.prove.validate import facts_of
@@ -24,24 +23,25 @@ LEVELS: Mapping[str, Level] = {"EFFICIENT": "ok", "ACCEPTABLE": "ok", "DEGRADED"
 PROVED: Mapping[str, Level] = {"match": "ok", "unknown": "warn", "mismatch": "fail"}
 
 
-def preflight_verdict(checked: Checked, *, plan: Mapping[str, Any]) -> ChangeVerdict:
+def preflight_verdict(name: str, checked: Checked, *, plan: Mapping[str, Any]) -> ChangeVerdict:
     """Judge what is known of an export before it runs, as `rivet check` does.
 
     What a run would refuse, UNSAFE, and what cannot be looked at fails; DEGRADED warns.
 
     Args:
+        name: of the check, as in each of these.
         plan: what the next run would do, told along.
     """
     if checked.error is not None:
-        return _verdict(PREFLIGHT, "fail", 1, 0, str(checked.error), checked_facts(checked))
+        return _verdict(name, "fail", 1, 0, str(checked.error), checked_facts(checked))
     told = [each for each in checked.findings if each.status != "ok"]
     failed = [f"{each.name}: {each.text}" for each in told if each.status == "fail"]
     level: Level = "fail" if failed else LEVELS[checked.verdict or "UNSAFE"]
     text = f"{checked.verdict}: {'; '.join((*failed, *checked.reasons, *checked.suggestions))}"
-    return _verdict(PREFLIGHT, level, len(told), checked.rows_estimate or 0, text, {**checked_facts(checked), **plan})
+    return _verdict(name, level, len(told), checked.rows_estimate or 0, text, {**checked_facts(checked), **plan})
 
 
-def files_verdict(folders: Sequence[Validated]) -> ChangeVerdict:
+def files_verdict(name: str, folders: Sequence[Validated]) -> ChangeVerdict:
     """Judge whether the published files are what their manifests say; what nobody could see warns."""
     flaws = [flaw for folder in folders for flaw in folder.all_flaws if flaw.kind != "advisory"]
     worst: Level = "fail" if any(flaw.kind == "wrong" for flaw in flaws) else "warn" if flaws else "ok"
@@ -51,7 +51,7 @@ def files_verdict(folders: Sequence[Validated]) -> ChangeVerdict:
     parts = sum(window.parts for folder in folders for window in folder.windows)
     text = f"{told}{more}" if flaws else f"{parts} files are what was committed"
     facts = facts_of(folders[0]) if len(folders) == 1 else {}
-    return _verdict(FILES_INTACT, worst, len(flaws), rows, text, facts)
+    return _verdict(name, worst, len(flaws), rows, text, facts)
 
 
 def source_verdict(name: str, found: Reconciled) -> ChangeVerdict:

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from rivet_resources.state.store import State
 
 
-def looked(config: RivetConfig, export: Export) -> ChangeVerdict:
-    """Judge what the source's planner says of an export; the plan of its next run is told along."""
+def looked(name: str, config: RivetConfig, export: Export) -> ChangeVerdict:
+    """Judge what the source's planner says of an export; the plan of its next run goes with it."""
     checked = check_exports(config, [export.name])[0]
-    return preflight_verdict(checked, plan=_plan(config, checked))
+    return preflight_verdict(name, checked, plan=_plan(config, checked))
 
 
-def validated(export: Export, *, state: State) -> ChangeVerdict:
-    """Judge the export's published files."""
-    return files_verdict(validate_export(export, state=state))
+def validated(name: str, export: Export, *, state: State) -> ChangeVerdict:
+    """Judge the export's published files, for the check of this name."""
+    return files_verdict(name, validate_export(export, state=state))
 
 
 def reconciled(

@@ -38,6 +38,6 @@ def destination_rows(destination: Destination, export: Export) -> list[Row]:
 
 def _credentials(destination: Destination) -> Iterator[Finding]:
     if isinstance(destination, S3):
-        yield from s3_credentials.findings(destination)
+        yield from s3_credentials.findings(destination.location)
     elif isinstance(destination, Gcs):
-        yield from gcs_credentials.findings(destination)
+        yield from gcs_credentials.findings(destination.location)

@@ -19,7 +19,8 @@ from rivet_assets.blocks.export import Export
 from rivet_assets.modes.key_ranges import Range, between_inner_bounds, by_days, equal_width
 from rivet_assets.modes.protocol import Planning, compose, require_bound
 from rivet_resources.commit.manifest import Manifest
-from rivet_resources.contracts.extract import Chunk, Extract, KeyRange, Reader, Relation, Window
+from rivet_resources.contracts.extract import Extract, Window
+from rivet_resources.contracts.relation import Chunk, KeyRange, Reader, Relation
 from rivet_resources.contracts.source import Source
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import ConfigError, SourceError

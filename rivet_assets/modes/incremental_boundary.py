@@ -23,7 +23,8 @@ from dataclasses import dataclass, replace
 
 from rivet_assets.modes.protocol import Planning
 from rivet_resources.contracts.boundary import MOST_REMEMBERED, Boundary, Edge, End, Ends, Sift
-from rivet_resources.contracts.extract import Chunk, Extract, Relation
+from rivet_resources.contracts.extract import Extract
+from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import SourceError
 from rivet_resources.read.sieve import cell_of, scheme_of

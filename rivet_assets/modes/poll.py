@@ -29,8 +29,9 @@ from rivet_assets.modes.poll_preconditions import (
 )
 from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.commit.manifest import current_manifests
-from rivet_resources.contracts.extract import Chunk, CursorMove, Extract, Window
+from rivet_resources.contracts.extract import CursorMove, Extract, Window
 from rivet_resources.contracts.poll import PollShape
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Settings, pace
 from rivet_resources.contracts.source import Horizon
 from rivet_resources.errors import SourcePermission

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from rivet_resources.contracts.boundary import Boundary
-from rivet_resources.contracts.extract import Chunk, CursorMove, Extract, MetaColumns, Relation, Window
+from rivet_resources.contracts.extract import CursorMove, Extract, MetaColumns, Window
+from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session, Source
 from rivet_resources.contracts.types import Column

@@ -17,7 +17,8 @@ from rivet_assets.modes.chunked import is_whole, page_key, within
 from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.commit.manifest_entries import ManifestChunk
-from rivet_resources.contracts.extract import Chunk, Extract, KeyRange, Relation, Window
+from rivet_resources.contracts.extract import Extract, Window
+from rivet_resources.contracts.relation import Chunk, KeyRange, Relation
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import BoundsUnusable, SourceError
 

@@ -24,7 +24,8 @@ from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
 from rivet_resources.commit.manifest import Manifest, current_manifests
 from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.evidence import Explained
-from rivet_resources.contracts.extract import Extract, Relation, Window
+from rivet_resources.contracts.extract import Extract, Window
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import pace
 from rivet_resources.errors import RivetError
 from rivet_resources.shape.shape import planned

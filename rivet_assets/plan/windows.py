@@ -14,7 +14,8 @@ from rivet_assets.plan import facts as plan_facts
 from rivet_assets.plan.artefact import MOST_RANGES, Computed, PlannedWindow
 from rivet_assets.plan.facts import Held, Looked, Seen
 from rivet_assets.plan.fingerprint import Hidden
-from rivet_resources.contracts.extract import Chunk, KeyRange, Window
+from rivet_resources.contracts.extract import Window
+from rivet_resources.contracts.relation import Chunk, KeyRange
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export

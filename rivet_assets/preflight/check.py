@@ -29,8 +29,8 @@ from rivet_assets.run.admission import provenance_in
 from rivet_assets.run.log_status import HASTE
 from rivet_assets.run.scope import bound
 from rivet_resources.contracts.evidence import Explained, Finding, Pressure
-from rivet_resources.contracts.extract import Relation
 from rivet_resources.contracts.provenance import DatabaseIdentity
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session, Source
 from rivet_resources.errors import RivetError, StateError, UnsupportedColumn

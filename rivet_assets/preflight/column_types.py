@@ -11,7 +11,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from rivet_resources.contracts.extract import Relation
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.source import TypeRules
 from rivet_resources.contracts.types import Column
 from rivet_resources.registry import FORMATS

@@ -21,7 +21,8 @@ from rivet_assets.preflight.dry_session import DrySession, Ends, dry, made_up
 from rivet_assets.preflight.findings import Plan
 from rivet_assets.preflight.verdict import Facts
 from rivet_resources.contracts.engine_facts import EngineFacts
-from rivet_resources.contracts.extract import Chunk, Extract, Relation, Window
+from rivet_resources.contracts.extract import Extract, Window
+from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.source import Session, Source
 from rivet_resources.engines.shared.paging import row_width
 

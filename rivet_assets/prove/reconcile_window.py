@@ -27,7 +27,9 @@ from rivet_assets.prove.reconcile_result import Answer, ChunkVerdict, Depth, Win
 from rivet_assets.run.attempt import new_run_id
 from rivet_resources.commit.manifest import Manifest, window_manifest
 from rivet_resources.commit.manifest_entries import ColumnChecksum, ManifestPart
-from rivet_resources.contracts.extract import Extract, KeyRange, Measures, Relation, Window
+from rivet_resources.contracts.extract import Extract, Window
+from rivet_resources.contracts.parts import Measures
+from rivet_resources.contracts.relation import KeyRange, Relation
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import BoundsUnusable, EndsUnknown, PartCorrupt
 from rivet_resources.prove.compare_rows import RowDifferences, added, compare_rows

@@ -28,7 +28,8 @@ from rivet_assets.run.attempt import WHOLE, Attempt, Site, attempt, new_run_id
 from rivet_assets.run.quality import Verdict, audit, blocks, refusal, rules_of
 from rivet_resources.commit.manifest import Manifest, current_manifests, schema_of, window_manifest
 from rivet_resources.commit.publish import Step, mark_success, pass_over, publish, sweep
-from rivet_resources.contracts.extract import Extract, Measures, Window
+from rivet_resources.contracts.extract import Extract, Window
+from rivet_resources.contracts.parts import Measures
 from rivet_resources.errors import WORST_FIRST, BoundsUnusable, GateRefused, RivetError, WindowBusy, WindowTaken
 from rivet_resources.prove.replace_chunks import can_mend_chunks, mend, mended, stale_markers
 from rivet_resources.shape.shape import schema_of as schema_now

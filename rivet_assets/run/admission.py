@@ -12,7 +12,7 @@ skips rows of the other; a commit of one removes the parts of the other. Both wo
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,9 +24,8 @@ from rivet_resources.errors import ProvenanceRefused
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
-    from rivet_assets.run.attempt import Site, Tell
     from rivet_resources.contracts.destination import Root
-    from rivet_resources.contracts.extract import Relation
+    from rivet_resources.contracts.relation import Relation
     from rivet_resources.contracts.source import Session, Source
     from rivet_resources.state.provenances import Remembered
     from rivet_resources.state.store import State
@@ -49,6 +48,17 @@ class Claim(Protocol):
     def place(self) -> str: ...  # the destination as configured; '' where nobody asks
 
 
+class RunClaim(Claim, Protocol):
+    """The claim of a run that begins: it asks the source, and has a log."""
+
+    @property
+    def source(self) -> Source: ...
+    @property
+    def source_name(self) -> str: ...
+    @property
+    def tell(self) -> Callable[[str], None]: ...  # one line for the log of the run
+
+
 @dataclass
 class Admission:
     """Asks once per run of an export, whichever of its windows comes first; threads may share it."""
@@ -57,7 +67,7 @@ class Admission:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _found: Provenance | None = None
 
-    def of(self, site: Site, session: Session, relation: Relation) -> Provenance:
+    def of(self, site: RunClaim, session: Session, relation: Relation) -> Provenance:
         """Say whose rows the run reads, once it may; then remove what dead runs of the export left.
 
         Raises:
@@ -73,7 +83,7 @@ class Admission:
                 self._found = found
             return self._found
 
-    def _admit(self, site: Site, found: Provenance) -> None:
+    def _admit(self, site: RunClaim, found: Provenance) -> None:
         name, state = site.export.name, site.state
         if self.is_adopting:
             state.adoptions().take_all(name)
@@ -114,7 +124,7 @@ def any_manifest(root: Root) -> Manifest | None:
 
 def adopt(
     name: str, found: Provenance, known: Remembered, standing: Manifest | None,
-    *, destination: str, state: State, tell: Tell,
+    *, destination: str, state: State, tell: Callable[[str], None],
 ) -> None:  # fmt: skip
     """Take over what is there, whatever it is of; from now on it counts as this database's."""
     met = [known.provenance, standing.source.provenance if standing else None]

@@ -28,7 +28,8 @@ from rivet_resources.commit.manifest import current_manifests, window_manifest
 from rivet_resources.commit.publish import discard, remembered
 from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.change_log import ENVELOPE
-from rivet_resources.contracts.extract import Extract, Relation, Staged, Window
+from rivet_resources.contracts.extract import Extract, Staged, Window
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import pace
 from rivet_resources.errors import DriftRefused, GateRefused, RivetError
 from rivet_resources.shape.shape import planned

@@ -26,7 +26,8 @@ from rivet_assets.run.journal import Journal
 from rivet_resources.commit.manifest import window_manifest
 from rivet_resources.commit.publish import sweep
 from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, Handover, LogSource, Position
-from rivet_resources.contracts.extract import Measures, Staged
+from rivet_resources.contracts.extract import Staged
+from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session

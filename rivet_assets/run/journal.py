@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from rivet_assets.run.drift import Drift
 from rivet_assets.run.quality import Verdict
-from rivet_resources.contracts.extract import Extract, Measures
+from rivet_resources.contracts.extract import Extract
+from rivet_resources.contracts.parts import Measures
 
 if TYPE_CHECKING:
     from rivet_resources.state.store import State

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from rivet_resources.contracts.extract import Measures
+from rivet_resources.contracts.parts import Measures
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Quality

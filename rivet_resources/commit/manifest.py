@@ -35,8 +35,10 @@ from rivet_resources.commit.manifest_entries import (
 from rivet_resources.contracts.addressing import MANIFESTS, WindowFolder
 from rivet_resources.contracts.boundary import Edge, Ends, boundary_after
 from rivet_resources.contracts.destination import Root
-from rivet_resources.contracts.extract import Applied, Chunk, Consistency, Measures, Part, Relation, Staged, Window
+from rivet_resources.contracts.extract import Applied, Staged, Window
+from rivet_resources.contracts.parts import Measures, Part
 from rivet_resources.contracts.provenance import Provenance
+from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.errors import ManifestUnreadable
 from rivet_resources.shape.rowhash.hash import RENDER
 from rivet_resources.write.checksums.sums import ALGORITHM

@@ -25,7 +25,8 @@ from rivet_resources.commit.supersede import Succession, succession
 from rivet_resources.contracts.addressing import nonce_of, part_nonce, started_at
 from rivet_resources.contracts.boundary import Boundary, boundary_after
 from rivet_resources.contracts.destination import Root
-from rivet_resources.contracts.extract import Part, Staged
+from rivet_resources.contracts.extract import Staged
+from rivet_resources.contracts.parts import Part
 from rivet_resources.errors import WindowTaken
 
 STRANGERS_STAY = timedelta(days=1)

@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from rivet_resources.contracts.extract import Part
+from rivet_resources.contracts.parts import Part
 
 
 class Root(Protocol):

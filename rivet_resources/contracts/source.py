@@ -17,8 +17,8 @@ from pydantic import Field
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Explained, Finding, Gauge, TableFacts
-from rivet_resources.contracts.extract import Chunk, Consistency, Relation
 from rivet_resources.contracts.provenance import DatabaseIdentity
+from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.contracts.settings import Pace, Settings, Tuning
 from rivet_resources.contracts.types import Column, SpecialValue
 

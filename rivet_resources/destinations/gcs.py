@@ -33,9 +33,9 @@ from rivet_resources.contracts.addressing import (
     staged_run,
     with_date,
 )
-from rivet_resources.contracts.extract import Part
+from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.destinations.gcs_client import REQUEST_SECONDS, control, translated
+from rivet_resources.destinations.gcs_client import REQUEST_SECONDS, GcsLocation, control, translated
 from rivet_resources.destinations.range_file import ranged_file
 from rivet_resources.errors import DestinationError, DestinationUnreachable, PartCorrupt, WindowTaken
 
@@ -70,9 +70,14 @@ class Gcs(Settings):
         checked_endpoint(self.endpoint, plain_http_allowed=self.allow_insecure_endpoint)
         return self
 
+    @property
+    def location(self) -> GcsLocation:
+        """Return what the client needs to know of this block."""
+        return GcsLocation(self.bucket, self.credentials_file, self.endpoint, self.allow_anonymous)
+
     def root(self, export: str) -> GcsRoot:
         """Address one export's prefix."""
-        return GcsRoot(self, export_prefix(self.prefix, export), export)
+        return GcsRoot(self.location, export_prefix(self.prefix, export), export)
 
     def on(self, day: date) -> Self:
         """Fix `{date}` to the day a run started on."""
@@ -83,7 +88,7 @@ class Gcs(Settings):
 class GcsRoot:
     """One export's prefix in a bucket; implements `Root`."""
 
-    place: Gcs
+    location: GcsLocation
     prefix: str
     export: str
     keeps_manifests: bool = True
@@ -91,7 +96,7 @@ class GcsRoot:
     @property
     def uri(self) -> str:
         """Name the folder for readers."""
-        return f"gs://{self.place.bucket}/{self.prefix}"
+        return f"gs://{self.location.bucket}/{self.prefix}"
 
     def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
         """Upload under `_staged/<run id>/` and compare the MD5 the store computed."""
@@ -217,7 +222,7 @@ class GcsRoot:
 
     def _translated(self, action: str) -> Any:
         """Give the bucket; raise what the client says in the house voice."""
-        return translated(self.place, uri=self.uri, action=action)
+        return translated(self.location, uri=self.uri, action=action)
 
     def _key(self, path: str) -> str:
         return f"{self.prefix}/{path}"

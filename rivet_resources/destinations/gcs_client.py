@@ -8,8 +8,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rivet_resources.contracts.tls_faults import tls_fault
 from rivet_resources.errors import (
@@ -21,13 +22,20 @@ from rivet_resources.errors import (
     DestinationUnreachable,
 )
 
-if TYPE_CHECKING:
-    from rivet_resources.destinations.gcs import Gcs
-
 REQUEST_SECONDS = 60
 RETRY_SECONDS = 15  # of the client's own retries; Spark and Dagster retry above it
 
 TLS = "Fix the endpoint's certificate, or name its authority by the variable REQUESTS_CA_BUNDLE (a PEM file)."
+
+
+@dataclass(frozen=True)
+class GcsLocation:
+    """Which bucket, where, and who signs in by which way; no secret, only the key file's path."""
+
+    bucket: str
+    credentials_file: Path | None = None
+    endpoint: str | None = None
+    is_anonymous: bool = False
 
 
 def control() -> dict[str, Any]:
@@ -42,8 +50,17 @@ def control() -> dict[str, Any]:
     return {"timeout": REQUEST_SECONDS, "retry": DEFAULT_RETRY.with_timeout(RETRY_SECONDS).with_predicate(may_pass)}
 
 
+def connect(location: GcsLocation) -> Any:
+    """Return this process's client for a location.
+
+    Raises:
+        DestinationAuth: the key file is none.
+    """
+    return _client(location.credentials_file, location.endpoint, location.is_anonymous)
+
+
 @functools.lru_cache(maxsize=8)
-def connect(credentials_file: Path | None, endpoint: str | None, anonymous: bool) -> Any:
+def _client(credentials_file: Path | None, endpoint: str | None, anonymous: bool) -> Any:
     """Make a client; one per process and sign-in. No project is needed to use objects of an existing bucket."""
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import storage
@@ -61,8 +78,8 @@ def connect(credentials_file: Path | None, endpoint: str | None, anonymous: bool
 
 
 @contextmanager
-def translated(place: Gcs, *, uri: str, action: str) -> Iterator[Any]:
-    """Give the bucket; what the client raises inside comes out as an error a user can act on.
+def translated(location: GcsLocation, *, uri: str, action: str) -> Iterator[Any]:
+    """Yield the bucket; what the client raises inside comes out as an error a user can act on.
 
     Raises:
         BucketMissing, DestinationAuth, DestinationUnreachable, DestinationError
@@ -74,16 +91,16 @@ def translated(place: Gcs, *, uri: str, action: str) -> Iterator[Any]:
 
     where = f"{uri}: cannot {action}"
     try:
-        yield connect(place.credentials_file, place.endpoint, place.allow_anonymous).bucket(place.bucket)
+        yield connect(location).bucket(location.bucket)
     except (api.GoogleAPICallError, InvalidResponse) as error:
-        raise refusal(status_of(error), bucket=place.bucket, where=where) from error
+        raise refusal(status_of(error), bucket=location.bucket, where=where) from error
     except (api.RetryError, auth.TransportError, requests.RequestException, ConnectionError) as error:
         line = tls_fault(f"{error} {getattr(error, 'cause', '')}")
         if line is not None:
-            named = place.endpoint or "Google Cloud Storage"
+            named = location.endpoint or "Google Cloud Storage"
             raise DestinationTls(f"{where}: {named} answers, but {line.why}. {TLS}") from error
         raise DestinationUnreachable(
-            f"{where}: {place.endpoint or 'Google Cloud Storage'} did not answer ({type(error).__name__}). "
+            f"{where}: {location.endpoint or 'Google Cloud Storage'} did not answer ({type(error).__name__}). "
             f"Check `destination.endpoint` and the network; the run may be repeated."
         ) from error
     except auth.GoogleAuthError as error:

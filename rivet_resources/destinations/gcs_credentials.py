@@ -9,12 +9,9 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rivet_resources.contracts.evidence import Finding
-
-if TYPE_CHECKING:
-    from rivet_resources.destinations.gcs import Gcs
+from rivet_resources.destinations.gcs_client import GcsLocation
 
 VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 EMULATOR = "STORAGE_EMULATOR_HOST"
@@ -22,19 +19,19 @@ PUBLIC = "https://storage.googleapis.com"
 SIGN_IN = "gcloud auth application-default login"
 
 
-def findings(place: Gcs) -> Iterator[Finding]:
+def findings(location: GcsLocation) -> Iterator[Finding]:
     """Tell who signs in, and to which endpoint; no request is sent but to the machine's own metadata."""
-    yield _signs_in(place)
-    endpoint = place.endpoint or os.environ.get(EMULATOR)
-    from_variable = f" ({EMULATOR})" if endpoint and not place.endpoint else ""
+    yield _signs_in(location)
+    endpoint = location.endpoint or os.environ.get(EMULATOR)
+    from_variable = f" ({EMULATOR})" if endpoint and not location.endpoint else ""
     yield Finding("endpoint", "ok", f"{endpoint or PUBLIC}{from_variable}")
 
 
-def _signs_in(place: Gcs) -> Finding:
-    if place.allow_anonymous:
+def _signs_in(location: GcsLocation) -> Finding:
+    if location.is_anonymous:
         return Finding("credentials", "ok", "anonymous, as configured (allow_anonymous)")
-    if place.credentials_file is not None:
-        return _of_file(place.credentials_file, said="credentials_file")
+    if location.credentials_file is not None:
+        return _of_file(location.credentials_file, said="credentials_file")
     named = os.environ.get(VARIABLE)
     if named:
         return _of_file(Path(named), said=f"the variable {VARIABLE}")

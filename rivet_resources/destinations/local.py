@@ -39,7 +39,7 @@ from rivet_resources.contracts.addressing import (
     stays_inside,
     with_date,
 )
-from rivet_resources.contracts.extract import Part
+from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.errors import DestinationError, DestinationPermission, DiskFull, PartCorrupt, WindowTaken
 

@@ -39,10 +39,10 @@ from rivet_resources.contracts.addressing import (
     staged_run,
     with_date,
 )
-from rivet_resources.contracts.extract import Part
+from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.destinations.range_file import ranged_file
-from rivet_resources.destinations.s3_client import ABSENT, connect, error_code, same_object, translated
+from rivet_resources.destinations.s3_client import ABSENT, S3Location, connect, error_code, same_object, translated
 from rivet_resources.errors import DestinationError, PartCorrupt, WindowTaken
 
 # S3 takes 5 MiB to 5 GiB per piece and 10,000 pieces per upload; 8 MiB bounds a task's memory.
@@ -85,9 +85,23 @@ class S3(Settings):
         checked_endpoint(self.endpoint, plain_http_allowed=self.allow_insecure_endpoint)
         return self
 
+    @property
+    def location(self) -> S3Location:
+        """Return what the client needs to know of this block."""
+        return S3Location(
+            bucket=self.bucket,
+            region=self.region,
+            endpoint=self.endpoint,
+            access_key_env=self.access_key_env,
+            secret_key_env=self.secret_key_env,
+            session_token_env=self.session_token_env,
+            profile=self.aws_profile,
+            is_anonymous=self.allow_anonymous,
+        )
+
     def root(self, export: str) -> S3Root:
         """Address one export's prefix."""
-        return S3Root(self, export_prefix(self.prefix, export), export)
+        return S3Root(self.location, export_prefix(self.prefix, export), export)
 
     def on(self, day: date) -> Self:
         """Fix `{date}` to the day a run started on."""
@@ -98,7 +112,7 @@ class S3(Settings):
 class S3Root:
     """One export's prefix in a bucket; implements `Root`."""
 
-    place: S3
+    location: S3Location
     prefix: str
     export: str
     keeps_manifests: bool = True
@@ -106,7 +120,7 @@ class S3Root:
     @property
     def uri(self) -> str:
         """Name the folder for readers."""
-        return f"s3://{self.place.bucket}/{self.prefix}"
+        return f"s3://{self.location.bucket}/{self.prefix}"
 
     def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
         """Upload every piece of a multipart upload, each checked by MD5 on both sides; do not complete it."""
@@ -265,18 +279,18 @@ class S3Root:
     def now(self) -> datetime | None:
         """Tell the store's clock, to the second, from the head of its answer."""
         with self._translated("list the prefix") as client:
-            answer = client.list_objects_v2(Bucket=self.place.bucket, Prefix=self._key(""), MaxKeys=1)
+            answer = client.list_objects_v2(Bucket=self.location.bucket, Prefix=self._key(""), MaxKeys=1)
         return date_of(answer["ResponseMetadata"]["HTTPHeaders"].get("date"))
 
     def _translated(self, action: str) -> Any:
         """Give the client; raise what it says in the house voice."""
-        return translated(self.place, uri=self.uri, action=action)
+        return translated(self.location, uri=self.uri, action=action)
 
     def _key(self, path: str) -> str:
         return f"{self.prefix}/{path}"
 
     def _at(self, path: str) -> dict[str, str]:
-        return {"Bucket": self.place.bucket, "Key": self._key(path)}
+        return {"Bucket": self.location.bucket, "Key": self._key(path)}
 
     def _upload_of(self, part: Part) -> dict[str, str]:
         return {**self._at(part.path), "UploadId": part.staged["upload_id"]}
@@ -320,16 +334,18 @@ class S3Root:
 
     def _objects(self, prefix: str) -> Iterator[tuple[str, int]]:
         """Walk the objects below a path, with sizes."""
-        client = connect(self.place)
-        pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.place.bucket, Prefix=self._key(prefix))
+        client = connect(self.location)
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.location.bucket, Prefix=self._key(prefix))
         for page in pages:
             for item in page.get("Contents", []):
                 yield item["Key"].removeprefix(f"{self.prefix}/"), item["Size"]
 
     def _uploads(self) -> Iterator[tuple[str, str]]:
         """Walk the open uploads below the prefix: path, upload id."""
-        client = connect(self.place)
-        pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=self.place.bucket, Prefix=self._key(""))
+        client = connect(self.location)
+        pages = client.get_paginator("list_multipart_uploads").paginate(
+            Bucket=self.location.bucket, Prefix=self._key("")
+        )
         for page in pages:
             for upload in page.get("Uploads", []):
                 yield upload["Key"].removeprefix(f"{self.prefix}/"), upload["UploadId"]

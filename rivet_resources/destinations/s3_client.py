@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from rivet_resources.contracts.settings import secret
 from rivet_resources.contracts.tls_faults import tls_fault
@@ -20,9 +21,6 @@ from rivet_resources.errors import (
     DestinationTls,
     DestinationUnreachable,
 )
-
-if TYPE_CHECKING:
-    from rivet_resources.destinations.s3 import S3
 
 CONNECT_SECONDS = 5
 READ_SECONDS = 60
@@ -51,8 +49,22 @@ ELSEWHERE = frozenset(
 )
 
 
-def connect(place: S3) -> Any:
-    """Give this process's client for a place; keys are read from the environment each time.
+@dataclass(frozen=True)
+class S3Location:
+    """Which bucket, where, and who signs in by which way; no secret, only names of variables."""
+
+    bucket: str
+    region: str | None = None
+    endpoint: str | None = None
+    access_key_env: str | None = None
+    secret_key_env: str | None = None
+    session_token_env: str | None = None
+    profile: str | None = None
+    is_anonymous: bool = False
+
+
+def connect(location: S3Location) -> Any:
+    """Return this process's client for a location; keys are read from the environment each time.
 
     Raises:
         ConfigError: a named variable is not set.
@@ -60,12 +72,12 @@ def connect(place: S3) -> Any:
     keys = tuple(
         secret(None, env=variable, key=key)
         for variable, key in (
-            (place.access_key_env, "access_key"),
-            (place.secret_key_env, "secret_key"),
-            (place.session_token_env, "session_token"),
+            (location.access_key_env, "access_key"),
+            (location.secret_key_env, "secret_key"),
+            (location.session_token_env, "session_token"),
         )
     )
-    return _client(place.region, place.endpoint, place.aws_profile, place.allow_anonymous, keys)
+    return _client(location.region, location.endpoint, location.profile, location.is_anonymous, keys)
 
 
 @functools.lru_cache(maxsize=8)
@@ -97,8 +109,8 @@ def _client(
 
 
 @contextmanager
-def translated(place: S3, *, uri: str, action: str) -> Iterator[Any]:
-    """Give the client; what botocore raises inside comes out as an error a user can act on.
+def translated(location: S3Location, *, uri: str, action: str) -> Iterator[Any]:
+    """Yield the client; what botocore raises inside comes out as an error a user can act on.
 
     Raises:
         BucketMissing, DestinationAuth, DestinationUnreachable, DestinationError
@@ -107,15 +119,16 @@ def translated(place: S3, *, uri: str, action: str) -> Iterator[Any]:
 
     where = f"{uri}: cannot {action}"
     try:
-        yield connect(place)
+        yield connect(location)
     except exceptions.ClientError as error:
-        raise refusal(error_code(error), bucket=place.bucket, where=where) from error
+        raise refusal(error_code(error), bucket=location.bucket, where=where) from error
     except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
         line = tls_fault(error)
         if line is not None:
-            raise DestinationTls(f"{where}: {place.endpoint or 'Amazon S3'} answers, but {line.why}. {TLS}") from error
+            named = location.endpoint or "Amazon S3"
+            raise DestinationTls(f"{where}: {named} answers, but {line.why}. {TLS}") from error
         raise DestinationUnreachable(
-            f"{where}: {place.endpoint or 'Amazon S3'} did not answer ({type(error).__name__}). "
+            f"{where}: {location.endpoint or 'Amazon S3'} did not answer ({type(error).__name__}). "
             f"Check `destination.endpoint`, `destination.region` and the network; the run may be repeated."
         ) from error
     except exceptions.BotoCoreError as error:

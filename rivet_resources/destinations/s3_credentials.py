@@ -8,14 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rivet_resources.contracts.evidence import Finding
-from rivet_resources.destinations.s3_client import connect
+from rivet_resources.destinations.s3_client import S3Location, connect
 from rivet_resources.errors import ConfigError
-
-if TYPE_CHECKING:
-    from rivet_resources.destinations.s3 import S3
 
 # What botocore calls the provider that answered → what people call it. Source: botocore `credentials.py`, METHOD.
 METHODS = {
@@ -33,44 +30,44 @@ METHODS = {
 NONE = "Set access_key_env and secret_key_env, or aws_profile, or give the machine a role."
 
 
-def findings(place: S3) -> Iterator[Finding]:
+def findings(location: S3Location) -> Iterator[Finding]:
     """Tell who signs in, and to which endpoint and region."""
-    yield _signs_in(place)
-    yield _where(place)
+    yield _signs_in(location)
+    yield _where(location)
 
 
-def _signs_in(place: S3) -> Finding:
-    if place.allow_anonymous:
+def _signs_in(location: S3Location) -> Finding:
+    if location.is_anonymous:
         return Finding("credentials", "ok", "anonymous, as configured (allow_anonymous)")
-    named = [name for name in (place.access_key_env, place.secret_key_env, place.session_token_env) if name]
+    named = [name for name in (location.access_key_env, location.secret_key_env, location.session_token_env) if name]
     if named:
         unset = [name for name in named if not os.environ.get(name)]
         if unset:
             text = f"the variable {unset[0]} is not set or empty, while the config signs in by {' and '.join(named)}"
             return Finding("credentials", "fail", text, f"export {unset[0]}=…")
         return Finding("credentials", "ok", f"the variables {' and '.join(named)}, set")
-    return _by_chain(place)
+    return _by_chain(location)
 
 
-def _by_chain(place: S3) -> Finding:
+def _by_chain(location: S3Location) -> Finding:
     """Ask the default chain which of its providers answers."""
     import boto3
     from botocore import exceptions
 
     try:
-        found: Any = boto3.session.Session(profile_name=place.aws_profile).get_credentials()
+        found: Any = boto3.session.Session(profile_name=location.profile).get_credentials()
     except exceptions.PartialCredentialsError as error:
         text = f"half of a pair is set: {error}"
         return Finding("credentials", "fail", text, "Set both of the pair, or neither.")
     except exceptions.ProfileNotFound:
-        fix = f"aws configure --profile {place.aws_profile}"
-        return Finding("credentials", "fail", f"there is no profile {place.aws_profile} in ~/.aws", fix)
+        fix = f"aws configure --profile {location.profile}"
+        return Finding("credentials", "fail", f"there is no profile {location.profile} in ~/.aws", fix)
     except exceptions.BotoCoreError as error:  # an expired login, a token file that is gone
         return Finding("credentials", "fail", f"the default chain gave up ({type(error).__name__})", NONE)
     if found is None:
         return Finding("credentials", "fail", "the default chain found no credentials", NONE)
     way = METHODS.get(found.method, found.method)
-    profile = f", profile {place.aws_profile}" if place.aws_profile else ""
+    profile = f", profile {location.profile}" if location.profile else ""
     expires = getattr(found, "_expiry_time", None)  # only those that renew themselves have one
     if expires is not None and expires < datetime.now(UTC):
         return Finding(
@@ -80,23 +77,23 @@ def _by_chain(place: S3) -> Finding:
     return Finding("credentials", "ok", f"the default chain: {way}{profile}{until}")
 
 
-def _where(place: S3) -> Finding:
+def _where(location: S3Location) -> Finding:
     """Tell the endpoint and region that requests really go to."""
     from botocore.exceptions import BotoCoreError
 
     try:
-        client = connect(place)
+        client = connect(location)
     except (ConfigError, BotoCoreError):  # told by the row of the credentials
-        return Finding("endpoint", "ok", place.endpoint or "Amazon S3, region as the credentials say")
+        return Finding("endpoint", "ok", location.endpoint or "Amazon S3, region as the credentials say")
     text = f"{client.meta.endpoint_url}, region {client.meta.region_name}"
-    if place.region is None and place.endpoint is None and not _told_region(place):
+    if location.region is None and location.endpoint is None and not _told_region(location):
         fix = f"region: {client.meta.region_name}  -- or the bucket's own, in `destination`"
         return Finding("endpoint", "warn", f"{text}, which nobody named", fix)
     return Finding("endpoint", "ok", text)
 
 
-def _told_region(place: S3) -> str | None:
+def _told_region(location: S3Location) -> str | None:
     import boto3
 
-    region: str | None = boto3.session.Session(profile_name=place.aws_profile).region_name
+    region: str | None = boto3.session.Session(profile_name=location.profile).region_name
     return region

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal, Self
 
 from rivet_resources.contracts.addressing import STAGED
-from rivet_resources.contracts.extract import Part
+from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.destinations.local import LocalRoot, remove_tree
 from rivet_resources.errors import DestinationError

@@ -13,8 +13,9 @@ from rivet_resources.commit.manifest import Manifest, window_manifest
 from rivet_resources.commit.publish import Ledger, publish
 from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.change_log import LogSource, Position
-from rivet_resources.contracts.extract import CursorMove, Extract, MetaColumns, Relation, Staged, Window
+from rivet_resources.contracts.extract import CursorMove, Extract, MetaColumns, Staged, Window
 from rivet_resources.contracts.provenance import Provenance
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.source import Source
 from rivet_resources.drain.checkpoint_book import Book
 from rivet_resources.drain.parts import TableWindow

@@ -24,7 +24,9 @@ from rivet_resources import scratch
 from rivet_resources.contracts.change_envelope import change_schema, flat
 from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, POS, SEQ, Changes
 from rivet_resources.contracts.destination import Root
-from rivet_resources.contracts.extract import Chunk, Extract, Measures, Part
+from rivet_resources.contracts.extract import Extract
+from rivet_resources.contracts.parts import Measures, Part
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.transform import Transform
 from rivet_resources.contracts.types import Column

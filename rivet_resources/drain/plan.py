@@ -16,8 +16,9 @@ from rivet_resources.commit.publish import Ledger, Step, pass_over
 from rivet_resources.contracts.change_log import Capture, Handover, Lag, LogSource, Position
 from rivet_resources.contracts.destination import Destination, Root
 from rivet_resources.contracts.evidence import Finding
-from rivet_resources.contracts.extract import Measures, Staged
+from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.format import Format
+from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.transform import Transform

@@ -18,7 +18,7 @@ import pyarrow as pa
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace, Tuning
 from rivet_resources.contracts.source import Page, Session, Source, Wait
 from rivet_resources.contracts.types import Column

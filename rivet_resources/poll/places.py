@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rivet_resources.contracts.canonical import canonical
 from rivet_resources.contracts.dialect import Dialect
-from rivet_resources.contracts.extract import Chunk, Relation
+from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Session, Source
 from rivet_resources.contracts.types import Column

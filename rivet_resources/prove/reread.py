@@ -18,8 +18,9 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from rivet_resources.contracts.destination import Destination
-from rivet_resources.contracts.extract import Extract, Part, Staged
+from rivet_resources.contracts.extract import Extract, Staged
 from rivet_resources.contracts.format import Format
+from rivet_resources.contracts.parts import Part
 from rivet_resources.read.connections import Permits
 from rivet_resources.read.stage import Exporter
 

@@ -23,7 +23,9 @@ from typing import Any
 import pyarrow as pa
 
 from rivet_resources import scratch
-from rivet_resources.contracts.extract import Chunk, ChunkResult, Extract, Measures, Part
+from rivet_resources.contracts.extract import Extract
+from rivet_resources.contracts.parts import ChunkResult, Measures, Part
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.errors import RivetError
 from rivet_resources.read.task import run_chunk
 

@@ -5,7 +5,7 @@ Belongs here: which numbers, and their names. Not here: counting them (`task.py`
 
 from __future__ import annotations
 
-from rivet_resources.contracts.extract import Measures
+from rivet_resources.contracts.parts import Measures
 from rivet_resources.read.governor_thread import Governor
 
 

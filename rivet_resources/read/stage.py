@@ -28,7 +28,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rivet_resources import scratch
 from rivet_resources.commit.manifest import window_manifest
-from rivet_resources.contracts.extract import Chunk, ChunkResult, Extract, Measures, Staged
+from rivet_resources.contracts.extract import Extract, Staged
+from rivet_resources.contracts.parts import ChunkResult, Measures
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.errors import RivetError
 from rivet_resources.read import connections

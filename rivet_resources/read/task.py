@@ -20,7 +20,9 @@ import pyarrow as pa
 
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.evidence import Effort
-from rivet_resources.contracts.extract import Chunk, ChunkResult, Extract, Measures, Part
+from rivet_resources.contracts.extract import Extract
+from rivet_resources.contracts.parts import ChunkResult, Measures, Part
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.retry import delays
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import RivetError, SourceLost

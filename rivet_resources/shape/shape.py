@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from rivet_resources.contracts.change_envelope import as_inserts, change_schema, flat, flat_schema
 from rivet_resources.contracts.change_log import ENVELOPE
-from rivet_resources.contracts.extract import Extract, Relation
+from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.poll import PollShape
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.transform import Transform
 from rivet_resources.errors import SourceChanged
 from rivet_resources.shape.poll_envelope import enveloped, first_seq, poll_schema

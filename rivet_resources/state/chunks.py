@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, Table, Text, delete, select
 
 from rivet_resources.contracts.addressing import checked_place, checked_staged
-from rivet_resources.contracts.extract import ChunkResult, Measures, Part
+from rivet_resources.contracts.parts import ChunkResult, Measures, Part
 from rivet_resources.state.database import METADATA, Instant, now, upsert
 
 chunk_task = Table(

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, Unpack
 from sqlalchemy import select, union
 
 from rivet_resources.contracts.boundary import Boundary
-from rivet_resources.contracts.extract import ChunkResult
+from rivet_resources.contracts.parts import ChunkResult
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.errors import StateError
 from rivet_resources.state import chunks, cursors, files, journal, leases, provenances, runs, schemas, verifications

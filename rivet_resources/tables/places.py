@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.contracts.destination import Root
-from rivet_resources.contracts.extract import Chunk, Extract
+from rivet_resources.contracts.extract import Extract
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.types import Column
 from rivet_resources.read.executor import ROWS_DDL

@@ -23,8 +23,10 @@ import pyarrow as pa
 
 from rivet_resources import scratch
 from rivet_resources.contracts.destination import Destination, Root
-from rivet_resources.contracts.extract import Applied, Chunk, ChunkResult, Extract, Measures, Relation, Staged, Window
+from rivet_resources.contracts.extract import Applied, Extract, Staged, Window
 from rivet_resources.contracts.format import Format
+from rivet_resources.contracts.parts import ChunkResult, Measures
+from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import Pace, Tuning, pace
 from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.types import Column

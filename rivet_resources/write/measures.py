@@ -27,7 +27,7 @@ import pyarrow as pa
 import xxhash
 
 from rivet_resources.contracts.destination import Root
-from rivet_resources.contracts.extract import Measures
+from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import PartCorrupt, UnknownColumn, UnsupportedColumn, ValueDoesNotFit
 from rivet_resources.scratch import temporary

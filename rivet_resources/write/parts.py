@@ -17,8 +17,10 @@ import xxhash
 
 from rivet_resources.contracts.addressing import stem_of
 from rivet_resources.contracts.destination import Root
-from rivet_resources.contracts.extract import Chunk, Extract, Part
+from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.format import PartWriter
+from rivet_resources.contracts.parts import Part
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.errors import PartCorrupt
 
 BLOCK = 1024 * 1024

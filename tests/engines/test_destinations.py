@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
-from rivet_resources.contracts.extract import Part
+from rivet_resources.contracts.parts import Part
 from rivet_resources.destinations import s3_client
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.local import Local, translate
@@ -445,7 +445,7 @@ def token_refusal() -> Iterator[str]:
 def test_sweep_finds_an_upload_whose_process_died_before_it_was_marked(fenced_s3: str) -> None:
     """The run's nonce in the key is enough; uploads of other exports and programs are left alone."""
     root = S3(bucket="lake", prefix=uuid.uuid4().hex, endpoint=fenced_s3).root("orders")
-    client = s3_client.connect(root.place)
+    client = s3_client.connect(root.location)
     for name in (NAME, NAME.replace("orders", "other"), "backup.tar"):
         client.create_multipart_upload(Bucket="lake", Key=f"{root.prefix}/{name}")
 

@@ -23,7 +23,8 @@ import xxhash
 from rivet_resources.commit.manifest import Manifest, current_manifests, window_manifest
 from rivet_resources.commit.publish import publish, sweep
 from rivet_resources.contracts.destination import Destination, Root
-from rivet_resources.contracts.extract import CursorMove, Extract, Measures, Part, Staged, Window
+from rivet_resources.contracts.extract import CursorMove, Extract, Staged, Window
+from rivet_resources.contracts.parts import Measures, Part
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.local import Local
 from rivet_resources.destinations.s3 import S3

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rivet_resources import errors
-from rivet_resources.contracts.extract import Chunk, Extract
+from rivet_resources.contracts.extract import Extract
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Spark, Tuning
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import DestinationUnreachable, RivetError, SourcePermission, UnknownColumn

@@ -7,17 +7,13 @@ Belongs here: its columns and key, as an export would describe them. Not here: w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from rivet_resources.contracts.evidence import ColumnFacts, IndexFacts, TableFacts
-from rivet_resources.contracts.source import TypeRules
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.types import Column, Family
+from rivet_resources.engines.datagen.stream import Stream
 from rivet_resources.engines.shared.names import is_meant
 
-if TYPE_CHECKING:
-    from rivet_resources.engines.datagen.session import DatagenSession
-
-RULES = TypeRules(columns={})
 # Arrow types of made-up columns, by how Arrow prints them; what is not here is text.
 FAMILIES: Mapping[str, Family] = {
     "int64": "integer", "int32": "integer", "int16": "integer", "double": "float", "float": "float", "bool": "bool",
@@ -26,13 +22,12 @@ FAMILIES: Mapping[str, Family] = {
 }  # fmt: skip
 
 
-def tables(session: DatagenSession, pattern: str) -> tuple[TableFacts, ...]:
-    """List the stream, if the pattern means it."""
-    schema, name = session.source.namespace or "datagen", session.source.stream_name
+def tables(stream: Stream, relation: Relation, pattern: str) -> tuple[TableFacts, ...]:
+    """List the stream, as it is described by itself, if the pattern means it."""
+    schema, name = stream.namespace or "datagen", stream.name
     if not is_meant(pattern, schema, name):
         return ()
-    relation = session.describe(table=_quoted(name), query=None, params={}, rules=RULES)
-    stream = TableFacts(
+    facts = TableFacts(
         schema=schema,
         name=name,
         kind="table",
@@ -40,13 +35,9 @@ def tables(session: DatagenSession, pattern: str) -> tuple[TableFacts, ...]:
         indexes=tuple(IndexFacts(column, (column,), is_unique=True) for column in sorted(relation.indexed)),
         key=relation.key,
         rows_estimate=relation.rows_estimate,
-        facts={} if session.source.max_events else {"endless": "yes"},
+        facts={} if stream.max_events else {"endless": "yes"},
     )
-    return (stream,)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    return (facts,)
 
 
 def _column(column: Column, key: tuple[str, ...]) -> ColumnFacts:

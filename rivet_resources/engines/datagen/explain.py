@@ -5,22 +5,19 @@ Belongs here: the same answer as its siblings give. Not here: making rows (pages
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rivet_resources.contracts.evidence import Explained
-from rivet_resources.contracts.extract import Chunk
-from rivet_resources.contracts.settings import Pace
-from rivet_resources.contracts.types import Column
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.engines.datagen.pages import wanted
-from rivet_resources.engines.datagen.rows import numbers
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.datagen.session import DatagenSession
+from rivet_resources.engines.datagen.rows import Recipe, numbers
 
 
-def explain(session: DatagenSession, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
-    """Say which numbers a chunk makes rows of; see the protocol."""
-    within, rest = wanted(chunk, numbers(session.recipe), session.source.max_events or None)
+def explain(recipe: Recipe, chunk: Chunk, *, end: int | None) -> Explained:
+    """Return which numbers a chunk makes rows of; see the protocol.
+
+    Args:
+        end: of the stream; None when it has none.
+    """
+    within, rest = wanted(chunk, numbers(recipe), end)
     made = (within.high or 0) - within.low
     filtered = ", then filtered" if rest else ""
     return Explained(

@@ -1,64 +1,32 @@
 """Pages of made-up rows: which numbers a chunk means, made page by page, no faster than the source allows.
 
-Belongs here: from a chunk to pages, reading back what an instant's name says. Not here: how one row is made
-(rows.py), columns (session.py).
+Belongs here: from a chunk to pages. Not here: how one row is made (rows.py), columns (session.py).
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from rivet_resources.contracts.evidence import Effort
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import JSON, Column
 from rivet_resources.engines.datagen import sql
 from rivet_resources.engines.datagen.rate import TokenBucket
 from rivet_resources.engines.datagen.rows import Recipe, numbers, rows
+from rivet_resources.engines.datagen.stream import Stream
 from rivet_resources.engines.shared.cells import Cells, Read, overriding, storage
 from rivet_resources.engines.shared.overrides import render
 from rivet_resources.engines.shared.paging import rows_limit
 from rivet_resources.errors import SourceError
 
-if TYPE_CHECKING:
-    from rivet_resources.engines.datagen.source import Datagen
-
-SNAPSHOT = re.compile(r"seed=(-?\d+) clock=(\S+)")
-
-
-# --- what an instant and a chunk say -------------------------------------------------------------
-
-
-def snapshot_name(seed: int, clock: datetime) -> str:
-    """Name the one instant all rows are of: everything a task needs beside the settings."""
-    return f"seed={seed} clock={clock.astimezone(UTC).isoformat(timespec='microseconds').replace('+00:00', 'Z')}"
-
-
-def recipe_of(source: Datagen, snapshot: str | None) -> Recipe:
-    """Join the settings with the instant's seed and clock.
-
-    Raises:
-        SourceError: the name is not one of ours.
-    """
-    found = SNAPSHOT.fullmatch(snapshot or "")
-    if found is None:
-        raise SourceError("Made-up rows need the name of their instant, which planning gives. Run the export again.")
-    return Recipe(
-        pattern=source.pattern,
-        seed=int(found[1]),
-        clock=datetime.fromisoformat(found[2]),
-        has_sequence=source.include_sequence,
-        has_timestamp=source.include_timestamp,
-        custom=tuple(source.custom_fields.items()),
-    )
+# --- what a chunk says ---------------------------------------------------------------------------
 
 
 def wanted(chunk: Chunk, names: tuple[str, ...], end: int | None) -> tuple[sql.Numbers, str]:
@@ -143,13 +111,13 @@ class Maker:
 
 
 def read(
-    source: Datagen, chunk: Chunk, columns: tuple[Column, ...], *, snapshot: str | None, pace: Pace, wait: Wait
+    stream: Stream, chunk: Chunk, columns: tuple[Column, ...], *, snapshot: str | None, pace: Pace, wait: Wait
 ) -> Generator[Page, None, Effort]:
     """Read a chunk page by page; see `Source.pages`. A page waits for all its rows before it is shown."""
-    recipe = recipe_of(source, snapshot)
-    within, where = wanted(chunk, numbers(recipe), source.max_events or None)
+    recipe = stream.recipe_at(snapshot)
+    within, where = wanted(chunk, numbers(recipe), stream.max_events or None)
     maker = Maker(recipe, columns, chunk=chunk.index, strict=frozenset(chunk.key))
-    rate = source.events_per_second / chunk.abreast
+    rate = stream.events_per_second / chunk.abreast
     bucket = TokenBucket(rate)
     size = rows_limit(pace, columns) or pace.batch_size
     if rate:  # about a second's worth, so that a slow stream still moves

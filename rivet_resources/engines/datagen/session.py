@@ -1,7 +1,7 @@
 """The planning session on made-up rows: a virtual table of `max_events` rows, of one instant by nature.
 
-Belongs here: columns, keys, bounds and chunks of that table. Not here: rows (rows.py), the settings
-(source.py). Ranges of numbers are arithmetic; anything else is found by making the rows and looking, so a bound costs
+Belongs here: columns, keys, bounds and chunks of that table. Not here: rows (rows.py), the settings (source.py,
+stream.py). Ranges of numbers are arithmetic; anything else is found by making the rows and looking, so a bound costs
 what an export without a file would.
 """
 
@@ -11,28 +11,27 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivet_resources.contracts.canonical import canonical
 from rivet_resources.contracts.evidence import Explained, Finding, TableFacts
-from rivet_resources.contracts.extract import Chunk, Consistency, Relation
 from rivet_resources.contracts.provenance import DatabaseIdentity
+from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Bounds, Horizon, TypeRules
 from rivet_resources.contracts.types import Column, Fact
 from rivet_resources.engines.datagen import discover as datagen_tables
+from rivet_resources.engines.datagen import explain as datagen_explain
 from rivet_resources.engines.datagen import sql
-from rivet_resources.engines.datagen.pages import Maker, recipe_of
+from rivet_resources.engines.datagen.pages import Maker
 from rivet_resources.engines.datagen.rows import NATIVE, PATTERNS, Recipe, fields, numbers
+from rivet_resources.engines.datagen.stream import Stream
 from rivet_resources.engines.shared.columns import Making, Spelling
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.errors import ConfigError, SourceError, UnknownColumn, UnknownTable
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.datagen.source import Datagen
 
 SECONDS_PER_RUN, ROWS_PER_RUN = 60, 1_000_000  # of an endless stream (`connectors.md`, 5, `max_events`)
 LOOKED_AT = 50_000  # rows made at once while looking for a bound
@@ -53,9 +52,9 @@ SPELLING = Spelling(
 class DatagenSession:
     """One plan over made-up rows; see the protocol. Holds nothing open."""
 
-    def __init__(self, source: Datagen, *, snapshot: str, note: str) -> None:
-        self.source = source
-        self.recipe: Recipe = recipe_of(source, snapshot)
+    def __init__(self, stream: Stream, *, snapshot: str, note: str) -> None:
+        self.stream = stream
+        self.recipe: Recipe = stream.recipe_at(snapshot)
         self.consistency: Consistency = "snapshot"
         self.snapshot: str | None = snapshot
         self.note = note
@@ -73,7 +72,8 @@ class DatagenSession:
 
     def tables(self, pattern: str = "") -> tuple[TableFacts, ...]:
         """List the one stream; see the protocol."""
-        return datagen_tables.tables(self, pattern)
+        whole = self.describe(table=sql.quote(self.stream.name), query=None, params={}, rules=TypeRules(columns={}))
+        return datagen_tables.tables(self.stream, whole, pattern)
 
     def now(self) -> datetime:
         """Tell the clock of the rows, aware UTC."""
@@ -92,24 +92,24 @@ class DatagenSession:
         if table is None:
             raise ConfigError("A datagen source has one table, no queries; write `table:` instead of `query:`.")
         self._check_name(table)
-        columns = describe_columns(self.recipe, rules, relation=self.source.relation)
+        columns = describe_columns(self.recipe, rules, relation=self.stream.relation)
         key = self._key()
         return Relation(
-            name=self.source.relation,
-            sql=f"{sql.quote(self.source.relation)} FOR {self._identity()}",
+            name=self.stream.relation,
+            sql=f"{sql.quote(self.stream.relation)} FOR {self._identity()}",
             columns=columns,
             is_table=True,
             key=key,
             indexed=frozenset(numbers(self.recipe)),
-            rows_estimate=self.source.max_events or None,
+            rows_estimate=self.stream.max_events or None,
         )
 
     def _check_name(self, table: str) -> None:
         schema, name = split_name(table)
-        if name in (self.source.stream_name, self.source.pattern) and schema in (None, self.source.namespace):
+        if name in (self.stream.name, self.stream.pattern) and schema in (None, self.stream.namespace):
             return
         raise UnknownTable(
-            f"The source has no table {table}; it makes up one stream, {self.source.relation}. "
+            f"The source has no table {table}; it makes up one stream, {self.stream.relation}. "
             f"Fix `table` of the export, or `stream_name` of the source."
         )
 
@@ -185,10 +185,10 @@ class DatagenSession:
         Raises:
             SourceError: it does not.
         """
-        within = within.narrowed(0, self.source.max_events or None)
+        within = within.narrowed(0, self.stream.max_events or None)
         if within.high is None:
             raise SourceError(
-                f"{self.source.relation} is endless, since `max_events` is 0: it has no last row to count to. Set "
+                f"{self.stream.relation} is endless, since `max_events` is 0: it has no last row to count to. Set "
                 f"`max_events`, or use `mode: incremental` with `cursor_column: {_first(numbers(self.recipe))}`."
             )
         return within.low, within.high
@@ -199,7 +199,7 @@ class DatagenSession:
         self, relation: Relation, expression: str, column: Column, *, after: str | None, lag_seconds: float = 0.0
     ) -> Horizon:
         """Find the greatest value above `after`; an endless stream ends where a minute's worth of rows does."""
-        if not self.source.max_events and expression in numbers(self.recipe):
+        if not self.stream.max_events and expression in numbers(self.recipe):
             return self._next_stretch(after)
         quoted = sql.quote(expression) if relation.column(expression) is not None else expression
         terms = [f"{quoted} > {sql.literal(after, column)}"] if after is not None else []
@@ -212,7 +212,7 @@ class DatagenSession:
         return Horizon(high if high is not None else after, note)
 
     def _next_stretch(self, after: str | None) -> Horizon:
-        rate = self.source.events_per_second
+        rate = self.stream.events_per_second
         count = rate * SECONDS_PER_RUN if rate else ROWS_PER_RUN
         high = (-1 if after is None else int(after)) + count
         return Horizon(str(high), f"the stream is endless; this run made {count} rows, the next one continues")
@@ -221,9 +221,7 @@ class DatagenSession:
 
     def explain(self, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
         """Ask the planner about the first page of a chunk; see the protocol."""
-        from rivet_resources.engines.datagen import explain as datagen_explain  # whose pages import this module
-
-        return datagen_explain.explain(self, chunk, columns, pace=pace)
+        return datagen_explain.explain(self.recipe, chunk, end=self.stream.max_events or None)
 
     # --- cutting ---------------------------------------------------------------------------------
 

@@ -1,13 +1,11 @@
 """Made-up rows as a source: its YAML block, and the Source methods (`type: datagen`).
 
 Belongs here: settings, quoting and literals. Not here: rows, vocabularies, planning, pages and the rate, which are
-`datagen_*.py` beside this file.
+beside this file.
 """
 
 from __future__ import annotations
 
-import random
-import re
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
@@ -18,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace, Settings, Tuning
 from rivet_resources.contracts.source import Page, Session, Wait
 from rivet_resources.contracts.types import Column
@@ -35,7 +33,8 @@ from rivet_resources.engines.datagen import (
     sql as datagen_sql,
 )
 from rivet_resources.engines.datagen.facts import FACTS
-from rivet_resources.engines.datagen.rows import Recipe, fields
+from rivet_resources.engines.datagen.rows import fields
+from rivet_resources.engines.datagen.stream import Stream
 from rivet_resources.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ class Datagen(Settings):
     @model_validator(mode="after")
     def _names_differ(self) -> Datagen:
         """Refuse columns that differ only in case: Spark and many readers cannot tell them apart."""
-        names = list(fields(self._recipe(seed=0, clock=datetime(1970, 1, 1, tzinfo=UTC))))
+        names = list(fields(self.stream.recipe(seed=0, clock=datetime(1970, 1, 1, tzinfo=UTC))))
         lower = [name.lower() for name in names]
         same = [name for name in names if lower.count(name.lower()) > 1]
         if same:
@@ -108,15 +107,14 @@ class Datagen(Settings):
     @contextmanager
     def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> Iterator[Session]:
         """Fix seed and clock for one run; see the protocol."""
-        seed = random.SystemRandom().getrandbits(63) if self.seed is None else self.seed
-        clock = self.clock or datetime.now(UTC)
-        name = datagen_pages.snapshot_name(seed, clock)
+        stream = self.stream
+        name = stream.instant()
         if self.cdc_mode:
             from rivet_resources.engines.datagen.log.log import EmptySession
 
-            yield EmptySession(self, snapshot=name, note=self._note(name))
+            yield EmptySession(stream, snapshot=name, note=stream.note(name))
             return
-        yield datagen_session.DatagenSession(self, snapshot=name, note=self._note(name))
+        yield datagen_session.DatagenSession(stream, snapshot=name, note=stream.note(name))
 
     def pages(
         self,
@@ -129,7 +127,7 @@ class Datagen(Settings):
         wait: Wait,
     ) -> Generator[Page, None, Effort]:
         """Make a chunk page by page; see the protocol."""
-        return datagen_pages.read(self, chunk, columns, snapshot=snapshot, pace=pace, wait=wait)
+        return datagen_pages.read(self.stream, chunk, columns, snapshot=snapshot, pace=pace, wait=wait)
 
     def gauge(self, *, application: str, pace: Pace) -> AbstractContextManager[Gauge]:
         """Connect for looking at the source while it is read; see the protocol."""
@@ -140,7 +138,7 @@ class Datagen(Settings):
         """Make changes up for one drain; see `log/log.py`."""
         from rivet_resources.engines.datagen.log.log import DatagenLog
 
-        yield DatagenLog(self, capture)
+        yield DatagenLog(self.stream, capture)
 
     def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
         """Say why a mode cannot be; '' when it can."""
@@ -186,24 +184,18 @@ class Datagen(Settings):
     # --- the stream ------------------------------------------------------------------------------
 
     @property
-    def relation(self) -> str:
-        """Name the stream for people."""
-        plain = re.sub(r"\s+", " ", self.stream_name)
-        return f"{self.namespace}.{plain}" if self.namespace else plain
-
-    def _recipe(self, *, seed: int, clock: datetime) -> Recipe:
-        return Recipe(
+    def stream(self) -> Stream:
+        """Return what planning, pages and the change log need to know of this block."""
+        return Stream(
             pattern=self.pattern,
-            seed=seed,
-            clock=clock,
+            name=self.stream_name,
+            namespace=self.namespace,
+            events_per_second=self.events_per_second,
+            max_events=self.max_events,
             has_sequence=self.include_sequence,
             has_timestamp=self.include_timestamp,
             custom=tuple(self.custom_fields.items()),
+            seed=self.seed,
+            clock=self.clock,
+            makes_changes=self.cdc_mode,
         )
-
-    def _note(self, snapshot: str) -> str:
-        """Say what would make these rows again, where it is not written in the settings."""
-        missing = [key for key in ("seed", "clock") if getattr(self, key) is None]
-        if not missing:
-            return ""
-        return f"rows are of {snapshot}; write {' and '.join(missing)} into the source to make the same ones again"

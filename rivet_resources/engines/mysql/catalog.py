@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rivet_resources.contracts.extract import Relation
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.source import TypeRules
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql import sql
@@ -25,12 +25,11 @@ from rivet_resources.engines.mysql.columns import (
     unknown_zone,
     zones,
 )
+from rivet_resources.engines.mysql.connect import Row
 from rivet_resources.engines.mysql.errors import unknown_table
 from rivet_resources.engines.mysql.wire.packets import Definition
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.errors import ConfigError, RivetError, SourceError, SourcePermission, UnknownColumn, UnknownTable
-
-Row = tuple[str | None, ...]
 
 
 class Catalog(Protocol):

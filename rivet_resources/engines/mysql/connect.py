@@ -1,135 +1,175 @@
-"""A PyMySQL connection that trusts a server no further than its line allows.
+"""One connection to MySQL or MariaDB: its parameters, and the settings pinned on it before anything is read.
 
-Belongs here: which ways to prove a password are taken, and where answers end. Not here: parameters (source.py), pinning
-(session.py).
-
-PyMySQL does whatever the server asks: it sends the password as it is (`mysql_clear_password`, `dialog`, and over any
-TLS `sha256_password`, `caching_sha2_password`), or encrypted for whatever key the server names. Who sits on the line,
-or answers in the server's place, then has it. The servers' own clients ask for an opt-in; here that is a certificate
-that was verified, or a Unix socket. On a loopback address, where lines are not encrypted either, a password may be
-encrypted for the server's key, so that a fresh MySQL on one's own machine can be signed in to. Source: MySQL 9 manual,
-"Caching SHA-2 Pluggable Authentication", "Client-Side Cleartext Pluggable Authentication".
+Belongs here: `ConnectionParams`, opening, pinning, small statements. Not here: the YAML block (source.py), which ways
+to prove a password are taken (sign_in.py).
 """
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
 
-from rivet_resources.deadlines import keep_alive
+from rivet_resources.contracts.settings import Tls
+from rivet_resources.engines.mysql import sql
+from rivet_resources.engines.mysql.errors import connect_fault, fault
+from rivet_resources.engines.mysql.sign_in import guarded
+from rivet_resources.engines.mysql.wire import packets as mysql_packets
+from rivet_resources.engines.shared.server import Address, is_loopback, system_authorities
+from rivet_resources.errors import ConfigError, SourceError
 
-# Of one small statement, such as a look into the catalog; pages of rows are read elsewhere, with limits of their own.
-MOST_BYTES, MOST_PACKETS, MOST_COLUMNS = 256 << 20, 2_000_000, 0xFFFF
-IN_CLEAR = ("mysql_clear_password", "dialog")
-SENDS_PASSWORD = (*IN_CLEAR, "sha256_password", "caching_sha2_password")
-FULL_PROOF = b"\x01\x04"  # more data: caching_sha2_password wants the password itself
-CANNOT_PROVE = 2061  # CR_AUTH_PLUGIN_ERR, as the servers' own client says "requires secure connection"
-
-
-@cache
-def guarded() -> Any:
-    """Return the class of connections; made at the first use, since reading a config needs no driver."""
-    from pymysql import _auth, err
+if TYPE_CHECKING:
     from pymysql.connections import Connection
-    from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 
-    def refusal(plugin: str) -> Exception:
-        refused: Exception = err.OperationalError(
-            CANNOT_PROVE,
-            f"the server asks for the password itself ({plugin}), and nothing proves that it is the server: "
-            f"the password was not sent. Set `tls: {{mode: verify-full}}` (or verify-ca, with `ca_file`), or connect "
-            f"by its Unix socket",
-        )
-        return refused
+CONNECT_SECONDS = 10
 
-    class Refused:
-        """A way to prove the password that would give it away."""
+Row = tuple[str | None, ...]
 
-        plugin = ""
 
-        def __init__(self, connection: Any) -> None:
-            self.connection = connection
+@dataclass(frozen=True)
+class ConnectionParams:
+    """All that one connection needs. Holds secrets: never logged, never pickled, lives as long as its reader."""
 
-        def authenticate(self, packet: Any) -> Any:
-            if self.connection.password:
-                raise refusal(self.plugin)
-            self.connection.write_packet(b"\0" if self.plugin != "caching_sha2_password" else b"")
-            return self.connection._read_packet()
+    address: Address
+    tls: Tls | None
+    settings: Mapping[str, str]  # session variables, values as SQL
+    application: str
+    patience_seconds: float | None  # for an answer, or more of one; None: without end
+    secrets: tuple[str, ...] = field(repr=False)
 
-    class CachingSha2(Refused):
-        """The scramble alone, which the server knows when somebody signed in since it started."""
+    @property
+    def where(self) -> str:
+        """Name the place in messages."""
+        return self.address.options.get("unix_socket") or self.address.where
 
-        plugin = "caching_sha2_password"
+    @property
+    def is_verified(self) -> bool:
+        """Return whether the server has proved who it is: by a certificate, or by a socket of this machine."""
+        return "unix_socket" in self.address.options or (self.tls is not None and self.tls.mode.startswith("verify-"))
 
-        def authenticate(self, packet: Any) -> Any:
-            connection = self.connection
-            if not connection.password:
-                return super().authenticate(packet)
-            if packet.is_auth_switch_request():
-                connection.salt = packet.read_all().removesuffix(b"\0")
-                connection.write_packet(_auth.scramble_caching_sha2(connection.password, connection.salt))
-                packet = connection._read_packet()
-            if packet._data[:2] == FULL_PROOF:
-                raise refusal(self.plugin)
-            return connection._read_packet() if packet.is_extra_auth_data() else packet
+    @property
+    def is_local(self) -> bool:
+        """Return whether the line stays on this machine."""
+        return is_loopback(self.address.host)
 
-    refused = {name: type("Refused", (Refused,), {"plugin": name}) for name in SENDS_PASSWORD}
-    refused["caching_sha2_password"] = CachingSha2
+    @property
+    def comment(self) -> str:
+        """Give the comment that every statement begins with, so that a process list shows who asks."""
+        return f"/* {self.application.replace('*', '').replace('/', '')} */ "
 
-    class Guarded(Connection):  # type: ignore[misc]  # PyMySQL has no types here
-        """A connection that ends answers without end, and keeps the password where the server is not verified."""
+    def parameters(self) -> dict[str, Any]:
+        """Give PyMySQL's parameters."""
+        from pymysql.converters import encoders
 
-        _read_timeout: float | None
-        _write_timeout: float | None
+        at = self.address
+        known = {
+            "host": at.host, "port": at.port, "user": at.user, "database": at.database or None,
+            "password": (at.password or "").encode(),  # as UTF-8; the driver would take latin1
+            "unix_socket": at.options.get("unix_socket"),
+        }  # fmt: skip
+        return {
+            **known,
+            "charset": "utf8mb4",
+            "autocommit": True,
+            "conv": encoders,  # no decoders: cells of the catalog stay texts
+            "program_name": self.application[:512],
+            "connect_timeout": CONNECT_SECONDS,
+            "read_timeout": self.patience_seconds,
+            "write_timeout": self.patience_seconds,
+            **_tls_parameters(self.tls),
+        }
 
-        def __init__(self, *, is_verified: bool, is_local: bool, **parameters: Any) -> None:
-            self._bytes = self._packets = self._columns = 0
-            self._takes_any_key = is_verified or is_local
-            ways = () if is_verified else IN_CLEAR if is_local else SENDS_PASSWORD
-            super().__init__(**parameters, auth_plugin_map={way: refused[way] for way in ways})
 
-        def connect(self, sock: Any = None) -> None:
-            """Connect and sign in; each answer within `connect_timeout`, as no statement is at work yet."""
-            usual = self._read_timeout, self._write_timeout
-            self._read_timeout = self._write_timeout = self.connect_timeout
-            super().connect(sock)
-            self._read_timeout, self._write_timeout = usual
-            keep_alive(self._sock)
+def connect(line: ConnectionParams) -> Connection[Any]:
+    """Open one autocommit connection with every setting pinned and read back.
 
-        def _request_authentication(self) -> None:
-            if not self._takes_any_key and str(self._auth_plugin_name) == "sha256_password":
-                # Whose first answer would hold the password; the server then names the user's own plugin.
-                self._auth_plugin_name: str = "mysql_native_password"
-            super()._request_authentication()
+    Raises:
+        SourceUnreachable, SourceAuth, SourceLost, SourceError, ConfigError
+    """
+    import pymysql
 
-        def write_packet(self, payload: bytes) -> None:
-            self._bytes = self._packets = self._columns = 0
-            super().write_packet(payload)
+    parameters = line.parameters()
+    try:
+        connection: Connection[Any] = guarded()(is_verified=line.is_verified, is_local=line.is_local, **parameters)
+    except (pymysql.MySQLError, OSError, EOFError, RuntimeError, *mysql_packets.MALFORMED) as error:
+        raise connect_fault(error, where=line.where, secrets=line.secrets) from None
+    try:
+        pin(connection, line)
+    except pymysql.MySQLError as error:
+        connection._force_close()
+        raise fault(error, doing=f"pinning the session at {line.where}", secrets=line.secrets) from None
+    except BaseException:
+        connection._force_close()
+        raise
+    return connection
 
-        def _execute_command(self, command: int, sql: Any) -> None:
-            self._bytes = self._packets = self._columns = 0
-            super()._execute_command(command, sql)
 
-        def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
-            self._packets += 1
-            self._columns += packet_type is FieldDescriptorPacket
-            if self._packets > MOST_PACKETS or self._columns > MOST_COLUMNS:
-                raise self._endless()
-            return super()._read_packet(packet_type)
+def pin(connection: Connection[Any], line: ConnectionParams) -> None:
+    """Set every setting that this server has, and read it back: a proxy may swallow what it does not like.
 
-        def _read_bytes(self, num_bytes: int) -> bytes:
-            self._bytes += num_bytes
-            if self._bytes > MOST_BYTES:
-                raise self._endless()
-            data: bytes = super()._read_bytes(num_bytes)
-            return data
-
-        def _endless(self) -> Exception:
-            self._force_close()
-            endless: Exception = err.InternalError(
-                f"the answer to a small statement has no end: more than {MOST_BYTES >> 20} MB, {MOST_PACKETS:,} rows "
-                f"or {MOST_COLUMNS:,} columns"
+    Raises:
+        SourceError: the server shows another value than was set.
+    """
+    wanted = line.settings
+    names = ", ".join(sql.quote_text(name) for name in wanted)
+    shown = f"{line.comment}SHOW SESSION VARIABLES WHERE Variable_name IN ({names})"
+    there = [str(row[0]).lower() for row in rows_of(connection, shown)]
+    rows_of(connection, "SET SESSION " + ", SESSION ".join(f"{name} = {wanted[name]}" for name in there))
+    found = {str(row[0]).lower(): row[1] or "" for row in rows_of(connection, shown)}
+    for name in there:
+        if not _is_same(wanted[name].strip("'"), found.get(name, "")):
+            raise SourceError(
+                f"The server at {line.where} shows {name} = {found.get(name)!r} after it was set to {wanted[name]}. "
+                f"Is a proxy between? Connect to the server itself, or let its administrator allow SET {name}."
             )
-            return endless
 
-    return Guarded
+
+def _is_same(wanted: str, found: str) -> bool:
+    """Compare a setting as written and as shown: ON is 1, 300 is 300.000000."""
+    words = {"ON": "1", "OFF": "0"}
+    one, other = (words.get(text.upper(), text) for text in (wanted, found))
+    try:
+        return Decimal(one) == Decimal(other)
+    except InvalidOperation:
+        return one.lower() == other.lower()
+
+
+def rows_of(connection: Connection[Any], statement: str) -> list[Row]:
+    """Run one small statement; its rows as texts, () for one that returns none."""
+    from pymysql import err
+
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(statement)
+            return [tuple(cell_text(cell) for cell in row) for row in cursor.fetchall()]
+        except mysql_packets.MALFORMED:
+            raise err.InternalError("the answer is not as the protocol has it") from None
+
+
+def cell_text(cell: object) -> str | None:
+    if isinstance(cell, bytes):
+        return cell.decode("utf-8", "replace")
+    return None if cell is None else str(cell)
+
+
+def _tls_parameters(tls: Tls | None) -> dict[str, Any]:
+    """Give PyMySQL's part of the `tls:` block; without one the host is this machine, and nothing is encrypted."""
+    if tls is None or tls.mode == "disable":
+        return {"ssl_disabled": True}
+    if tls.mode == "require":
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return {"ssl": context}
+    authorities = str(tls.ca_file) if tls.ca_file else system_authorities()
+    try:
+        context = ssl.create_default_context(cafile=None if authorities == "system" else authorities)
+    except OSError as error:
+        raise ConfigError(
+            f"`tls.ca_file` {authorities} cannot be read: {error.strerror or 'it holds no certificate'}. "
+            f"Name a PEM file with the certificate authority."
+        ) from None
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # what MySQL generates for itself lacks a key identifier
+    context.check_hostname = tls.mode == "verify-full"
+    return {"ssl": context}

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from rivet_resources.contracts.evidence import ColumnFacts, IndexFacts, TableFacts
 from rivet_resources.contracts.types import Family
 from rivet_resources.engines.mysql import sql
-from rivet_resources.engines.mysql.catalog import TRANSACTIONAL, Catalog, Index, Row, key_of, read_indexes
+from rivet_resources.engines.mysql.catalog import TRANSACTIONAL, Catalog, Index, key_of, read_indexes
 from rivet_resources.engines.mysql.columns import KEYS, ONE_WAY_CHARSETS, base_of
+from rivet_resources.engines.mysql.connect import Row
 from rivet_resources.engines.mysql.types import MYSQL, MYSQL_TEXT
 from rivet_resources.engines.shared.names import is_meant, schema_asked
 from rivet_resources.errors import SourceError

@@ -11,19 +11,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rivet_resources.contracts.evidence import Explained, Scan
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql import pages as mysql_pages
+from rivet_resources.engines.mysql.catalog import Catalog
+from rivet_resources.engines.mysql.connect import ConnectionParams
 from rivet_resources.engines.mysql.reader import Reader
 from rivet_resources.engines.shared.first_statement import first_statement, tell, unpaused
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.mysql.session import MySqlSession
 
 Node = Mapping[str, Any]
 # A walk along a whole index: as good as a range of it, unless most of what it finds is thrown away.
@@ -59,16 +58,18 @@ class _Access:
         return f"{self.scan} of {self.table}{along} (rows={self.rows})"
 
 
-def explain(session: MySqlSession, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
+def explain(
+    catalog: Catalog, line: ConnectionParams, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace
+) -> Explained:
     """Ask the planner about the first page of a chunk; see the protocol."""
-    reader = Rehearsal(line=session.line, chunk=chunk, columns=columns, pace=pace, wait=unpaused)
+    reader = Rehearsal(line=line, chunk=chunk, columns=columns, pace=pace, wait=unpaused)
     statement = first_statement(mysql_pages.ways(reader))
     doing = f"explaining the first page of {reader.name}"
-    rows = session.ask(f"EXPLAIN FORMAT=JSON {statement}", doing=doing)
+    rows = catalog.ask(f"EXPLAIN FORMAT=JSON {statement}", doing=doing)
     try:
         plan: Node = json.loads(rows[0][0] or "{}")
     except ValueError:  # MariaDB 10.11 does not escape a quote in a column's name
-        plan = plan_of_table(session.ask(f"EXPLAIN {statement}", doing=doing))
+        plan = plan_of_table(catalog.ask(f"EXPLAIN {statement}", doing=doing))
     return digest(statement, plan)
 
 

@@ -15,15 +15,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rivet_resources.contracts.evidence import Gauge, Pressure
+from rivet_resources.engines.mysql.connect import ConnectionParams, connect, rows_of
 from rivet_resources.engines.mysql.errors import fault
-from rivet_resources.engines.mysql.session import connect, rows_of
 from rivet_resources.engines.shared.gauge import LOOK_SECONDS, pressure_of
 from rivet_resources.errors import SourceLost
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
-
-    from rivet_resources.engines.mysql.source import Line
 
 LIMITS = {
     "lock_wait_timeout": str(LOOK_SECONDS),
@@ -60,7 +58,7 @@ BEHIND = ("seconds_behind_source", "seconds_behind_master")
 class MySqlGauge:
     """One connection; see the protocol. Not shared between threads."""
 
-    def __init__(self, line: Line, connection: Connection[Any]) -> None:
+    def __init__(self, line: ConnectionParams, connection: Connection[Any]) -> None:
         self._line = line
         self._connection = connection
         names = ", ".join(f"'{name}'" for name in PRESSURE)
@@ -129,7 +127,7 @@ def digest(rows: list[Any]) -> dict[str, int]:
 
 
 @contextmanager
-def open_gauge(line: Line) -> Iterator[Gauge]:
+def open_gauge(line: ConnectionParams) -> Iterator[Gauge]:
     """Connect for looking; the connection ends with the block.
 
     Raises:

@@ -25,17 +25,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from rivet_resources.contracts.extract import Relation
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.source import Horizon
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql import sql
-from rivet_resources.engines.shared.future_stamps import ahead
+from rivet_resources.engines.mysql.catalog import Catalog
+from rivet_resources.engines.shared.future_stamps import Looking, ahead
 from rivet_resources.errors import SourceError, SourcePermission
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.mysql.session import MySqlSession
 
 MARGIN = timedelta(seconds=2)
 BLIND_LAG = timedelta(seconds=60)  # for replicas, and users who may not see transactions
@@ -65,6 +63,12 @@ NEEDS_PROCESS = "this user may not see other transactions (GRANT PROCESS ON *.* 
 IDLE_COMMANDS = frozenset({"Connect", "Connect Out"})
 
 
+class HorizonSession(Catalog, Looking, Protocol):
+    """What this module needs from a session."""
+
+    def typed(self, relation: Relation, expression: str) -> tuple[str, str]: ...
+
+
 @dataclass(frozen=True)
 class _Other:
     """One open transaction, or running statement, of somebody else."""
@@ -92,7 +96,7 @@ class _Activity:
 
 
 def horizon(
-    session: MySqlSession,
+    session: HorizonSession,
     relation: Relation,
     expression: str,
     column: Column,
@@ -115,7 +119,7 @@ def horizon(
 # --- who may still write -------------------------------------------------------------------------
 
 
-def _activity(session: MySqlSession) -> _Activity:
+def _activity(session: HorizonSession) -> _Activity:
     """List running statements, then open transactions; the order is the point.
 
     Raises:
@@ -144,7 +148,7 @@ def _instant(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text).replace(tzinfo=UTC) if text else None
 
 
-def _has_prepared(session: MySqlSession) -> bool:
+def _has_prepared(session: HorizonSession) -> bool:
     """Say whether prepared XA transactions exist; yes when this user may not know (XA_RECOVER_ADMIN)."""
     try:
         return bool(session.ask("XA RECOVER", doing="listing prepared transactions"))
@@ -165,7 +169,7 @@ class _Cap:
     held_seconds: float = 0.0
 
 
-def _cap(session: MySqlSession, lag: timedelta) -> _Cap:
+def _cap(session: HorizonSession, lag: timedelta) -> _Cap:
     """Find the cap; a lag asked for may lower it."""
     try:
         activity = _activity(session)
@@ -190,7 +194,7 @@ def _behind(now: datetime, lag: timedelta, why: str) -> _Cap:
 
 
 def _stamp_horizon(
-    session: MySqlSession,
+    session: HorizonSession,
     relation: Relation,
     spelling: tuple[str, str],
     column: Column,
@@ -233,7 +237,7 @@ def _cap_sql(cap: datetime, base: str) -> str:
 
 
 def _settled_horizon(
-    session: MySqlSession, relation: Relation, spelling: tuple[str, str], column: Column, *, after: str | None
+    session: HorizonSession, relation: Relation, spelling: tuple[str, str], column: Column, *, after: str | None
 ) -> Horizon:
     spelled, base = spelling
     where = [f"{spelled} > {sql.literal(after, column)}"] if after is not None else []
@@ -253,7 +257,7 @@ def _settled_horizon(
     )
 
 
-def _settle(session: MySqlSession) -> tuple[Mapping[_Other, None], bool]:
+def _settle(session: HorizonSession) -> tuple[Mapping[_Other, None], bool]:
     """Wait for the transactions open now to end; give the ones that did not, and whether this is a replica."""
     time.sleep(FRESH_SECONDS)
     activity = _activity(session)

@@ -11,23 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rivet_resources.contracts.evidence import Effort
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql import sql
+from rivet_resources.engines.mysql.connect import ConnectionParams
 from rivet_resources.engines.mysql.reader import Reader
 from rivet_resources.engines.shared import paging
 
-if TYPE_CHECKING:
-    from rivet_resources.engines.mysql.source import Line
-
 
 def read(
-    chunk: Chunk, columns: tuple[Column, ...], *, line: Line, pace: Pace, wait: Wait
+    chunk: Chunk, columns: tuple[Column, ...], *, line: ConnectionParams, pace: Pace, wait: Wait
 ) -> Generator[Page, None, Effort]:
     """Read a chunk page by page; see `Source.pages`. Pages without rows are not shown, but their time is."""
     reader = Reader(line=line, chunk=chunk, columns=columns, pace=pace, wait=wait)

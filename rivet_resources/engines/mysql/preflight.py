@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from rivet_resources.contracts.evidence import Finding
+from rivet_resources.engines.mysql.catalog import Catalog
+from rivet_resources.engines.mysql.connect import ConnectionParams
 from rivet_resources.engines.mysql.sql import quote, quote_text
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.engines.shared.preflight import (
@@ -24,9 +26,6 @@ from rivet_resources.engines.shared.preflight import (
 )
 from rivet_resources.engines.shared.server import is_loopback
 from rivet_resources.errors import SourceAuth, SourceError, SourcePermission
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.mysql.session import MySqlSession
 
 Shown = Mapping[str, str]
 
@@ -41,7 +40,15 @@ STATUSES = ("Threads_connected", "Ssl_cipher", "Ssl_version")
 BEHIND = ("Seconds_Behind_Source", "Seconds_Behind_Master")
 
 
-def examine(session: MySqlSession, *, told_id: int, tables: Sequence[str], connections: int) -> tuple[Finding, ...]:
+class PreflightSession(Catalog, Protocol):
+    """What this module needs from a session."""
+
+    def named(self, statement: str, *, doing: str) -> list[dict[str, str | None]]: ...
+
+
+def examine(
+    session: PreflightSession, line: ConnectionParams, *, told_id: int, tables: Sequence[str], connections: int
+) -> tuple[Finding, ...]:
     """Judge the server by a few short statements.
 
     Args:
@@ -49,8 +56,8 @@ def examine(session: MySqlSession, *, told_id: int, tables: Sequence[str], conne
     """
     shown = _shown(session, "GLOBAL VARIABLES", VARIABLES)
     status = _shown(session, "STATUS", STATUSES)
-    is_near = "unix_socket" in session.line.address.options or is_loopback(session.line.address.host)
-    mode = session.line.tls.mode if session.line.tls is not None else ""
+    is_near = "unix_socket" in line.address.options or is_loopback(line.address.host)
+    mode = line.tls.mode if line.tls is not None else ""
     cipher = " ".join(word for word in (status.get("ssl_version"), status.get("ssl_cipher")) if word)
     return (
         _version(shown),
@@ -64,7 +71,7 @@ def examine(session: MySqlSession, *, told_id: int, tables: Sequence[str], conne
     )
 
 
-def _shown(session: MySqlSession, what: str, names: Sequence[str]) -> Shown:
+def _shown(session: PreflightSession, what: str, names: Sequence[str]) -> Shown:
     wanted = ", ".join(quote_text(name) for name in names)
     rows = session.ask(f"SHOW {what} WHERE Variable_name IN ({wanted})", doing="looking at the server")
     return {str(row[0]).lower(): row[1] or "" for row in rows}
@@ -84,7 +91,7 @@ def _zone(shown: Shown) -> Finding:
     return Finding("time_zone", "ok", f"the server runs in {theirs or 'an unnamed zone'}, this session in +00:00")
 
 
-def _proxy(session: MySqlSession, shown: Shown, told_id: int) -> Finding:
+def _proxy(session: PreflightSession, shown: Shown, told_id: int) -> Finding:
     words = " ".join(shown.get(name, "") for name in ("version_comment", "version", "proxy_version"))
     named = PROXIES.search(words) or ("proxy_version" in shown and re.search(r".+", shown["proxy_version"]))
     numbers = {session.ask("SELECT CONNECTION_ID()", doing="asking who answers")[0][0] for _ in range(3)}
@@ -99,7 +106,7 @@ def _proxy(session: MySqlSession, shown: Shown, told_id: int) -> Finding:
     return Finding("pooler", "warn", text, "Name the server's own host and port in the source.")
 
 
-def _replica(session: MySqlSession, shown: Shown) -> Finding:
+def _replica(session: PreflightSession, shown: Shown) -> Finding:
     """Judge a replica by its lag, where the user may see it."""
     is_read_only = any(shown.get(name, "OFF").upper() in ("ON", "1") for name in ("read_only", "super_read_only"))
     what = "read-only" if is_read_only else "writable"
@@ -144,7 +151,7 @@ def _connections(shown: Shown, status: Shown, needed: int) -> Iterator[Finding]:
         yield Finding("user_connections", "fail", text, "SET GLOBAL max_user_connections = 0;")
 
 
-def _process(session: MySqlSession) -> Finding:
+def _process(session: PreflightSession) -> Finding:
     """Look for PROCESS, which shows the transactions of others: InnoDB's own list is the proof."""
     try:
         session.ask("SELECT COUNT(*) FROM information_schema.innodb_trx", doing="looking for open transactions")
@@ -157,7 +164,7 @@ def _process(session: MySqlSession) -> Finding:
     return Finding("PROCESS", "ok", "open transactions of others are visible: late commits are waited for")
 
 
-def _tables(session: MySqlSession, tables: Sequence[str]) -> Iterator[Finding]:
+def _tables(session: PreflightSession, tables: Sequence[str]) -> Iterator[Finding]:
     """Tell what the user may not read, with one script for all of it."""
     lacking = []
     for table in tables:

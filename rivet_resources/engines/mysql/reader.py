@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivet_resources.contracts import retry
 from rivet_resources.contracts.evidence import Effort
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql import errors
-from rivet_resources.engines.mysql.session import connect, rows_of
+from rivet_resources.engines.mysql.connect import ConnectionParams, connect, rows_of
 from rivet_resources.engines.mysql.values import READ
 from rivet_resources.engines.mysql.wire import packets as mysql_packets
 from rivet_resources.engines.mysql.wire import rows as mysql_wire
@@ -33,9 +33,6 @@ from rivet_resources.engines.shared.cells import Cells, flagged
 from rivet_resources.engines.shared.effort import Spent
 from rivet_resources.engines.shared.paging import ABORT_BYTES, TooLarge, check_cells
 from rivet_resources.errors import RivetError, SourceLost, StatementTimeout
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.mysql.source import Line
 
 # Both servers take these; the isolation level was pinned. Only InnoDB and its kin give a snapshot.
 ONE_INSTANT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
@@ -57,7 +54,7 @@ class Reader:
     connection would be another instant.
     """
 
-    line: Line
+    line: ConnectionParams
     chunk: Chunk
     columns: tuple[Column, ...]
     pace: Pace

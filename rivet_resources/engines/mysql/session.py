@@ -1,6 +1,6 @@
 """The planning session on MySQL and MariaDB: one connection that describes relations and cuts chunks.
 
-Belongs here: connecting and pinning, counts, bounds, walks along an index, chunks. Not here: the horizon of incremental
+Belongs here: counts, bounds, walks along an index, chunks. Not here: the horizon of incremental
 reads (horizon.py), pages (pages.py).
 
 There is no snapshot that connections could share. A chunk takes an instant of its own: one chunk is one instant, of
@@ -13,12 +13,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from rivet_resources.contracts.evidence import Explained, Finding, TableFacts
-from rivet_resources.contracts.extract import Chunk, Consistency, Relation
 from rivet_resources.contracts.provenance import DatabaseIdentity
+from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Bounds, Horizon, TypeRules
 from rivet_resources.contracts.types import Column
@@ -27,6 +26,9 @@ from rivet_resources.engines.mysql import (
 )
 from rivet_resources.engines.mysql import (
     discover as mysql_tables,
+)
+from rivet_resources.engines.mysql import (
+    explain as mysql_explain,
 )
 from rivet_resources.engines.mysql import (
     horizon as mysql_horizon,
@@ -38,10 +40,10 @@ from rivet_resources.engines.mysql import (
     preflight as mysql_examine,
 )
 from rivet_resources.engines.mysql import sql
-from rivet_resources.engines.mysql.catalog import Found, Row
+from rivet_resources.engines.mysql.catalog import Found
 from rivet_resources.engines.mysql.columns import described_of, is_key
-from rivet_resources.engines.mysql.connect import guarded
-from rivet_resources.engines.mysql.errors import connect_fault, fault
+from rivet_resources.engines.mysql.connect import ConnectionParams, Row, cell_text, connect, rows_of
+from rivet_resources.engines.mysql.errors import fault
 from rivet_resources.engines.mysql.wire import packets as mysql_packets
 from rivet_resources.engines.mysql.wire.packets import Definition
 from rivet_resources.engines.shared.key_ranges import half_open, identity
@@ -49,8 +51,6 @@ from rivet_resources.errors import SourceError, SourceLost, UnknownColumn
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
-
-    from rivet_resources.engines.mysql.source import Line
 
 # How many index entries one step of a walk passes, so that each of its statements is short.
 STEP_ROWS = 50_000
@@ -61,79 +61,7 @@ STEP_ROWS = 50_000
 UNLISTED, UNLISTED_LOOKS, UNLISTED_SECONDS = 3854, 50, 0.1
 
 
-def connect(line: Line) -> Connection[Any]:
-    """Open one autocommit connection with every setting pinned and read back.
-
-    Raises:
-        SourceUnreachable, SourceAuth, SourceLost, SourceError, ConfigError
-    """
-    import pymysql
-
-    parameters = line.parameters()
-    try:
-        connection: Connection[Any] = guarded()(is_verified=line.is_verified, is_local=line.is_local, **parameters)
-    except (pymysql.MySQLError, OSError, EOFError, RuntimeError, *mysql_packets.MALFORMED) as error:
-        raise connect_fault(error, where=line.where, secrets=line.secrets) from None
-    try:
-        pin(connection, line)
-    except pymysql.MySQLError as error:
-        connection._force_close()
-        raise fault(error, doing=f"pinning the session at {line.where}", secrets=line.secrets) from None
-    except BaseException:
-        connection._force_close()
-        raise
-    return connection
-
-
-def pin(connection: Connection[Any], line: Line) -> None:
-    """Set every setting that this server has, and read it back: a proxy may swallow what it does not like.
-
-    Raises:
-        SourceError: the server shows another value than was set.
-    """
-    wanted = line.settings
-    names = ", ".join(sql.quote_text(name) for name in wanted)
-    shown = f"{line.comment}SHOW SESSION VARIABLES WHERE Variable_name IN ({names})"
-    there = [str(row[0]).lower() for row in rows_of(connection, shown)]
-    rows_of(connection, "SET SESSION " + ", SESSION ".join(f"{name} = {wanted[name]}" for name in there))
-    found = {str(row[0]).lower(): row[1] or "" for row in rows_of(connection, shown)}
-    for name in there:
-        if not _is_same(wanted[name].strip("'"), found.get(name, "")):
-            raise SourceError(
-                f"The server at {line.where} shows {name} = {found.get(name)!r} after it was set to {wanted[name]}. "
-                f"Is a proxy between? Connect to the server itself, or let its administrator allow SET {name}."
-            )
-
-
-def _is_same(wanted: str, found: str) -> bool:
-    """Compare a setting as written and as shown: ON is 1, 300 is 300.000000."""
-    words = {"ON": "1", "OFF": "0"}
-    one, other = (words.get(text.upper(), text) for text in (wanted, found))
-    try:
-        return Decimal(one) == Decimal(other)
-    except InvalidOperation:
-        return one.lower() == other.lower()
-
-
-def rows_of(connection: Connection[Any], statement: str) -> list[Row]:
-    """Run one small statement; its rows as texts, () for one that returns none."""
-    from pymysql import err
-
-    with connection.cursor() as cursor:
-        try:
-            cursor.execute(statement)
-            return [tuple(_text(cell) for cell in row) for row in cursor.fetchall()]
-        except mysql_packets.MALFORMED:
-            raise err.InternalError("the answer is not as the protocol has it") from None
-
-
-def _text(cell: object) -> str | None:
-    if isinstance(cell, bytes):
-        return cell.decode("utf-8", "replace")
-    return None if cell is None else str(cell)
-
-
-def open_session(line: Line) -> MySqlSession:
+def open_session(line: ConnectionParams) -> MySqlSession:
     """Connect for planning."""
     return MySqlSession(line, connect(line))
 
@@ -145,7 +73,7 @@ SEVERAL_INSTANTS = "MySQL cannot share a snapshot between connections; each chun
 class MySqlSession:
     """One driver-side connection; see the protocol. Not shared between threads."""
 
-    def __init__(self, line: Line, connection: Connection[Any]) -> None:
+    def __init__(self, line: ConnectionParams, connection: Connection[Any]) -> None:
         self.line = line
         self.user = line.address.user
         self.database = line.address.database
@@ -188,7 +116,7 @@ class MySqlSession:
             with self._connection.cursor() as cursor:
                 cursor.execute(self.line.comment + statement)
                 names = [column[0] for column in cursor.description or ()]
-                return [dict(zip(names, map(_text, row), strict=True)) for row in cursor.fetchall()]
+                return [dict(zip(names, map(cell_text, row), strict=True)) for row in cursor.fetchall()]
         except (pymysql.MySQLError, OSError, *mysql_packets.MALFORMED) as error:
             raise fault(error, doing=doing, user=self.user, secrets=self.line.secrets) from None
 
@@ -233,7 +161,9 @@ class MySqlSession:
 
     def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
         """Judge the server as exports need it; see the protocol and preflight.py."""
-        return mysql_examine.examine(self, told_id=self._connection.thread_id(), tables=tables, connections=connections)
+        return mysql_examine.examine(
+            self, self.line, told_id=self._connection.thread_id(), tables=tables, connections=connections
+        )
 
     def tables(self, pattern: str = "") -> tuple[TableFacts, ...]:
         """List what this user may read; see the protocol."""
@@ -343,9 +273,7 @@ class MySqlSession:
 
     def explain(self, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
         """Ask the planner about the first page of a chunk; see the protocol."""
-        from rivet_resources.engines.mysql import explain as mysql_explain  # whose pages import this module
-
-        return mysql_explain.explain(self, chunk, columns, pace=pace)
+        return mysql_explain.explain(self, self.line, chunk, columns, pace=pace)
 
     # --- cutting ---------------------------------------------------------------------------------
 

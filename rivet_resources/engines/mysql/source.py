@@ -1,18 +1,17 @@
-"""MySQL and MariaDB as a source: its YAML block, how to connect, and the Source methods (`type: mysql`, `mariadb`).
+"""MySQL and MariaDB as a source: its YAML block, from it the parameters of a connection, and the Source methods
+(`type: mysql`, `mariadb`).
 
 Belongs here: connection parameters and pinned settings, quoting and literals. Not here: the keys of the block
-(shared/server.py), the catalog, planning, pages, cells and faults, which are `mysql_*.py` beside this file.
+(shared/server.py), connecting, the catalog, planning, pages, cells and faults, which are beside this file.
 
 Both words mean the same: which of the two the server is, and what its settings are called, is asked of the server.
 """
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 from urllib.parse import urlsplit
 
 from rivet_resources.contracts import retry
@@ -20,8 +19,8 @@ from rivet_resources.contracts.change_log import Capture, Log
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
-from rivet_resources.contracts.extract import Chunk
-from rivet_resources.contracts.settings import Pace, Tls
+from rivet_resources.contracts.relation import Chunk
+from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Session, Wait
 from rivet_resources.contracts.types import Column
 from rivet_resources.deadlines import patience_seconds
@@ -40,15 +39,14 @@ from rivet_resources.engines.mysql import (
 from rivet_resources.engines.mysql import (
     sql as mysql_sql,
 )
+from rivet_resources.engines.mysql.connect import ConnectionParams
 from rivet_resources.engines.mysql.facts import FACTS
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.engines.shared.server import (
     Address,
     Server,
     address,
-    is_loopback,
     require_protected,
-    system_authorities,
 )
 from rivet_resources.errors import ConfigError, SourceLost
 
@@ -56,8 +54,6 @@ DEFAULT_PORT = 3306
 EXAMPLE = "mysql://user:password@host:3306/database"
 OPTIONS = ("unix_socket",)
 NO_LIMIT_S = 31_536_000  # the largest lock_wait_timeout
-CONNECT_SECONDS = 10
-
 # Pinned so that no server's or user's setting changes a cell or a row (`engine.md`, section 3), as SHOW VARIABLES
 # spells them. Those a server does not have are left out; what it has is read back.
 PINNED: Mapping[str, str] = {
@@ -78,60 +74,6 @@ PINNED: Mapping[str, str] = {
     "net_write_timeout": "7200",  # above the longest pause of a throttle in mid-answer
     "wait_timeout": "86400",  # above the longest pause between two pages
 }
-
-
-@dataclass(frozen=True)
-class Line:
-    """All that one connection needs. Holds secrets: never logged, never pickled, lives as long as its reader."""
-
-    address: Address
-    tls: Tls | None
-    settings: Mapping[str, str]  # session variables, values as SQL
-    application: str
-    patience_seconds: float | None  # for an answer, or more of one; None: without end
-    secrets: tuple[str, ...] = field(repr=False)
-
-    @property
-    def where(self) -> str:
-        """Name the place in messages."""
-        return self.address.options.get("unix_socket") or self.address.where
-
-    @property
-    def is_verified(self) -> bool:
-        """Return whether the server has proved who it is: by a certificate, or by a socket of this machine."""
-        return "unix_socket" in self.address.options or (self.tls is not None and self.tls.mode.startswith("verify-"))
-
-    @property
-    def is_local(self) -> bool:
-        """Return whether the line stays on this machine."""
-        return is_loopback(self.address.host)
-
-    @property
-    def comment(self) -> str:
-        """Give the comment that every statement begins with, so that a process list shows who asks."""
-        return f"/* {self.application.replace('*', '').replace('/', '')} */ "
-
-    def parameters(self) -> dict[str, Any]:
-        """Give PyMySQL's parameters."""
-        from pymysql.converters import encoders
-
-        at = self.address
-        known = {
-            "host": at.host, "port": at.port, "user": at.user, "database": at.database or None,
-            "password": (at.password or "").encode(),  # as UTF-8; the driver would take latin1
-            "unix_socket": at.options.get("unix_socket"),
-        }  # fmt: skip
-        return {
-            **known,
-            "charset": "utf8mb4",
-            "autocommit": True,
-            "conv": encoders,  # no decoders: cells of the catalog stay texts
-            "program_name": self.application[:512],
-            "connect_timeout": CONNECT_SECONDS,
-            "read_timeout": self.patience_seconds,
-            "write_timeout": self.patience_seconds,
-            **_tls_parameters(self.tls),
-        }
 
 
 class MySql(Server):
@@ -218,7 +160,7 @@ class MySql(Server):
 
     # --- connecting ------------------------------------------------------------------------------
 
-    def line(self, application: str, pace: Pace) -> Line:
+    def line(self, application: str, pace: Pace) -> ConnectionParams:
         """Resolve secrets and write down one connection; the transport gate stands here, before any socket.
 
         Raises:
@@ -234,7 +176,7 @@ class MySql(Server):
         if at.host.startswith("/"):
             at = Address(at.host, at.port, at.user, at.password, at.database, {**at.options, "unix_socket": at.host})
         require_protected(self.tls, [] if "unix_socket" in at.options else [at.host])
-        return Line(
+        return ConnectionParams(
             address=at,
             tls=self.tls,
             settings={**PINNED, **_limits(pace)},
@@ -253,24 +195,3 @@ def _limits(pace: Pace) -> dict[str, str]:
         "max_execution_time": str(pace.statement_timeout_s * 1000),  # MySQL, ms
         "max_statement_time": str(pace.statement_timeout_s),  # MariaDB, s
     }
-
-
-def _tls_parameters(tls: Tls | None) -> dict[str, Any]:
-    """Give PyMySQL's part of the `tls:` block; without one the host is this machine, and nothing is encrypted."""
-    if tls is None or tls.mode == "disable":
-        return {"ssl_disabled": True}
-    if tls.mode == "require":
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        return {"ssl": context}
-    authorities = str(tls.ca_file) if tls.ca_file else system_authorities()
-    try:
-        context = ssl.create_default_context(cafile=None if authorities == "system" else authorities)
-    except OSError as error:
-        raise ConfigError(
-            f"`tls.ca_file` {authorities} cannot be read: {error.strerror or 'it holds no certificate'}. "
-            f"Name a PEM file with the certificate authority."
-        ) from None
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # what MySQL generates for itself lacks a key identifier
-    context.check_hostname = tls.mode == "verify-full"
-    return {"ssl": context}

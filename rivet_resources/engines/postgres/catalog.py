@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rivet_resources.contracts.extract import Leaf, Relation
+from rivet_resources.contracts.relation import Leaf, Relation
 from rivet_resources.contracts.source import TypeRules
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.postgres import sql

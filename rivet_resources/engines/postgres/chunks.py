@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rivet_resources.contracts.extract import Chunk, Leaf
+from rivet_resources.contracts.relation import Chunk, Leaf
 
 # 256 MB of heap, the upper end of a chunk.
 LARGEST_CHUNK_BLOCKS = 32_768

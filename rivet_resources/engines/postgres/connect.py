@@ -1,7 +1,7 @@
 """Connections to PostgreSQL on which no wait is without end, whatever the server does: psycopg's and ADBC's.
 
-Belongs here: opening them, and the deadline of each wait. Not here: parameters (source.py), pinned settings and
-snapshots (session.py, reader.py), what a fault means (errors.py).
+Belongs here: `ConnectionParams`, opening, the deadline of each wait, the statement that pins settings. Not here: the
+YAML block (source.py), snapshots (session.py, reader.py), what a fault means (errors.py).
 
 libpq has no read timeout, and the server's statement timeout dies with the server. psycopg waits in Python and shows
 its socket; ADBC waits in C, hides it, and asks for types while it connects, so its socket is found among the process's
@@ -11,30 +11,80 @@ own.
 from __future__ import annotations
 
 import os
+import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rivet_resources.deadlines import (
-    deadline,
-    forget,
-    hang_up,
-    opened_lines,
-)
+from rivet_resources.deadlines import deadline, forget, hang_up, opened_lines, patience_seconds
+from rivet_resources.engines.postgres import tls
+from rivet_resources.engines.postgres.errors import connect_fault
 from rivet_resources.psycopg_lines import CONNECT_SECONDS, watched
 
 if TYPE_CHECKING:
     import psycopg
 
-    from rivet_resources.engines.postgres.source import Line
-
 DEFAULT_PORT = 5432
 STARTUP_REFUSED = "startup parameter"  # what poolers say of options they do not know
 
 
-def open_plain(line: Line) -> psycopg.Connection[Any]:
+@dataclass(frozen=True)
+class ConnectionParams:
+    """All that one connection needs. Holds secrets: never logged, never pickled, lives as long as its reader."""
+
+    parameters: Mapping[str, str] = field(repr=False)  # libpq's, without `options`
+    settings: Mapping[str, str]  # server settings of the session
+    where: str  # host:port, for messages
+    user: str
+    secrets: tuple[str, ...] = field(repr=False)
+
+    @property
+    def patience_seconds(self) -> float | None:
+        """Return how long one statement is waited for: the server's own limit and a margin; None: without end."""
+        return patience_seconds(int(self.settings["statement_timeout"]) / 1000)
+
+    def conninfo(self, *, options: bool = True) -> str:
+        """Write the libpq connection string; without `options` for a pooler that refuses them."""
+        from psycopg.conninfo import make_conninfo
+
+        parameters = dict(self.parameters)
+        if options:
+            given = [parameters.get("options", "")]
+            given += [f"-c {name}={_escape(value)}" for name, value in self.settings.items()]
+            parameters["options"] = " ".join(word for word in given if word)
+        else:
+            parameters.pop("options", None)
+        return make_conninfo("", **parameters)
+
+
+def _escape(value: str) -> str:
+    """Escape a value inside `options`, where blanks and backslashes need a backslash."""
+    return re.sub(r"([\\ ])", r"\\\1", value)
+
+
+def connect(line: ConnectionParams) -> psycopg.Connection[Any]:
+    """Open one autocommit connection with every setting pinned; by SET where a pooler refuses startup options.
+
+    Raises:
+        SourceUnreachable, SourceAuth, SourceLost, SourceError
+    """
+    import psycopg
+
+    try:
+        return open_plain(line)
+    except psycopg.Error as error:
+        told = tls.refusal(line.parameters) if "certificate verify failed" in str(error) else ""
+        raise connect_fault(error, where=line.where, secrets=line.secrets, refusal=told) from None
+
+
+def pin(settings: Mapping[str, str]) -> str:
+    """Write one SELECT that pins the settings until the end of the transaction; also for poolers."""
+    return "SELECT " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
+
+
+def open_plain(line: ConnectionParams) -> psycopg.Connection[Any]:
     """Open one autocommit connection of psycopg, without startup options where a pooler refuses them.
 
     Raises:
@@ -84,7 +134,9 @@ class Arrow:
             forget(lines)
 
 
-def open_arrow(line: Line, *, patience_seconds: float | None, is_at_work: Callable[[], bool] | None = None) -> Arrow:
+def open_arrow(
+    line: ConnectionParams, *, patience_seconds: float | None, is_at_work: Callable[[], bool] | None = None
+) -> Arrow:
     """Open one autocommit connection of ADBC; see `open_plain`.
 
     Raises:
@@ -110,13 +162,13 @@ def open_arrow(line: Line, *, patience_seconds: float | None, is_at_work: Callab
         return Arrow(raw, patience_seconds, is_at_work, found())
 
 
-def ports(line: Line) -> set[int]:
+def ports(line: ConnectionParams) -> set[int]:
     """List the ports that libpq may connect to."""
     given = line.parameters.get("port") or os.environ.get("PGPORT") or ""
     return {int(word) for word in given.split(",") if word.isdecimal()} | {DEFAULT_PORT}
 
 
-def connect_seconds(line: Line) -> float:
+def connect_seconds(line: ConnectionParams) -> float:
     """Return how long ADBC may take to connect: libpq ends each connection by itself, but not the questions on it."""
     hosts = (line.parameters.get("host") or line.parameters.get("hostaddr") or "").count(",") + 1
     each = line.parameters.get("connect_timeout", "")

@@ -7,19 +7,18 @@ Source: PostgreSQL documentation, "EXPLAIN" and "Using EXPLAIN"; node names as i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from rivet_resources.contracts.evidence import Explained, Scan
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.types import Column
+from rivet_resources.engines.postgres.catalog import Catalog
+from rivet_resources.engines.postgres.connect import ConnectionParams
 from rivet_resources.engines.postgres.pages import WAYS
 from rivet_resources.engines.postgres.reader import Reader
 from rivet_resources.engines.shared.first_statement import first_statement, tell, unpaused
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.postgres.session import PostgresSession
 
 Node = Mapping[str, Any]
 
@@ -53,13 +52,15 @@ class Rehearsal(Reader):
         tell(statement)
 
 
-def explain(session: PostgresSession, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
+def explain(
+    catalog: Catalog, line: ConnectionParams, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace
+) -> Explained:
     """Ask the planner about the first page of a chunk; see the protocol."""
-    reader = Rehearsal(line=session.line, snapshot=None, chunk=chunk, columns=columns, pace=pace, wait=unpaused)
+    reader = Rehearsal(line=line, snapshot=None, chunk=chunk, columns=columns, pace=pace, wait=unpaused)
     statement = first_statement(iter(WAYS[chunk.reader](reader)))
     if not statement:
         return Explained("", "blocks", text="the table is empty: there is no page to ask for")
-    rows = session.ask(f"EXPLAIN (FORMAT JSON) {statement}", doing=f"explaining the first page of {reader.name}")
+    rows = catalog.ask(f"EXPLAIN (FORMAT JSON) {statement}", doing=f"explaining the first page of {reader.name}")
     return digest(statement, rows[0][0][0]["Plan"])
 
 

@@ -15,14 +15,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rivet_resources.contracts.evidence import Gauge, Pressure
+from rivet_resources.engines.postgres.connect import ConnectionParams, connect, pin
 from rivet_resources.engines.postgres.errors import fault
-from rivet_resources.engines.postgres.session import connect, pin
 from rivet_resources.engines.shared.gauge import LOOK_SECONDS, answerable, pressure_of, selected
 
 if TYPE_CHECKING:
     import psycopg
-
-    from rivet_resources.engines.postgres.source import Line
 
 LIMITS = {"statement_timeout": str(LOOK_SECONDS * 1000), "lock_timeout": str(LOOK_SECONDS * 1000)}
 
@@ -59,7 +57,7 @@ COUNTERS = """SELECT temp_bytes, deadlocks, conflicts, blks_read AS blocks_read 
 class PostgresGauge:
     """One autocommit connection; see the protocol. Not shared between threads."""
 
-    def __init__(self, line: Line, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, line: ConnectionParams, connection: psycopg.Connection[Any]) -> None:
         self._line = line
         self._connection = connection
         self._pin = ""
@@ -109,7 +107,7 @@ class PostgresGauge:
 
 
 @contextmanager
-def open_gauge(line: Line) -> Iterator[Gauge]:
+def open_gauge(line: ConnectionParams) -> Iterator[Gauge]:
     """Connect for looking; the connection ends with the block.
 
     Raises:

@@ -26,19 +26,18 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, Self
 
-from rivet_resources.contracts.extract import Relation
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.source import Horizon
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.postgres import sql
-from rivet_resources.engines.shared.future_stamps import ahead
+from rivet_resources.engines.postgres.catalog import Catalog
+from rivet_resources.engines.shared.future_stamps import Looking, ahead
 from rivet_resources.errors import SourceError
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.postgres.session import PostgresSession
 
 MARGIN = timedelta(milliseconds=250)
 PREPARED_MARGIN = timedelta(minutes=5)
@@ -78,6 +77,19 @@ class Floor:
     held_seconds: float = 0.0  # for how long
 
 
+class HorizonSession(Catalog, Looking, Protocol):
+    """What this module needs from a session."""
+
+    @property
+    def floor(self) -> Floor | None: ...
+
+    def typed(self, relation: Relation, expression: str) -> tuple[str, str]: ...
+
+    def restart(self) -> None: ...
+
+    def beside(self) -> AbstractContextManager[Self]: ...
+
+
 @dataclass(frozen=True)
 class _Other:
     """One open transaction of somebody else."""
@@ -94,7 +106,7 @@ class _Other:
         )
 
 
-def floor(session: PostgresSession) -> Floor:
+def floor(session: HorizonSession) -> Floor:
     """List the open transactions; must run outside a transaction, before the snapshot is taken."""
     standby, now, zone, hidden, oldest, pid, prepared = session.ask(FLOOR, doing="listing open transactions")[0]
     if standby or hidden:
@@ -108,7 +120,7 @@ def floor(session: PostgresSession) -> Floor:
 
 
 def horizon(
-    session: PostgresSession,
+    session: HorizonSession,
     relation: Relation,
     expression: str,
     column: Column,
@@ -132,7 +144,7 @@ def horizon(
 
 
 def _stamp_horizon(
-    session: PostgresSession, relation: Relation, expression: str, column: Column, *, after: str | None, lag: timedelta
+    session: HorizonSession, relation: Relation, expression: str, column: Column, *, after: str | None, lag: timedelta
 ) -> Horizon:
     cap, note = _cap(session, lag)
     floor = session.floor
@@ -179,7 +191,7 @@ def _doubt(floor: Floor, lag: timedelta) -> str:
     return HIDDEN if floor.cap is None and lag else ""
 
 
-def _cap(session: PostgresSession, lag: timedelta) -> tuple[datetime | None, str]:
+def _cap(session: HorizonSession, lag: timedelta) -> tuple[datetime | None, str]:
     """Give the instant below which every stamp is visible in the session's snapshot, and who holds it back."""
     known = session.floor
     assert known is not None, "a session lists open transactions when it begins"
@@ -201,10 +213,10 @@ STANDBY = "a standby does not show the primary's open transactions"
 HIDDEN = "this user may not see when other transactions began (GRANT pg_read_all_stats would let it)"
 
 
-def _settled_cap(session: PostgresSession) -> tuple[datetime | None, str]:
+def _settled_cap(session: HorizonSession) -> tuple[datetime | None, str]:
     """Wait until whoever is open now has ended; what the new snapshot does not show began after that."""
     now = session.now()
-    with _beside(session) as beside:
+    with session.beside() as beside:
         left = _settle(beside)
     if left:
         return None, f"nothing new is read while {_names(left)} is open; {HIDDEN}"
@@ -225,7 +237,7 @@ def _cap_sql(cap: datetime, base: str, zone: str) -> str:
 
 
 def _settled_horizon(
-    session: PostgresSession, relation: Relation, expression: str, column: Column, *, after: str | None
+    session: HorizonSession, relation: Relation, expression: str, column: Column, *, after: str | None
 ) -> Horizon:
     spelled, base = session.typed(relation, expression)
     where = [f"{spelled} > {sql.literal(after, column)}"] if after is not None else []
@@ -237,7 +249,7 @@ def _settled_horizon(
         order_by=[f"{spelled} DESC"],
         limit=1,
     )
-    with _beside(session) as beside:
+    with session.beside() as beside:
         rows = beside.ask(newest, doing=f"finding the newest row of {relation.name}")
         high = rows[0][0] if rows else None
         check_finite(high, relation=relation.name, expression=expression)
@@ -251,22 +263,7 @@ def _settled_horizon(
     return Horizon(high, f"{STANDBY}: a late commit can be missed" if standby else "")
 
 
-class _beside:
-    """A second connection, for statements that must not run in the planning transaction."""
-
-    def __init__(self, session: PostgresSession) -> None:
-        from rivet_resources.engines.postgres.session import PostgresSession, connect, export_snapshot
-
-        self._session = PostgresSession(session.line, connect(session.line), export=export_snapshot)
-
-    def __enter__(self) -> PostgresSession:
-        return self._session
-
-    def __exit__(self, *_: object) -> None:
-        self._session.close()
-
-
-def _settle(beside: PostgresSession) -> Mapping[str, _Other]:
+def _settle(beside: HorizonSession) -> Mapping[str, _Other]:
     """Wait for the transactions open now to end; give the ones that did not."""
     left = _open(beside)
     deadline = time.monotonic() + SETTLE_SECONDS
@@ -277,7 +274,7 @@ def _settle(beside: PostgresSession) -> Mapping[str, _Other]:
     return left
 
 
-def _open(beside: PostgresSession) -> dict[str, _Other]:
+def _open(beside: HorizonSession) -> dict[str, _Other]:
     rows = beside.ask(OPEN, doing="listing open transactions")
     return {row[0]: _Other(row[1], row[2].astimezone(UTC) if row[2] else None) for row in rows}
 

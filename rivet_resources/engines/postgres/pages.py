@@ -10,21 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rivet_resources.contracts import retry
 from rivet_resources.contracts.evidence import Effort
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.postgres import sql
+from rivet_resources.engines.postgres.connect import ConnectionParams
 from rivet_resources.engines.postgres.reader import Reader
 from rivet_resources.engines.shared.paging import FIRST_ROWS, Size, keyset, rows_limit
 from rivet_resources.errors import SourceLost
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.postgres.source import Line
 
 # A page starts small, since nobody knows how much is in TOAST.
 FIRST_BLOCKS, MOST_BLOCKS = 8, 65_536
@@ -32,7 +29,7 @@ MOST_ROWS_PER_BLOCK = 291  # of a heap page of 8 KB
 
 
 def read(
-    chunk: Chunk, columns: tuple[Column, ...], *, line: Line, snapshot: str | None, pace: Pace, wait: Wait
+    chunk: Chunk, columns: tuple[Column, ...], *, line: ConnectionParams, snapshot: str | None, pace: Pace, wait: Wait
 ) -> Generator[Page, None, Effort]:
     """Read a chunk page by page; see `Source.pages`. Pages without rows are not shown, but their time is."""
     reader = Reader(line=line, snapshot=snapshot, chunk=chunk, columns=columns, pace=pace, wait=wait)

@@ -14,6 +14,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from rivet_resources.contracts.evidence import Finding
+from rivet_resources.engines.postgres.catalog import Catalog
+from rivet_resources.engines.postgres.connect import ConnectionParams
 from rivet_resources.engines.postgres.sql import quote
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.engines.shared.preflight import (
@@ -27,8 +29,6 @@ from rivet_resources.engines.shared.server import is_loopback
 
 if TYPE_CHECKING:
     import psycopg
-
-    from rivet_resources.engines.postgres.session import PostgresSession
 
 OLDEST, NEWEST = (12,), 18
 SHORT_FEEDBACK_SECONDS = 1800  # a snapshot of a large table stays open that long
@@ -85,7 +85,8 @@ Two = Callable[[], AbstractContextManager[tuple["psycopg.Connection[Any]", "psyc
 
 
 def examine(
-    session: PostgresSession,
+    catalog: Catalog,
+    line: ConnectionParams,
     connection: psycopg.Connection[Any],
     *,
     two: Two,
@@ -98,14 +99,14 @@ def examine(
         connection: the session's own, in its transaction.
         two: opens two others like it, and closes them.
     """
-    server = session.ask(SERVER, doing="looking at the server")[0][0]
+    server = catalog.ask(SERVER, doing="looking at the server")[0][0]
     user = quote(server["user"])
     return (
-        version_finding("PostgreSQL", _version(session.server_version), oldest=OLDEST, newest=NEWEST),
-        _line(session, server, is_protected=bool(connection.pgconn.ssl_in_use)),
+        version_finding("PostgreSQL", _version(catalog.server_version), oldest=OLDEST, newest=NEWEST),
+        _line(line, server, is_protected=bool(connection.pgconn.ssl_in_use)),
         Finding("time_zone", "ok", f"the server writes its log in {server['zone']}, this session runs in "
                                    f"{server['session_zone']}"),
-        *_pooler(session, connection, server, two=two, connections=connections),
+        *_pooler(line, connection, server, two=two, connections=connections),
         *_standby(server),
         connections_finding(
             server["used"], server["limit"], reserved=server["reserved"], needed=connections,
@@ -113,8 +114,8 @@ def examine(
         ),
         *_role_limit(server, user, connections),
         *_rights(server, user),
-        *_limits(session, server, user),
-        *_tables(session, tables, server["user"]),
+        *_limits(catalog, line, server, user),
+        *_tables(catalog, tables, server["user"]),
     )  # fmt: skip
 
 
@@ -122,9 +123,9 @@ def _version(number: int) -> tuple[int, ...]:
     return number // 10_000, number % 10_000
 
 
-def _line(session: PostgresSession, server: Mapping[str, Any], *, is_protected: bool) -> Finding:
+def _line(line: ConnectionParams, server: Mapping[str, Any], *, is_protected: bool) -> Finding:
     """Judge our own end of the line: behind a pooler the server tells of the pooler's."""
-    parameters = session.line.parameters
+    parameters = line.parameters
     hosts = (parameters.get("hostaddr") or parameters.get("host", "")).split(",")
     cipher = (server["tls"] or "TLS") if is_protected else ""
     is_near = all(is_loopback(host.strip()) for host in hosts)
@@ -135,7 +136,7 @@ def _line(session: PostgresSession, server: Mapping[str, Any], *, is_protected: 
 
 
 def _pooler(
-    session: PostgresSession,
+    line: ConnectionParams,
     connection: psycopg.Connection[Any],
     server: Mapping[str, Any],
     *,
@@ -149,7 +150,7 @@ def _pooler(
         return
     shares, keeps = _asked_twice(two)
     refused = "" if took_options and keeps else "; it drops session settings, so they are pinned in each transaction"
-    name = session.line.parameters["application_name"]
+    name = line.parameters["application_name"]
     lost = "" if server["application"] == name else "; it drops our application_name"
     if shares:
         text = (
@@ -219,7 +220,7 @@ def _rights(server: Mapping[str, Any], user: str) -> Iterator[Finding]:
     yield Finding("pg_read_all_stats", "warn", text, f"GRANT pg_read_all_stats TO {user};")
 
 
-def _limits(session: PostgresSession, server: Mapping[str, Any], user: str) -> Iterator[Finding]:
+def _limits(catalog: Catalog, line: ConnectionParams, server: Mapping[str, Any], user: str) -> Iterator[Finding]:
     """Judge limits that end a long snapshot in the middle, and the role's own, which a pooler lets through."""
     if server["old"] not in (None, "-1", "-1min"):
         text = f"old_snapshot_threshold is {server['old']}: a snapshot that is older fails with `snapshot too old`"
@@ -231,8 +232,8 @@ def _limits(session: PostgresSession, server: Mapping[str, Any], user: str) -> I
     role = server["role_settings"] or {}
     for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
         if role.get(name) not in (None, "0"):
-            ours = session.line.settings[name]
-            effective = session.ask("SELECT setting FROM pg_settings WHERE name = %s", (name,), doing=f"reading {name}")
+            ours = line.settings[name]
+            effective = catalog.ask("SELECT setting FROM pg_settings WHERE name = %s", (name,), doing=f"reading {name}")
             if str(effective[0][0]) == ours:
                 yield Finding(name, "ok", f"the role's {role[name]} gives way to this session's {_spoken(ours)}")
             else:
@@ -252,14 +253,14 @@ def _spoken(milliseconds: str) -> str:
 # --- the tables ----------------------------------------------------------------------------------
 
 
-def _tables(session: PostgresSession, tables: Sequence[str], role: str) -> Iterator[Finding]:
+def _tables(catalog: Catalog, tables: Sequence[str], role: str) -> Iterator[Finding]:
     """Tell what the role may not read, with one script for all of it, and what was never analysed."""
     if not tables:
         return
     names = [split_name(table) for table in tables]
     values = (list(tables), [schema for schema, _ in names], [name for _, name in names])
     found: dict[str, tuple[Any, ...]] = {}
-    for row in session.ask(TABLES, values, doing="looking at the tables"):
+    for row in catalog.ask(TABLES, values, doing="looking at the tables"):
         found.setdefault(row[0], row)
     lacking = {table: row for table, row in found.items() if not (row[3] and row[4])}
     user = quote(role)

@@ -11,29 +11,25 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from rivet_resources.contracts import retry
 from rivet_resources.contracts.evidence import Effort
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column
 from rivet_resources.deadlines import cancel_within, interruptible
 from rivet_resources.engines.postgres import errors
-from rivet_resources.engines.postgres.connect import Arrow, open_arrow
-from rivet_resources.engines.postgres.session import pin
+from rivet_resources.engines.postgres.connect import Arrow, ConnectionParams, open_arrow, pin
 from rivet_resources.engines.postgres.sql import quote_text
 from rivet_resources.engines.postgres.values import READ, items
 from rivet_resources.engines.shared.cells import Cells
 from rivet_resources.engines.shared.effort import Spent
 from rivet_resources.engines.shared.paging import ABORT_BYTES, MIB, TooLarge, check_cells
 from rivet_resources.errors import RivetError, SnapshotLost, SourceLost, StatementTimeout
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.postgres.source import Line
 
 CANCEL_SECONDS = 10
 HINT_BYTES = 8 * MIB  # ADBC's own batches; bounds its buffers
@@ -48,7 +44,7 @@ SCANNED = "SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)::b
 class Reader:
     """One ADBC connection in one transaction, opened when first needed. Not shared between threads."""
 
-    line: Line
+    line: ConnectionParams
     snapshot: str | None
     chunk: Chunk
     columns: tuple[Column, ...]
@@ -194,7 +190,7 @@ class Reader:
             raise
 
 
-def _connect(line: Line) -> Arrow:
+def _connect(line: ConnectionParams) -> Arrow:
     try:
         return open_arrow(line, patience_seconds=line.patience_seconds)
     except Exception as error:

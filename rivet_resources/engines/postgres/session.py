@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rivet_resources.contracts.evidence import Explained, Finding, TableFacts
-from rivet_resources.contracts.extract import Chunk, Consistency, Relation
 from rivet_resources.contracts.provenance import DatabaseIdentity
+from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Bounds, Horizon, TypeRules
 from rivet_resources.contracts.types import Column
@@ -25,25 +25,23 @@ from rivet_resources.engines.postgres import (
     discover as postgres_tables,
 )
 from rivet_resources.engines.postgres import (
+    explain as postgres_explain,
+)
+from rivet_resources.engines.postgres import (
     horizon as postgres_horizon,
 )
 from rivet_resources.engines.postgres import (
     preflight as postgres_examine,
 )
 from rivet_resources.engines.postgres import sql
-from rivet_resources.engines.postgres import (
-    tls as postgres_tls,
-)
 from rivet_resources.engines.postgres.chunks import block_chunks
-from rivet_resources.engines.postgres.connect import open_plain
-from rivet_resources.engines.postgres.errors import clean, connect_fault, fault
+from rivet_resources.engines.postgres.connect import ConnectionParams, connect, pin
+from rivet_resources.engines.postgres.errors import clean, fault
 from rivet_resources.engines.shared.key_ranges import half_open, key_chunks
 from rivet_resources.errors import SourceAuth, SourceError, SourceLost, SourceUnreachable, UnknownColumn
 
 if TYPE_CHECKING:
     import psycopg
-
-    from rivet_resources.engines.postgres.source import Line
 
 Rows = list[tuple[Any, ...]]
 
@@ -52,35 +50,12 @@ MAY_ASK = """SELECT coalesce(has_function_privilege(
     to_regprocedure('pg_catalog.pg_control_system()')::oid, 'EXECUTE'), false)"""
 CLUSTER = "SELECT system_identifier::text FROM pg_catalog.pg_control_system()"
 
-Connect = Callable[["Line"], "psycopg.Connection[Any]"]
 Export = Callable[["PostgresSession"], str]
 
 BEGINNING = "beginning the planning transaction"
 
 
-def connect(line: Line) -> psycopg.Connection[Any]:
-    """Open one autocommit connection with every setting pinned; by SET where a pooler refuses startup options.
-
-    None of its waits is without end: see connect.py.
-
-    Raises:
-        SourceUnreachable, SourceAuth, SourceLost, SourceError
-    """
-    import psycopg
-
-    try:
-        return open_plain(line)
-    except psycopg.Error as error:
-        told = postgres_tls.refusal(line.parameters) if "certificate verify failed" in str(error) else ""
-        raise connect_fault(error, where=line.where, secrets=line.secrets, refusal=told) from None
-
-
-def pin(settings: Mapping[str, str]) -> str:
-    """Write one SELECT that pins the settings until the end of the transaction; also for poolers."""
-    return "SELECT " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
-
-
-def open_session(line: Line, *, snapshot: bool, export: Export | None = None) -> PostgresSession:
+def open_session(line: ConnectionParams, *, snapshot: bool, export: Export | None = None) -> PostgresSession:
     """Connect, begin, and export a snapshot that a second connection has proved it can import.
 
     `export` is for tests that need a server which cannot export one.
@@ -113,7 +88,7 @@ class PostgresSession:
     The activity of other transactions (`floor`) is read before the snapshot is taken: see horizon.py.
     """
 
-    def __init__(self, line: Line, connection: psycopg.Connection[Any], *, export: Export) -> None:
+    def __init__(self, line: ConnectionParams, connection: psycopg.Connection[Any], *, export: Export) -> None:
         self.line = line
         self.user = line.user or connection.info.user
         self.server_version = connection.info.server_version
@@ -198,6 +173,15 @@ class PostgresSession:
             (bytes(result.fname(i) or b"").decode(), result.ftype(i), result.fmod(i)) for i in range(result.nfields)
         ]
 
+    @contextmanager
+    def beside(self) -> Iterator[PostgresSession]:
+        """Open a second connection, for statements that must not run in this one's transaction."""
+        session = PostgresSession(self.line, connect(self.line), export=self._export)
+        try:
+            yield session
+        finally:
+            session.close()
+
     def close(self) -> None:
         """End the snapshot and the connection; safe to call twice."""
         self._connection.close()
@@ -233,7 +217,7 @@ class PostgresSession:
     def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
         """Judge the server as exports need it; see the protocol and preflight.py."""
         return postgres_examine.examine(
-            self, self._connection, two=self._two_others, tables=tables, connections=connections
+            self, self.line, self._connection, two=self._two_others, tables=tables, connections=connections
         )
 
     @contextmanager
@@ -377,9 +361,7 @@ class PostgresSession:
 
     def explain(self, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
         """Ask the planner about the first page of a chunk; see the protocol."""
-        from rivet_resources.engines.postgres import explain as postgres_explain  # whose pages import this module
-
-        return postgres_explain.explain(self, chunk, columns, pace=pace)
+        return postgres_explain.explain(self, self.line, chunk, columns, pace=pace)
 
     # --- cutting ---------------------------------------------------------------------------------
 

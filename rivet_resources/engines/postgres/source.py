@@ -1,16 +1,15 @@
-"""PostgreSQL as a source: its YAML block, how to connect, and the Source methods (`type: postgres`).
+"""PostgreSQL as a source: its YAML block, from it the parameters of a connection, and the Source methods
+(`type: postgres`).
 
 Belongs here: connection parameters and pinned settings, quoting and literals. Not here: the keys of the block
-(shared/server.py), the catalog, planning, pages, cells and faults, which are `postgres_*.py` beside this file.
+(shared/server.py), connecting, the catalog, planning, pages, cells and faults, which are beside this file.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from rivet_resources.contracts import retry
@@ -18,11 +17,10 @@ from rivet_resources.contracts.change_log import Capture, Log
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Session, Wait
 from rivet_resources.contracts.types import Column
-from rivet_resources.deadlines import patience_seconds
 from rivet_resources.engines.postgres import (
     gauge as postgres_gauge,
 )
@@ -35,7 +33,7 @@ from rivet_resources.engines.postgres import (
 from rivet_resources.engines.postgres import (
     sql as postgres_sql,
 )
-from rivet_resources.engines.postgres.connect import DEFAULT_PORT
+from rivet_resources.engines.postgres.connect import DEFAULT_PORT, ConnectionParams
 from rivet_resources.engines.postgres.facts import FACTS
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.engines.shared.server import Server, check_scheme, require_protected, system_authorities
@@ -57,35 +55,6 @@ PINNED: Mapping[str, str] = {
     # Set, never disabled; above the longest pause of a throttle between two pages, and of a planner waiting for tasks.
     "idle_in_transaction_session_timeout": "86400000",
 }
-
-
-@dataclass(frozen=True)
-class Line:
-    """All that one connection needs. Holds secrets: never logged, never pickled, lives as long as its reader."""
-
-    parameters: Mapping[str, str] = field(repr=False)  # libpq's, without `options`
-    settings: Mapping[str, str]  # server settings of the session
-    where: str  # host:port, for messages
-    user: str
-    secrets: tuple[str, ...] = field(repr=False)
-
-    @property
-    def patience_seconds(self) -> float | None:
-        """Return how long one statement is waited for: the server's own limit and a margin; None: without end."""
-        return patience_seconds(int(self.settings["statement_timeout"]) / 1000)
-
-    def conninfo(self, *, options: bool = True) -> str:
-        """Write the libpq connection string; without `options` for a pooler that refuses them."""
-        from psycopg.conninfo import make_conninfo
-
-        parameters = dict(self.parameters)
-        if options:
-            given = [parameters.get("options", "")]
-            given += [f"-c {name}={_escape(value)}" for name, value in self.settings.items()]
-            parameters["options"] = " ".join(word for word in given if word)
-        else:
-            parameters.pop("options", None)
-        return make_conninfo("", **parameters)
 
 
 class Postgres(Server):
@@ -157,7 +126,7 @@ class Postgres(Server):
 
     # --- connecting ------------------------------------------------------------------------------
 
-    def line(self, application: str, pace: Pace) -> Line:
+    def line(self, application: str, pace: Pace) -> ConnectionParams:
         """Resolve secrets and write down one connection; the transport gate stands here, before any socket.
 
         Raises:
@@ -173,7 +142,7 @@ class Postgres(Server):
             "statement_timeout": str(pace.statement_timeout_s * 1000),
             "lock_timeout": str(pace.lock_timeout_s * 1000),
         }
-        return Line(
+        return ConnectionParams(
             parameters=parameters,
             settings={**PINNED, **limits},
             where=f"{host}:{parameters.get('port', DEFAULT_PORT)}",
@@ -228,8 +197,3 @@ def _hosts(parameters: Mapping[str, str]) -> list[str]:
         for name, variable in (("host", "PGHOST"), ("hostaddr", "PGHOSTADDR"))
     )
     return hosts.split(",")
-
-
-def _escape(value: str) -> str:
-    """Escape a value inside `options`, where blanks and backslashes need a backslash."""
-    return re.sub(r"([\\ ])", r"\\\1", value)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from rivet_resources.contracts.extract import Relation
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.types import Column
 
 # A stamp without a zone may be in any, and a day lasts 26 hours around the world; one with a zone is of a clock ahead.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from rivet_resources.contracts.extract import Chunk, Relation
+from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.engines.shared.statements import conjunction
 
 

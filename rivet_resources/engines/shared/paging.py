@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from rivet_resources.contracts.canonical import canonical
 from rivet_resources.contracts.dialect import Dialect
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column

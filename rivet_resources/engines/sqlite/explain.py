@@ -9,18 +9,16 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rivet_resources.contracts.evidence import Explained
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared.first_statement import first_statement, tell, unpaused
 from rivet_resources.engines.sqlite import pages as sqlite_pages
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.sqlite.session import SqliteSession
+from rivet_resources.engines.sqlite.catalog import Catalog
+from rivet_resources.engines.sqlite.connect import ConnectionParams
 
 STEP = re.compile(r"(SCAN|SEARCH) (?:TABLE )?(?P<table>.+?)(?: USING (?:COVERING )?(?P<index>.+?)(?: \(.*)?)?$")
 
@@ -37,11 +35,13 @@ class Rehearsal(sqlite_pages.Reader):
         tell(statement)
 
 
-def explain(session: SqliteSession, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
+def explain(
+    catalog: Catalog, line: ConnectionParams, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace
+) -> Explained:
     """Ask the planner about the first page of a chunk; see the protocol."""
-    reader = Rehearsal(line=session.line, chunk=chunk, columns=columns, pace=pace, wait=unpaused)
+    reader = Rehearsal(line=line, chunk=chunk, columns=columns, pace=pace, wait=unpaused)
     statement = first_statement(sqlite_pages.ways(reader))
-    rows = session.ask(f"EXPLAIN QUERY PLAN {statement}", doing=f"explaining the first page of {reader.name}")
+    rows = catalog.ask(f"EXPLAIN QUERY PLAN {statement}", doing=f"explaining the first page of {reader.name}")
     return digest(statement, [str(row[3]) for row in rows], filters=bool(chunk.where))
 
 

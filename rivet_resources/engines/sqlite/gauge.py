@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from rivet_resources.contracts.evidence import Gauge, Pressure
+from rivet_resources.engines.sqlite.connect import ConnectionParams
 from rivet_resources.engines.sqlite.errors import fault
-from rivet_resources.engines.sqlite.session import Line
 
 LOOK_SECONDS = 2
 
@@ -22,7 +22,7 @@ LOOK_SECONDS = 2
 class SqliteGauge:
     """One connection that asks how many tables there are; see the protocol."""
 
-    def __init__(self, line: Line, connection: sqlite3.Connection) -> None:
+    def __init__(self, line: ConnectionParams, connection: sqlite3.Connection) -> None:
         self._line = line
         self._connection = connection
 
@@ -41,7 +41,7 @@ class SqliteGauge:
 
 
 @contextmanager
-def open_gauge(line: Line) -> Iterator[Gauge]:
+def open_gauge(line: ConnectionParams) -> Iterator[Gauge]:
     """Open the file for looking; the connection ends with the block.
 
     Raises:

@@ -18,25 +18,36 @@ import sqlite3
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import pyarrow as pa
 
-from rivet_resources.contracts.extract import Relation
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.source import Horizon
 from rivet_resources.contracts.types import Column
-from rivet_resources.engines.shared.future_stamps import ahead
+from rivet_resources.engines.shared.future_stamps import Looking, ahead
 from rivet_resources.engines.sqlite import sql
+from rivet_resources.engines.sqlite.connect import ConnectionParams
 from rivet_resources.engines.sqlite.errors import PASSING, code_of, fault
 from rivet_resources.errors import SourceError, SourcePermission
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.sqlite.session import SqliteSession
 
 SETTLE_MILLISECONDS = 2_000
 BLIND_LAG = timedelta(seconds=60)
 STAMP = re.compile(r"\d{4}-\d\d-\d\d(?:([ T])\d\d:\d\d:\d\d(?:\.(\d{1,6}))?(Z|[+-]\d\d:?\d\d)?)?")
 BLIND = "this user may not write the file, so open writers cannot be seen: a late commit can be missed"
+
+
+class HorizonSession(Looking, Protocol):
+    """What this module needs from a session."""
+
+    @property
+    def line(self) -> ConnectionParams: ...
+
+    def typed(self, relation: Relation, expression: str) -> tuple[str, Column | None]: ...
+
+    def end(
+        self, relation: Relation, spelled: str, column: Column | None, *, where: str, direction: str
+    ) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,7 @@ class _Lock:
 
 
 def horizon(
-    session: SqliteSession,
+    session: HorizonSession,
     relation: Relation,
     expression: str,
     column: Column,
@@ -71,7 +82,7 @@ def horizon(
             lock.connection.close()
 
 
-def _take(session: SqliteSession) -> _Lock:
+def _take(session: HorizonSession) -> _Lock:
     """Take the write lock, which changes nothing, and wait two seconds at most for whoever holds it."""
     try:
         connection = session.line.connect(mode="rw")
@@ -93,7 +104,7 @@ def _take(session: SqliteSession) -> _Lock:
 
 
 def _highest(
-    session: SqliteSession,
+    session: HorizonSession,
     relation: Relation,
     expression: str,
     column: Column,

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from rivet_resources.contracts import retry
 from rivet_resources.contracts.evidence import Effort
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column
@@ -28,8 +28,8 @@ from rivet_resources.engines.shared.cells import Cells
 from rivet_resources.engines.shared.effort import Spent
 from rivet_resources.engines.shared.paging import Size, check_cells, keyset, rows_limit
 from rivet_resources.engines.sqlite import sql
+from rivet_resources.engines.sqlite.connect import ConnectionParams
 from rivet_resources.engines.sqlite.errors import changed, fault
-from rivet_resources.engines.sqlite.session import Line
 from rivet_resources.engines.sqlite.values import READERS, batch
 from rivet_resources.errors import RivetError, SourceLost, StatementTimeout
 
@@ -43,7 +43,7 @@ FIRST_ROWS = 32  # nobody knows how wide the rows are; pages grow eightfold at m
 class Reader:
     """One connection that reads one chunk, opened when first needed. Not shared between threads."""
 
-    line: Line
+    line: ConnectionParams
     chunk: Chunk
     columns: tuple[Column, ...]
     pace: Pace
@@ -156,7 +156,7 @@ class Reader:
 
 
 def read(
-    chunk: Chunk, columns: tuple[Column, ...], *, line: Line, pace: Pace, wait: Wait
+    chunk: Chunk, columns: tuple[Column, ...], *, line: ConnectionParams, pace: Pace, wait: Wait
 ) -> Generator[Page, None, Effort]:
     """Read a chunk page by page; see `Source.pages`. Pages without rows are not shown, but their time is."""
     reader = Reader(line=line, chunk=chunk, columns=columns, pace=pace, wait=wait)

@@ -1,7 +1,7 @@
 """The planning session on SQLite: one connection that describes relations, finds bounds and cuts chunks.
 
-Belongs here: connecting, counts, bounds, chunks. Not here: the horizon of incremental reads (horizon.py), pages
-(pages.py).
+Belongs here: counts, bounds, chunks. Not here: connecting (connect.py), the horizon of incremental reads
+(horizon.py), pages (pages.py).
 
 The driver is Python's own `sqlite3`, not ADBC, although ADBC is faster: 500 000 rows × 10 columns, cells of another
 class flagged, took it 1.1 CPU s and these pages 2.3 (2026-11, side by side on a busy machine; 0.9 and 1.5 for the
@@ -16,18 +16,14 @@ No transaction is held while planning: in the classic journal mode that would ke
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote as percent
 
 from rivet_resources.contracts.canonical import canonical
 from rivet_resources.contracts.evidence import Explained, Finding, TableFacts
-from rivet_resources.contracts.extract import Chunk, Consistency, Relation
 from rivet_resources.contracts.provenance import DatabaseIdentity
+from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Bounds, Horizon, TypeRules
 from rivet_resources.contracts.types import Column
@@ -40,66 +36,27 @@ from rivet_resources.engines.sqlite import (
     discover as sqlite_tables,
 )
 from rivet_resources.engines.sqlite import (
+    explain as sqlite_explain,
+)
+from rivet_resources.engines.sqlite import (
     horizon as sqlite_horizon,
 )
 from rivet_resources.engines.sqlite import (
     preflight as sqlite_examine,
 )
 from rivet_resources.engines.sqlite import sql
-from rivet_resources.engines.sqlite.errors import fault, missing
+from rivet_resources.engines.sqlite.connect import ConnectionParams
+from rivet_resources.engines.sqlite.errors import fault
 from rivet_resources.engines.sqlite.values import READERS, as_text, batch
 from rivet_resources.errors import UnknownColumn
 
 Rows = list[tuple[Any, ...]]
-STEPS = 20_000  # of SQLite's machine between two looks at the clock; well under a millisecond
-FOREVER_SECONDS = 86_400.0
-
-
-@dataclass
-class Line:
-    """Which file to open, and the limits of one connection's statements."""
-
-    path: Path
-    pace: Pace
-    deadline: float = float("inf")
-
-    def connect(self, *, mode: str = "ro") -> sqlite3.Connection:
-        """Open a connection that gives text as bytearray, and whose statements end at the deadline.
-
-        Raises:
-            SourceMissing: there is no such file.
-        """
-        if not self.path.is_file():
-            raise missing(str(self.path), why="is a folder" if self.path.is_dir() else "is not there")
-        try:
-            connection = sqlite3.connect(
-                f"file:{percent(str(self.path))}?mode={mode}",
-                uri=True,
-                isolation_level=None,
-                check_same_thread=False,
-                timeout=float(self.pace.lock_timeout_s) or FOREVER_SECONDS,
-            )
-        except sqlite3.Error as error:
-            raise fault(error, doing="opening the database", path=str(self.path)) from None
-        connection.text_factory = bytearray
-        connection.set_progress_handler(self._is_late, STEPS)
-        return connection
-
-    def begin_statement(self) -> float:
-        """Start the clock of one statement, or of one fetch from it; gives the start."""
-        started = time.monotonic()
-        limit = self.pace.statement_timeout_s
-        self.deadline = started + limit if limit else float("inf")
-        return started
-
-    def _is_late(self) -> int:
-        return int(time.monotonic() > self.deadline)
 
 
 class SqliteSession:
     """One planning connection; see the protocol. Not shared between threads."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: ConnectionParams) -> None:
         self.line = line
         self.consistency: Consistency = "per_query"
         self.snapshot: str | None = None
@@ -165,7 +122,7 @@ class SqliteSession:
 
     def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
         """Judge the file as exports need it; see the protocol and preflight.py."""
-        return sqlite_examine.examine(self)
+        return sqlite_examine.examine(self.line.path, journal=self.journal)
 
     def tables(self, pattern: str = "") -> tuple[TableFacts, ...]:
         """List the tables and views of the file; see the protocol."""
@@ -261,9 +218,7 @@ class SqliteSession:
 
     def explain(self, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
         """Ask the planner about the first page of a chunk; see the protocol."""
-        from rivet_resources.engines.sqlite import explain as sqlite_explain  # whose pages import this module
-
-        return sqlite_explain.explain(self, chunk, columns, pace=pace)
+        return sqlite_explain.explain(self, self.line, chunk, columns, pace=pace)
 
     # --- cutting ---------------------------------------------------------------------------------
 

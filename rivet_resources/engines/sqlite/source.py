@@ -1,7 +1,7 @@
 """SQLite as a source: its YAML block, where its file is, and the Source methods (`type: sqlite`).
 
 Belongs here: settings, quoting and literals. Not here: the catalog, planning, pages, cells and faults, which are
-`sqlite_*.py` beside this file.
+beside this file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rivet_resources.contracts import retry
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace, Settings, Tuning
 from rivet_resources.contracts.source import Page, Session, Wait
 from rivet_resources.contracts.types import Column
@@ -36,6 +36,7 @@ from rivet_resources.engines.sqlite import (
 from rivet_resources.engines.sqlite import (
     sql as sqlite_sql,
 )
+from rivet_resources.engines.sqlite.connect import ConnectionParams
 from rivet_resources.engines.sqlite.facts import FACTS
 from rivet_resources.errors import ConfigError, SourceLost
 
@@ -131,13 +132,13 @@ class Sqlite(Settings):
 
     # --- connecting ------------------------------------------------------------------------------
 
-    def line(self, pace: Pace) -> sqlite_session.Line:
+    def line(self, pace: Pace) -> ConnectionParams:
         """Find the file; it is opened later.
 
         Raises:
             ConfigError: the variable is not set.
         """
-        return sqlite_session.Line(self._file(), pace)
+        return ConnectionParams(self._file(), pace)
 
     def _file(self) -> Path:
         if self.path is not None:

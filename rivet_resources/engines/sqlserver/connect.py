@@ -1,6 +1,6 @@
 """One connection to SQL Server: its connection string, and the settings pinned on it before anything is read.
 
-Belongs here: `Line`, opening, pinning. Not here: the YAML block (source.py), the driver
+Belongs here: `ConnectionParams`, opening, pinning. Not here: the YAML block (source.py), the driver
 (driver.py).
 """
 
@@ -32,7 +32,7 @@ PINNED = (
 
 
 @dataclass(frozen=True)
-class Line:
+class ConnectionParams:
     """All that one connection needs. Holds secrets: never logged, never pickled, lives as long as its reader."""
 
     text: str = field(repr=False)  # the driver's connection string
@@ -59,7 +59,7 @@ def escape(value: str) -> str:
     return "{" + value.replace("}", "}}") + "}"
 
 
-def connect(line: Line) -> Any:
+def connect(line: ConnectionParams) -> Any:
     """Open one autocommit connection with every setting pinned.
 
     Raises:

@@ -10,21 +10,19 @@ refuses SHOWPLAN as a server does that has not granted it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from rivet_resources.contracts.evidence import Explained
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared.first_statement import first_statement, tell, unpaused
+from rivet_resources.engines.sqlserver.catalog import Catalog
+from rivet_resources.engines.sqlserver.connect import ConnectionParams
 from rivet_resources.engines.sqlserver.pages import WAYS
 from rivet_resources.engines.sqlserver.reader import Reader
 from rivet_resources.errors import SourceError, SourceLost
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.sqlserver.session import SqlServerSession
 
 XMLNS = "{http://schemas.microsoft.com/sqlserver/2004/07/showplan}"
 # Elements of an operation that reads a table.
@@ -43,21 +41,23 @@ class Rehearsal(Reader):
         tell(statement)
 
 
-def explain(session: SqlServerSession, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
+def explain(
+    catalog: Catalog, line: ConnectionParams, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace
+) -> Explained:
     """Ask the planner about the first page of a chunk; see the protocol. Without SHOWPLAN, the catalog answers."""
-    reader = Rehearsal(line=session.line, chunk=chunk, columns=columns, pace=pace, wait=unpaused)
+    reader = Rehearsal(line=line, chunk=chunk, columns=columns, pace=pace, wait=unpaused)
     statement = first_statement(iter(WAYS[chunk.reader](reader)))
     doing = f"explaining the first page of {reader.name}"
     try:
-        session.ask("SET SHOWPLAN_XML ON", doing=doing)
+        catalog.ask("SET SHOWPLAN_XML ON", doing=doing)
     except SourceLost:
         raise
     except SourceError:
         return by_catalog(statement, chunk)
     try:
-        rows = session.ask(statement, doing=doing)
+        rows = catalog.ask(statement, doing=doing)
     finally:
-        session.ask("SET SHOWPLAN_XML OFF", doing=doing)
+        catalog.ask("SET SHOWPLAN_XML OFF", doing=doing)
     return digest(statement, str(rows[0][0]))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from rivet_resources.contracts.evidence import Gauge, Pressure
 from rivet_resources.engines.shared.gauge import LOOK_SECONDS, answerable, pressure_of, selected
 from rivet_resources.engines.sqlserver import driver
-from rivet_resources.engines.sqlserver.connect import Line, connect
+from rivet_resources.engines.sqlserver.connect import ConnectionParams, connect
 from rivet_resources.engines.sqlserver.errors import fault
 
 OTHERS = (
@@ -62,7 +62,7 @@ COUNTED = (
 class SqlServerGauge:
     """One connection; see the protocol. Not shared between threads."""
 
-    def __init__(self, line: Line, connection: Any) -> None:
+    def __init__(self, line: ConnectionParams, connection: Any) -> None:
         self._line = line
         self._connection = connection
         self._parts = answerable(PARTS, self._works)
@@ -109,7 +109,7 @@ def digest(rows: list[tuple[Any, ...]]) -> dict[str, float]:
 
 
 @contextmanager
-def open_gauge(line: Line) -> Iterator[Gauge]:
+def open_gauge(line: ConnectionParams) -> Iterator[Gauge]:
     """Connect for looking; the connection ends with the block.
 
     Raises:

@@ -20,20 +20,18 @@ Our own sessions carry `rivet:` in CONTEXT_INFO (the driver allows no applicatio
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from rivet_resources.contracts.extract import Relation
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.source import Horizon
 from rivet_resources.contracts.types import Column
-from rivet_resources.engines.shared.future_stamps import ahead
+from rivet_resources.engines.shared.future_stamps import Looking, ahead
 from rivet_resources.engines.sqlserver import sql
+from rivet_resources.engines.sqlserver.catalog import Catalog
 from rivet_resources.errors import SourcePermission
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.sqlserver.session import SqlServerSession
 
 MARGIN = timedelta(seconds=2)
 LEAST_LAG = timedelta(seconds=60)
@@ -57,6 +55,18 @@ CLOCKS = """
 SELECT CONVERT(varchar(27), SYSUTCDATETIME(), 121) AS utc, CONVERT(varchar(27), SYSDATETIME(), 121) AS local_time"""
 
 
+class HorizonSession(Catalog, Looking, Protocol):
+    """What this module needs from a session."""
+
+    is_replica: bool
+
+    def spelled(self, relation: Relation, expression: str) -> str: ...
+
+    def greatest(
+        self, relation: Relation, spelled: str, column: Column, *, where: Sequence[str] = ()
+    ) -> str | None: ...
+
+
 @dataclass(frozen=True)
 class Open:
     """One open read-write transaction of somebody else."""
@@ -70,7 +80,7 @@ class Open:
 
 
 def horizon(
-    session: SqlServerSession,
+    session: HorizonSession,
     relation: Relation,
     expression: str,
     column: Column,
@@ -91,7 +101,7 @@ def horizon(
 
 
 def _stamp_horizon(
-    session: SqlServerSession, relation: Relation, expression: str, column: Column, *, after: str | None, lag: timedelta
+    session: HorizonSession, relation: Relation, expression: str, column: Column, *, after: str | None, lag: timedelta
 ) -> Horizon:
     blind = _blind(session)
     oldest = None if blind else next(iter(open_transactions(session).values()), None)
@@ -135,7 +145,7 @@ def _behind(blind: str, oldest: Open | None, lag: timedelta) -> tuple[timedelta,
     return behind, f"held back by {oldest}" if oldest is not None else ""
 
 
-def _blind(session: SqlServerSession) -> str:
+def _blind(session: HorizonSession) -> str:
     """Say why open transactions cannot be seen; '' when they can."""
     if session.is_replica:
         return REPLICA
@@ -146,7 +156,7 @@ def _blind(session: SqlServerSession) -> str:
     return ""
 
 
-def open_transactions(session: SqlServerSession) -> Mapping[int, Open]:
+def open_transactions(session: HorizonSession) -> Mapping[int, Open]:
     """List others' open read-write transactions, the oldest first.
 
     Raises:
@@ -160,7 +170,7 @@ def open_transactions(session: SqlServerSession) -> Mapping[int, Open]:
 
 
 def _rowversion_horizon(
-    session: SqlServerSession, relation: Relation, expression: str, column: Column, *, after: str | None
+    session: HorizonSession, relation: Relation, expression: str, column: Column, *, after: str | None
 ) -> Horizon:
     spelled = session.spelled(relation, expression)
     where = [f"{spelled} < MIN_ACTIVE_ROWVERSION()"]
@@ -173,7 +183,7 @@ def _rowversion_horizon(
 
 
 def _settled_horizon(
-    session: SqlServerSession, relation: Relation, expression: str, column: Column, *, after: str | None
+    session: HorizonSession, relation: Relation, expression: str, column: Column, *, after: str | None
 ) -> Horizon:
     spelled = session.spelled(relation, expression)
     where = [f"{spelled} > {sql.literal(after, column)}"] if after is not None else []
@@ -190,7 +200,7 @@ def _settled_horizon(
     return Horizon(high)
 
 
-def _settle(session: SqlServerSession) -> Mapping[int, Open]:
+def _settle(session: HorizonSession) -> Mapping[int, Open]:
     """Wait for the transactions open now to end; give the ones that did not."""
     left = open_transactions(session)
     deadline = time.monotonic() + SETTLE_SECONDS

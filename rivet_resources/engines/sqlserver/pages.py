@@ -10,18 +10,18 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 
 from rivet_resources.contracts.evidence import Effort
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared.paging import FIRST_ROWS, Size, keyset, rows_limit
 from rivet_resources.engines.sqlserver import sql
-from rivet_resources.engines.sqlserver.connect import Line
+from rivet_resources.engines.sqlserver.connect import ConnectionParams
 from rivet_resources.engines.sqlserver.reader import Reader
 
 
 def read(
-    chunk: Chunk, columns: tuple[Column, ...], *, line: Line, pace: Pace, wait: Wait
+    chunk: Chunk, columns: tuple[Column, ...], *, line: ConnectionParams, pace: Pace, wait: Wait
 ) -> Generator[Page, None, Effort]:
     """Read a chunk page by page; see `Source.pages`. Pages without rows are not shown, but their time is."""
     reader = Reader(line=line, chunk=chunk, columns=columns, pace=pace, wait=wait)

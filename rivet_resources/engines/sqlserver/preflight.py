@@ -10,7 +10,7 @@ costs its finding, never the others'.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.engines.shared.names import split_name
@@ -21,11 +21,10 @@ from rivet_resources.engines.shared.preflight import (
     version_finding,
 )
 from rivet_resources.engines.shared.server import is_loopback
+from rivet_resources.engines.sqlserver.catalog import Catalog
+from rivet_resources.engines.sqlserver.connect import ConnectionParams
 from rivet_resources.engines.sqlserver.sql import quote, quote_text
 from rivet_resources.errors import SourceError
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.sqlserver.session import SqlServerSession
 
 OLDEST, NEWEST = (13,), 17  # SQL Server 2016 and 2025
 # Source: Microsoft, "SERVERPROPERTY (Transact-SQL)", EngineEdition.
@@ -42,32 +41,40 @@ MAY_READ = "SELECT HAS_PERMS_BY_NAME({}, N'OBJECT', N'SELECT') AS may_read"
 
 
 def examine(
-    session: SqlServerSession, *, allows_snapshot: bool, schema: str, tables: Sequence[str], connections: int
+    catalog: Catalog,
+    line: ConnectionParams,
+    *,
+    is_replica: bool,
+    allows_snapshot: bool,
+    schema: str,
+    tables: Sequence[str],
+    connections: int,
 ) -> tuple[Finding, ...]:
     """Judge the server by a few short statements.
 
     Args:
+        is_replica: a readable secondary answers.
         allows_snapshot: of the database, SNAPSHOT isolation.
         schema: where a table without one is looked for.
     """
-    may_see = _one(session, RIGHT) == (1,)
-    server = _one(session, SERVER) or ("0", 0, "", "")
+    may_see = _one(catalog, RIGHT) == (1,)
+    server = _one(catalog, SERVER) or ("0", 0, "", "")
     return (
         _version(server),
-        _line(session),
+        _line(catalog, line),
         *_gateway(server),
-        _secondary(session),
-        *_connections(session, connections),
-        _right(session, may_see),
+        _secondary(is_replica),
+        *_connections(catalog, connections),
+        _right(catalog, may_see),
         _isolation(server, allows_snapshot=allows_snapshot),
-        *_tables(session, tables, schema),
+        *_tables(catalog, tables, schema),
     )
 
 
-def _one(session: SqlServerSession, statement: str) -> tuple[Any, ...] | None:
+def _one(catalog: Catalog, statement: str) -> tuple[Any, ...] | None:
     """Ask for one row; None where this server does not answer that."""
     try:
-        rows = session.ask(statement, doing="looking at the server")
+        rows = catalog.ask(statement, doing="looking at the server")
     except SourceError:
         return None
     return rows[0] if rows else None
@@ -82,13 +89,13 @@ def _version(server: tuple[Any, ...]) -> Finding:
     return version_finding("SQL Server", numbers, oldest=OLDEST, newest=NEWEST)
 
 
-def _line(session: SqlServerSession) -> Finding:
+def _line(catalog: Catalog, line: ConnectionParams) -> Finding:
     """Ask the server how the line is; where that is not shown, what the driver was made to insist on stands."""
-    told = _one(session, LINE)
-    is_asked_for = session.line.tls_mode not in ("", "disable")
+    told = _one(catalog, LINE)
+    is_asked_for = line.tls_mode not in ("", "disable")
     is_protected = str(told[0]).upper() == "TRUE" if told is not None else is_asked_for
-    is_near = is_loopback(session.line.where.rpartition(":")[0])
-    return line_finding(session.line.tls_mode, cipher="TLS" if is_protected else "", is_near=is_near)
+    is_near = is_loopback(line.where.rpartition(":")[0])
+    return line_finding(line.tls_mode, cipher="TLS" if is_protected else "", is_near=is_near)
 
 
 def _gateway(server: tuple[Any, ...]) -> Iterator[Finding]:
@@ -97,21 +104,21 @@ def _gateway(server: tuple[Any, ...]) -> Iterator[Finding]:
         yield Finding("pooler", "ok", text)
 
 
-def _secondary(session: SqlServerSession) -> Finding:
-    if session.is_replica:
+def _secondary(is_replica: bool) -> Finding:
+    if is_replica:
         text = "a readable secondary: it may be behind, and does not show its primary's open transactions"
         return Finding("replica", "warn", text, "application_intent: read_write  -- in the source, for the primary")
     return Finding("replica", "ok", "this is a primary")
 
 
-def _connections(session: SqlServerSession, needed: int) -> Iterator[Finding]:
-    found = _one(session, SESSIONS)
+def _connections(catalog: Catalog, needed: int) -> Iterator[Finding]:
+    found = _one(catalog, SESSIONS)
     if found is not None and found[1]:
         fix = "EXEC sp_configure 'user connections', 0; RECONFIGURE;  -- then restart."
         yield connections_finding(int(found[0]), int(found[1]), reserved=0, needed=needed, fix=fix)
 
 
-def _right(session: SqlServerSession, may_see: bool) -> Finding:
+def _right(catalog: Catalog, may_see: bool) -> Finding:
     if may_see:
         return Finding(
             "VIEW SERVER STATE", "ok", "open transactions of others are visible: late commits are waited for"
@@ -120,7 +127,7 @@ def _right(session: SqlServerSession, may_see: bool) -> Finding:
         "open transactions of others are hidden: incremental reads stay behind by `cursor_lag` and may miss a late "
         "commit, and the governor sees no load"
     )
-    return Finding("VIEW SERVER STATE", "warn", text, f"GRANT VIEW SERVER STATE TO {quote(session.user)};")
+    return Finding("VIEW SERVER STATE", "warn", text, f"GRANT VIEW SERVER STATE TO {quote(catalog.user)};")
 
 
 def _isolation(server: tuple[Any, ...], *, allows_snapshot: bool) -> Finding:
@@ -133,14 +140,14 @@ def _isolation(server: tuple[Any, ...], *, allows_snapshot: bool) -> Finding:
     return Finding("snapshot", "warn", text, fix)
 
 
-def _tables(session: SqlServerSession, tables: Sequence[str], default: str) -> Iterator[Finding]:
+def _tables(catalog: Catalog, tables: Sequence[str], default: str) -> Iterator[Finding]:
     """Tell what the login may not read, with one script; a table that is hidden looks like one that is not there."""
     lacking, script = [], []
     for table in tables:
         schema, name = split_name(table)
         spelled = f"{quote(schema or default)}.{quote(name)}"
-        found = _one(session, MAY_READ.format(quote_text(spelled)))
+        found = _one(catalog, MAY_READ.format(quote_text(spelled)))
         if found is not None and found[0] != 1:
             lacking.append(table if found[0] == 0 else f"{table} (if it exists)")
-            script.append(f"GRANT SELECT ON OBJECT::{spelled} TO {quote(session.user)};")
-    yield from grants_finding(session.user, lacking, script)
+            script.append(f"GRANT SELECT ON OBJECT::{spelled} TO {quote(catalog.user)};")
+    yield from grants_finding(catalog.user, lacking, script)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rivet_resources.contracts import retry
 from rivet_resources.contracts.evidence import Effort
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column
@@ -22,7 +22,7 @@ from rivet_resources.engines.shared.cells import Cells
 from rivet_resources.engines.shared.effort import Spent
 from rivet_resources.engines.shared.paging import ABORT_BYTES, TooLarge, check_cells
 from rivet_resources.engines.sqlserver import driver, errors
-from rivet_resources.engines.sqlserver.connect import Line, connect, run
+from rivet_resources.engines.sqlserver.connect import ConnectionParams, connect, run
 from rivet_resources.engines.sqlserver.values import READ, arranged, items, wire_order
 from rivet_resources.errors import RivetError, SourceError, SourceLost, StatementTimeout
 
@@ -35,7 +35,7 @@ ONE_INSTANT = "SET TRANSACTION ISOLATION LEVEL SNAPSHOT; BEGIN TRANSACTION"
 class Reader:
     """One connection, opened when first needed. Not shared between threads."""
 
-    line: Line
+    line: ConnectionParams
     chunk: Chunk
     columns: tuple[Column, ...]
     pace: Pace

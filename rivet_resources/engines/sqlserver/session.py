@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rivet_resources.contracts.evidence import Explained, Finding, TableFacts
-from rivet_resources.contracts.extract import Chunk, Consistency, Relation
 from rivet_resources.contracts.provenance import DatabaseIdentity
+from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Bounds, Horizon, TypeRules
 from rivet_resources.contracts.types import Column
@@ -31,13 +31,16 @@ from rivet_resources.engines.sqlserver import (
     driver as sqlserver_driver,
 )
 from rivet_resources.engines.sqlserver import (
+    explain as sqlserver_explain,
+)
+from rivet_resources.engines.sqlserver import (
     horizon as sqlserver_horizon,
 )
 from rivet_resources.engines.sqlserver import (
     preflight as sqlserver_examine,
 )
 from rivet_resources.engines.sqlserver import sql
-from rivet_resources.engines.sqlserver.connect import Line, connect
+from rivet_resources.engines.sqlserver.connect import ConnectionParams, connect
 from rivet_resources.engines.sqlserver.errors import fault
 from rivet_resources.errors import SourceError, SourceLost, UnknownColumn
 
@@ -67,7 +70,7 @@ NO_SNAPSHOT = (
 NO_KEY = "without a unique key it is read as one stream, in bites"
 
 
-def open_session(line: Line, *, snapshot: bool) -> SqlServerSession:
+def open_session(line: ConnectionParams, *, snapshot: bool) -> SqlServerSession:
     """Connect and learn what the database allows.
 
     Raises:
@@ -85,7 +88,7 @@ def open_session(line: Line, *, snapshot: bool) -> SqlServerSession:
 class SqlServerSession:
     """One driver-side connection; see the protocol. Not shared between threads."""
 
-    def __init__(self, line: Line, connection: Any, *, snapshot: bool) -> None:
+    def __init__(self, line: ConnectionParams, connection: Any, *, snapshot: bool) -> None:
         self.line = line
         self.user = line.user
         self.snapshot: str | None = None
@@ -159,7 +162,13 @@ class SqlServerSession:
     def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
         """Judge the server as exports need it; see the protocol and preflight.py."""
         return sqlserver_examine.examine(
-            self, allows_snapshot=self._allows_snapshot, schema=self._schema, tables=tables, connections=connections
+            self,
+            self.line,
+            is_replica=self.is_replica,
+            allows_snapshot=self._allows_snapshot,
+            schema=self._schema,
+            tables=tables,
+            connections=connections,
         )
 
     def tables(self, pattern: str = "") -> tuple[TableFacts, ...]:
@@ -284,9 +293,7 @@ class SqlServerSession:
 
     def explain(self, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
         """Ask the planner about the first page of a chunk; see the protocol."""
-        from rivet_resources.engines.sqlserver import explain as sqlserver_explain  # whose pages import this module
-
-        return sqlserver_explain.explain(self, chunk, columns, pace=pace)
+        return sqlserver_explain.explain(self, self.line, chunk, columns, pace=pace)
 
     # --- cutting ---------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from rivet_resources.contracts import retry
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Session, Wait
 from rivet_resources.contracts.types import Column
@@ -34,7 +34,7 @@ from rivet_resources.engines.sqlserver import (
 from rivet_resources.engines.sqlserver import (
     sql as sqlserver_sql,
 )
-from rivet_resources.engines.sqlserver.connect import Line, escape
+from rivet_resources.engines.sqlserver.connect import ConnectionParams, escape
 from rivet_resources.engines.sqlserver.facts import FACTS
 from rivet_resources.errors import ConfigError, SourceLost
 
@@ -126,7 +126,7 @@ class SqlServer(Server):
 
     # --- connecting ------------------------------------------------------------------------------
 
-    def line(self, application: str, pace: Pace) -> Line:
+    def line(self, application: str, pace: Pace) -> ConnectionParams:
         """Resolve secrets and write down one connection; the transport gate stands here, before any socket.
 
         Raises:
@@ -144,7 +144,7 @@ class SqlServer(Server):
             "ApplicationIntent": "ReadOnly" if is_read_only else "ReadWrite",
             "ConnectRetryCount": "0",  # retries are ours, and counted
         }
-        return Line(
+        return ConnectionParams(
             text=";".join(f"{key}={escape(value)}" for key, value in parts.items() if value),
             where=found.where,
             port=found.port,

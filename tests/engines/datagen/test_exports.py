@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from rivet_assets.config.load import load_config
 from rivet_assets.launch.run_exports import Outcome, run_exports
 from rivet_assets.modes.protocol import Planning
-from rivet_resources.contracts.extract import Chunk, Relation
+from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import Tuning, pace
 from rivet_resources.contracts.source import ColumnRule, TypeRules
 from rivet_resources.contracts.types import JSON

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivet_resources.contracts.extract import Chunk, Relation
+from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import Pace, Tuning, pace
 from rivet_resources.contracts.source import ColumnRule, Page, TypeRules
 from rivet_resources.engines.mysql.session import MySqlSession, open_session

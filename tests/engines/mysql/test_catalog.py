@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pytest
 
-from rivet_resources.contracts.extract import Relation
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.source import ColumnRule
 from rivet_resources.errors import ConfigError, SourceError, SourcePermission, UnknownColumn, UnknownTable
 from tests.engines.mysql.reads import SERVERS, describe, pages, rules, run, session, table, whole

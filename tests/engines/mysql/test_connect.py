@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from rivet_resources.contracts.settings import Tuning, pace
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql import sql as mysql_sql
-from rivet_resources.engines.mysql.session import connect, rows_of
+from rivet_resources.engines.mysql.connect import connect, rows_of
 from rivet_resources.engines.mysql.source import MySql
 from rivet_resources.errors import (
     ConfigError,

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace, Tuning, pace
-from rivet_resources.engines.mysql.session import connect
+from rivet_resources.engines.mysql.connect import connect
 from rivet_resources.engines.mysql.source import MySql
 from rivet_resources.engines.mysql.wire import stream as mysql_stream
 from rivet_resources.errors import SourceChanged, SourceError, SourceLost, StatementTimeout

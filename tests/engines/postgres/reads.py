@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from rivet_resources.contracts.extract import Chunk, Relation
+from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import Pace, Tuning, pace
 from rivet_resources.contracts.source import ColumnRule, Page, TypeRules
 from rivet_resources.engines.postgres.session import PostgresSession, block_chunks, open_session

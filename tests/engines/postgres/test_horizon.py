@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.engines.postgres.session import PostgresSession, export_snapshot
 from rivet_resources.errors import SourceError
 from tests.engines.postgres.reads import pages, rules, run, session

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from rivet_resources.contracts.extract import Chunk, Relation
+from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import Tuning, pace
 from rivet_resources.engines.postgres import errors as postgres_errors
 from rivet_resources.engines.postgres.session import PostgresSession

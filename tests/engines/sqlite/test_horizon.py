@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rivet_resources.contracts.source import Horizon
-from rivet_resources.engines.sqlite.session import Line, SqliteSession
+from rivet_resources.engines.sqlite.connect import ConnectionParams
+from rivet_resources.engines.sqlite.session import SqliteSession
 from rivet_resources.engines.sqlite.source import Sqlite
 from rivet_resources.errors import SourceError, SourcePermission
 from tests.engines.sqlite.reads import EAGER, describe, rules, run, session
@@ -153,7 +154,7 @@ def test_python_isoformat_sorts_although_zero_fractions_are_left_out(tmp_path):
         assert planning.count(relation, where=f'"at" > {after}') == 2
 
 
-class ReadOnlyLine(Line):
+class ReadOnlyFile(ConnectionParams):
     """An emulator of a file that this user may not write: root, who runs the tests, may write all."""
 
     def connect(self, *, mode: str = "ro") -> sqlite3.Connection:
@@ -168,7 +169,7 @@ def test_read_only_file_says_what_it_cannot_know(tmp_path):
     now = datetime.now(UTC)
     times = ", ".join(f"('{now - timedelta(seconds=s):%Y-%m-%dT%H:%M:%SZ}')" for s in (10, 1000))
     path = run(tmp_path / "t.db", "CREATE TABLE t (at TEXT)", f"INSERT INTO t VALUES {times}")
-    planning = SqliteSession(ReadOnlyLine(path, EAGER))
+    planning = SqliteSession(ReadOnlyFile(path, EAGER))
     found = horizon(planning, "at", columns={"at": "timestamp_tz"})
     planning.close()
 

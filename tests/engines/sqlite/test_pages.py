@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from rivet_resources.contracts.canonical import canonical
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Tuning, pace
 from rivet_resources.engines.sqlite.source import Sqlite
 from rivet_resources.errors import (

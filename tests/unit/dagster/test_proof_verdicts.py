@@ -22,7 +22,7 @@ CASES = [
 @pytest.mark.parametrize(("checked", "level"), CASES)
 def test_preflight_fails_where_the_command_does(checked: Checked, level: str) -> None:
     """What a run would refuse is a failure, however well it would be read; it is told."""
-    found = preflight_verdict(checked, plan={})
+    found = preflight_verdict("preflight", checked, plan={})
 
     assert level == found.level
     assert all(each.text in found.text for each in checked.findings if each.status == "fail")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rivet_resources.contracts.extract import Part
+from rivet_resources.contracts.parts import Part
 from rivet_resources.destinations.local import LocalRoot
 from rivet_resources.errors import DestinationError
 

@@ -158,9 +158,8 @@ def of(found: Any) -> dict[str, Finding]:
 
 def test_half_a_pair_of_variables_is_told() -> None:
     """The config names both, one is there."""
-    found = of(
-        s3_credentials.findings(S3(bucket="b", region="eu-west-1", access_key_env="HOME", secret_key_env="NOPE"))
-    )
+    place = S3(bucket="b", region="eu-west-1", access_key_env="HOME", secret_key_env="NOPE")
+    found = of(s3_credentials.findings(place.location))
 
     assert ("fail", "export NOPE=…") == (found["credentials"].status, found["credentials"].fix)
 
@@ -169,7 +168,7 @@ def test_half_a_pair_in_the_default_chain_is_told(monkeypatch: pytest.MonkeyPatc
     """Boto refuses it, too; by this row nobody looks for a wrong permission."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", SECRET)
 
-    found = of(s3_credentials.findings(S3(bucket="b", region="eu-west-1")))
+    found = of(s3_credentials.findings(S3(bucket="b", region="eu-west-1").location))
 
     assert ("fail", True, False) == (
         found["credentials"].status, "AWS_SECRET_ACCESS_KEY" in found["credentials"].text,
@@ -182,10 +181,10 @@ def test_provider_of_the_default_chain_is_named(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "credentials").write_text(f"[default]\naws_access_key_id = A\naws_secret_access_key = {SECRET}\n")
     place = S3(bucket="b", region="eu-west-1")
 
-    from_file = of(s3_credentials.findings(place))["credentials"].text
+    from_file = of(s3_credentials.findings(place.location))["credentials"].text
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "A")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    from_variables = of(s3_credentials.findings(place))["credentials"].text
+    from_variables = of(s3_credentials.findings(place.location))["credentials"].text
 
     assert ("~/.aws/credentials" in from_file, "AWS_ACCESS_KEY_ID" in from_variables) == (True, True)
     assert SECRET not in from_file + from_variables
@@ -193,14 +192,14 @@ def test_provider_of_the_default_chain_is_named(tmp_path: Path, monkeypatch: pyt
 
 def test_nobody_signed_in_is_told_before_any_request() -> None:
     """The probe would only come to the same, after its retries."""
-    found = of(s3_credentials.findings(S3(bucket="b", region="eu-west-1")))
+    found = of(s3_credentials.findings(S3(bucket="b", region="eu-west-1").location))
 
     assert ("fail", True) == (found["credentials"].status, "access_key_env" in found["credentials"].fix)
 
 
 def test_profile_that_is_not_there_is_named() -> None:
     """With the command that makes it."""
-    found = of(s3_credentials.findings(S3(bucket="b", region="eu-west-1", aws_profile="lake")))
+    found = of(s3_credentials.findings(S3(bucket="b", region="eu-west-1", aws_profile="lake").location))
 
     assert ("fail", "aws configure --profile lake") == (found["credentials"].status, found["credentials"].fix)
 
@@ -210,8 +209,8 @@ def test_endpoint_and_region_are_those_of_the_client(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "A")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
 
-    named = of(s3_credentials.findings(S3(bucket="b", region="eu-west-1")))["endpoint"]
-    guessed = of(s3_credentials.findings(S3(bucket="b")))["endpoint"]
+    named = of(s3_credentials.findings(S3(bucket="b", region="eu-west-1").location))["endpoint"]
+    guessed = of(s3_credentials.findings(S3(bucket="b").location))["endpoint"]
 
     assert ("ok", "https://s3.eu-west-1.amazonaws.com, region eu-west-1") == (named.status, named.text)
     assert ("warn", True) == (guessed.status, "which nobody named" in guessed.text)
@@ -251,9 +250,9 @@ def test_key_file_is_told_by_who_it_is_for(tmp_path: Path, monkeypatch: pytest.M
     file = tmp_path / "key.json"
     file.write_text(json.dumps({"type": "service_account", "client_email": "me@shop", "private_key": SECRET}))
 
-    named = of(gcs_credentials.findings(Gcs(bucket="b", credentials_file=file)))["credentials"]
+    named = of(gcs_credentials.findings(Gcs(bucket="b", credentials_file=file).location))["credentials"]
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
-    by_variable = of(gcs_credentials.findings(Gcs(bucket="b")))["credentials"]
+    by_variable = of(gcs_credentials.findings(Gcs(bucket="b").location))["credentials"]
 
     assert ["ok", "ok"] == [named.status, by_variable.status]
     assert ("credentials_file: service account me@shop" in named.text, SECRET in named.text) == (True, False)
@@ -265,14 +264,14 @@ def test_key_file_that_is_none_is_told(tmp_path: Path) -> None:
     file = tmp_path / "key.json"
     file.write_text(SECRET)
 
-    found = of(gcs_credentials.findings(Gcs(bucket="b", credentials_file=file)))["credentials"]
+    found = of(gcs_credentials.findings(Gcs(bucket="b", credentials_file=file).location))["credentials"]
 
     assert ("fail", False) == (found.status, SECRET in found.text)
 
 
 def test_nobody_signed_in_to_google_is_told() -> None:
     """With the command that signs in."""
-    found = of(gcs_credentials.findings(Gcs(bucket="b")))["credentials"]
+    found = of(gcs_credentials.findings(Gcs(bucket="b").location))["credentials"]
 
     assert ("fail", "gcloud auth application-default login") == (found.status, found.fix)
 
@@ -281,7 +280,7 @@ def test_emulator_is_told_as_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> No
     """A forgotten variable sends every row elsewhere."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
 
-    found = of(gcs_credentials.findings(Gcs(bucket="b", allow_anonymous=True)))["endpoint"]
+    found = of(gcs_credentials.findings(Gcs(bucket="b", allow_anonymous=True).location))["endpoint"]
 
     assert "http://127.0.0.1:9 (STORAGE_EMULATOR_HOST)" == found.text
 

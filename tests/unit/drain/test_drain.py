@@ -18,7 +18,9 @@ from rivet_resources.commit.manifest import current_manifests, window_manifest
 from rivet_resources.contracts.change_envelope import change_schema
 from rivet_resources.contracts.change_log import Capture, Position
 from rivet_resources.contracts.evidence import Finding
-from rivet_resources.contracts.extract import CursorMove, Extract, Measures, Relation, Staged, Window
+from rivet_resources.contracts.extract import CursorMove, Extract, Staged, Window
+from rivet_resources.contracts.parts import Measures
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import TypeRules
 from rivet_resources.contracts.types import Column

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql import explain as mysql_explain

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from rivet_assets.preflight.column_types import refused_facts, type_facts
-from rivet_resources.contracts.extract import Relation
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.source import ColumnRule, TypeRules
 from rivet_resources.contracts.types import Column
 

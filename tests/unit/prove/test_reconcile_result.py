@@ -13,7 +13,7 @@ from rivet_assets.prove.reconcile_report import Flagged, exit_code, flagged_in, 
 from rivet_assets.prove.reconcile_result import ChunkVerdict, Reconciled, WindowVerdict, reconciled_facts, worded
 from rivet_assets.prove.reconcile_window import differing
 from rivet_resources.commit.manifest_entries import ColumnChecksum, ManifestChunk, ManifestRange
-from rivet_resources.contracts.extract import KeyRange
+from rivet_resources.contracts.relation import KeyRange
 from rivet_resources.contracts.types import Column
 from rivet_resources.prove.compare_rows import Example, RowDifferences
 

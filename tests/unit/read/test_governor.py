@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from rivet_resources.contracts.evidence import Pressure
-from rivet_resources.contracts.extract import Measures
+from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.settings import Spark, Tuning, pace
 from rivet_resources.contracts.source import Page
 from rivet_resources.engines.postgres.source import Postgres

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from rivet_resources.contracts.extract import ChunkResult, Extract, MetaColumns, Window
+from rivet_resources.contracts.extract import Extract, MetaColumns, Window
+from rivet_resources.contracts.parts import ChunkResult
 from rivet_resources.contracts.settings import Tuning, pace
 from rivet_resources.errors import (
     DestinationError,

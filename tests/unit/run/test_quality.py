@@ -5,7 +5,7 @@ import pytest
 from rivet_assets.blocks.export import Quality
 from rivet_assets.run.drift import Drift
 from rivet_assets.run.quality import audit, blocks, refusal, rules_of, schema_drift, special_values
-from rivet_resources.contracts.extract import Measures
+from rivet_resources.contracts.parts import Measures
 
 
 def judged(quality: dict, measures: Measures, duplicates: dict | None = None) -> dict[str, bool]:

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from rivet_resources.contracts.extract import ChunkResult, Measures
+from rivet_resources.contracts.parts import ChunkResult, Measures
 from rivet_resources.errors import StateError, WindowBusy, WindowTaken
 from rivet_resources.state import database, leases
 from rivet_resources.state.database import Database, StateUnavailable

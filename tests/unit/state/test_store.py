@@ -19,7 +19,7 @@ from rivet_resources.commit.manifest_entries import (
     ManifestPart,
     ManifestSource,
 )
-from rivet_resources.contracts.extract import ChunkResult, Measures, Part
+from rivet_resources.contracts.parts import ChunkResult, Measures, Part
 from rivet_resources.errors import StateError
 from rivet_resources.state.overview import describe, metrics
 from rivet_resources.state.runs import RunRecord

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rivet_resources.contracts.change_envelope import as_inserts, change_schema
-from rivet_resources.contracts.extract import Chunk
+from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.types import JSON, UUID
 from rivet_resources.tables.buckets import BUCKETS_DDL, Choice, Place, decide, spread_keys
 from rivet_resources.tables.places import Living

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rivet_resources.commit.manifest import describe_checksums
-from rivet_resources.contracts.extract import Measures
+from rivet_resources.contracts.parts import Measures
 from rivet_resources.write.checksums import xxh3 as checksums_xxh3
 from rivet_resources.write.checksums.sums import WHOLE, RunningSums, column_sum, column_sums, keyed_sum
 

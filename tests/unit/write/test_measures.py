@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rivet_resources.contracts.extract import Measures
+from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import PartCorrupt, UnknownColumn, UnsupportedColumn, ValueDoesNotFit
 from rivet_resources.write import measures

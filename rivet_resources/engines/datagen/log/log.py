@@ -13,14 +13,12 @@ going through n rolls.
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -28,19 +26,17 @@ import pyarrow.compute as pc
 
 from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, Capture, Changes, Commit, Lag, Position, Survey
 from rivet_resources.contracts.evidence import Finding
-from rivet_resources.contracts.extract import Chunk, Relation
+from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.source import Session, TypeRules
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.datagen.log.cycles import INSERT, REVISION, Cycles, Event, has_revision, images
-from rivet_resources.engines.datagen.pages import READERS, recipe_of, snapshot_name
+from rivet_resources.engines.datagen.pages import READERS
 from rivet_resources.engines.datagen.rate import TokenBucket
 from rivet_resources.engines.datagen.rows import WHOLE, Numbers, Recipe
 from rivet_resources.engines.datagen.session import DatagenSession, describe_columns
+from rivet_resources.engines.datagen.stream import Stream, snapshot_name
 from rivet_resources.engines.shared.cells import Cells
 from rivet_resources.errors import CheckpointUnusable, LogSetup
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.datagen.source import Datagen
 
 EVENTS = 20_000  # of one `Changes`
 WORDS = pa.array(["insert", "update", "delete"])
@@ -111,7 +107,7 @@ class Copy:
 class DatagenLog:
     """One drain's view of made-up changes; see the protocol."""
 
-    source: Datagen
+    stream: Stream
     capture: Capture
     _cycles: Cycles | None = None
 
@@ -126,9 +122,9 @@ class DatagenLog:
 
     def _length(self) -> int | None:
         """Give the number of events of the stream; None when neither it nor the drain ends."""
-        if self.source.max_events:
-            return self.source.max_events
-        return ENDLESS if self.source.cdc_mode and self.capture.max_events else None
+        if self.stream.max_events:
+            return self.stream.max_events
+        return ENDLESS if self.stream.makes_changes and self.capture.max_events else None
 
     def survey(self) -> Survey:
         """Tell where the stream ends.
@@ -139,19 +135,18 @@ class DatagenLog:
         length = self._length()
         if length is None:
             raise LogSetup(NO_END)
-        made_of = f"{self.source.pattern}\0{'' if self.source.seed is None else self.source.seed}"
+        made_of = f"{self.stream.pattern}\0{'' if self.stream.seed is None else self.stream.seed}"
         identity = f"datagen:{sha256(made_of.encode()).hexdigest()[:32]}"
         return Survey(
             identity=identity,
             target=position_at(length),
             oldest=position_at(0),
-            facts={"max_events": self.source.max_events},
+            facts={"max_events": self.stream.max_events},
         )
 
     def begin(self, *, again: bool = False) -> Position:
         """Give the first event's position, with a seed and a clock for a stream that has none."""
-        seed = random.SystemRandom().getrandbits(63) if self.source.seed is None else self.source.seed
-        return position_at(0, recipe_of(self.source, snapshot_name(seed, self.source.clock or datetime.now(UTC))))
+        return position_at(0, self.stream.recipe_at(self.stream.instant()))
 
     def absent(self, table: str) -> frozenset[str]:
         """Name no column: every one is in the log; see the protocol."""
@@ -164,8 +159,8 @@ class DatagenLog:
     @contextmanager
     def handover(self) -> Iterator[Copy]:
         """Open a copy of no rows: the stream begins with an empty pool."""
-        name = snapshot_name(self.source.seed or 0, self.source.clock or datetime.now(UTC))
-        yield Copy(EmptySession(self.source, snapshot=name, note=""))
+        name = snapshot_name(self.stream.seed or 0, self.stream.clock or datetime.now(UTC))
+        yield Copy(EmptySession(self.stream, snapshot=name, note=""))
 
     def read(self, after: Position, upto: Position, *, most: int, seen: str = "") -> Iterator[Changes | Commit]:
         """Make the next events, no faster than the source's rate; see the protocol."""
@@ -176,8 +171,8 @@ class DatagenLog:
         self._cycles.go_to(first)
         (table,) = self.capture.tables
         columns = columns_of(recipe, self.capture.rules, relation=self._relation(recipe, table))
-        maker = _Maker(recipe, columns, rate=self.source.events_per_second, before=self.capture.before)
-        rate = self.source.events_per_second
+        maker = _Maker(recipe, columns, rate=self.stream.events_per_second, before=self.capture.before)
+        rate = self.stream.events_per_second
         bucket, step = TokenBucket(rate), min(EVENTS, rate) or EVENTS
         for start in range(first, end, step):
             count = min(step, end - start)
@@ -198,7 +193,7 @@ class DatagenLog:
                 f"The checkpoint at {at.text} does not hold the seed of its events; begin anew with "
                 f"`rivet state reset`."
             )
-        return recipe_of(self.source, at.more["snapshot"])
+        return self.stream.recipe_at(at.more["snapshot"])
 
     def _relation(self, recipe: Recipe, table: str) -> str:
         """Name the stream, whichever of its names the table was called by.
@@ -206,7 +201,7 @@ class DatagenLog:
         Raises:
             UnknownTable
         """
-        session = DatagenSession(self.source, snapshot=snapshot_name(recipe.seed, recipe.clock), note="")
+        session = DatagenSession(self.stream, snapshot=snapshot_name(recipe.seed, recipe.clock), note="")
         return session.describe(table=table, query=None, params={}, rules=TypeRules(columns={})).name
 
     def acknowledge(self, position: Position) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql.binlog import events as ev
 from rivet_resources.engines.mysql.binlog.events import Field
-from rivet_resources.engines.mysql.session import MySqlSession
+from rivet_resources.engines.mysql.catalog import Catalog
 from rivet_resources.errors import SourceError
 
 INTEGERS = {ev.TINY: "tinyint", ev.SHORT: "smallint", ev.INT24: "mediumint", ev.LONG: "int", ev.LONGLONG: "bigint"}
@@ -37,7 +37,7 @@ BY_APPLICABILITY = "SELECT id, character_set_name FROM information_schema.collat
 BY_COLLATION = "SELECT id, character_set_name FROM information_schema.collations"
 
 
-def collations(session: MySqlSession) -> Mapping[int, str]:
+def collations(session: Catalog) -> Mapping[int, str]:
     """Ask which character set each collation has; MariaDB lists its newer ones in a table of their own."""
     doing = "reading the collations"
     try:

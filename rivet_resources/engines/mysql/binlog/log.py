@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pymysql
 
@@ -48,11 +48,9 @@ from rivet_resources.engines.mysql.binlog.position import Place, place_of
 from rivet_resources.engines.mysql.binlog.tables import Tables
 from rivet_resources.engines.mysql.binlog.transactions import Groups
 from rivet_resources.engines.mysql.binlog.window import Tally, Windows
-from rivet_resources.engines.mysql.session import MySqlSession, connect, rows_of
+from rivet_resources.engines.mysql.connect import ConnectionParams, connect, rows_of
+from rivet_resources.engines.mysql.session import MySqlSession
 from rivet_resources.errors import LogBusy, LogSetup, PositionLost, SourceLost
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.mysql.source import Line
 
 LOCK_SECONDS = 2  # a server frees the lock of a closed connection a moment later
 FARTHEST = (1 << 32) - 1  # offset that the dump command can name
@@ -75,7 +73,12 @@ class MySqlLog:
     """One open binary log; see `Log`. For one thread."""
 
     def __init__(
-        self, line: Line, capture: Capture, *, pace: Pace, session: Callable[[], AbstractContextManager[Session]]
+        self,
+        line: ConnectionParams,
+        capture: Capture,
+        *,
+        pace: Pace,
+        session: Callable[[], AbstractContextManager[Session]],
     ) -> None:
         self._line = line
         self._capture = capture

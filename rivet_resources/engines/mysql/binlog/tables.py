@@ -31,8 +31,8 @@ from rivet_resources.engines.mysql.binlog.row_layout import Cells, Layout
 from rivet_resources.engines.mysql.binlog.rows import RowsEvent, rows_of
 from rivet_resources.engines.mysql.binlog.values import decode
 from rivet_resources.engines.mysql.binlog.vector import Vector
+from rivet_resources.engines.mysql.catalog import Catalog
 from rivet_resources.engines.mysql.columns import Described, column_of
-from rivet_resources.engines.mysql.session import MySqlSession
 from rivet_resources.engines.shared.cells import Special
 from rivet_resources.engines.shared.columns import rule_of
 from rivet_resources.engines.shared.names import split_name
@@ -91,7 +91,7 @@ class Tables:
     """The tables of one drain, by their names in the log."""
 
     def __init__(self, capture: Capture, *, database: str, is_mariadb: bool, folds_names: bool, hides_cascades: bool,
-                 session: Callable[[], MySqlSession]) -> None:  # fmt: skip
+                 session: Callable[[], Catalog]) -> None:  # fmt: skip
         self._capture = capture
         self._is_mariadb = is_mariadb
         self._folds = folds_names

@@ -6,21 +6,26 @@ Belongs here: making both with the least rights, and refusing what stands there 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from rivet_resources.contracts.change_log import Capture, Position, Survey
+from rivet_resources.engines.postgres.catalog import Catalog
 from rivet_resources.engines.postgres.log.lsn import lsn_number, position
 from rivet_resources.engines.postgres.log.survey import publication_of, quoted_name, refuse_lost, refuse_setup
 from rivet_resources.engines.postgres.sql import quote
 from rivet_resources.errors import LogSetup, SourceError, SourcePermission, StatementTimeout
 
-if TYPE_CHECKING:
-    from rivet_resources.engines.postgres.log.log import PostgresLog
-
 SLOT_SECONDS = 60.0  # a new slot waits for every open write transaction
 OPEN_WRITERS = """
 SELECT string_agg(pid::text, ', ' ORDER BY xact_start) FROM pg_stat_activity
 WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()"""
+
+
+class LogConnection(Catalog, Protocol):
+    """What this module needs from a log."""
+
+    def limited_to(self, seconds: float) -> AbstractContextManager[None]: ...
 
 
 def taken_over(capture: Capture, found: Survey) -> Position:
@@ -34,7 +39,7 @@ def taken_over(capture: Capture, found: Survey) -> Position:
     return made
 
 
-def begin(log: PostgresLog, capture: Capture, found: Survey) -> Position:
+def begin(log: LogConnection, capture: Capture, found: Survey) -> Position:
     """Make what reading needs and give the position from which nothing is missed.
 
     Raises:
@@ -66,7 +71,7 @@ def publication_sql(capture: Capture) -> str:
     )
 
 
-def _publish(log: PostgresLog, capture: Capture) -> None:
+def _publish(log: LogConnection, capture: Capture) -> None:
     statement = publication_sql(capture)
     log.ask("BEGIN READ WRITE", doing="making the publication")
     try:
@@ -82,7 +87,7 @@ def _publish(log: PostgresLog, capture: Capture) -> None:
         raise
 
 
-def _slot(log: PostgresLog, capture: Capture) -> Position:
+def _slot(log: LogConnection, capture: Capture) -> Position:
     """Make the slot within a time; a refusal leaves nothing behind.
 
     Raises:

@@ -7,14 +7,12 @@ have (postgres/errors.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from rivet_resources.engines.postgres.connect import ConnectionParams
 from rivet_resources.engines.postgres.errors import clean, fault, sqlstate_of
 from rivet_resources.engines.postgres.sql import quote
 from rivet_resources.errors import LogBusy, LogSetup, PositionLost, RivetError, SourcePermission
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.postgres.source import Line
 
 LOST = (
     "Changes are gone: run the export with `mode: full` or `initial: snapshot`, after its checkpoint was reset and "
@@ -108,7 +106,7 @@ MEANINGS = (
 )  # fmt: skip
 
 
-def log_fault(error: BaseException, *, doing: str, peek: Names, line: Line) -> RivetError:
+def log_fault(error: BaseException, *, doing: str, peek: Names, line: ConnectionParams) -> RivetError:
     """Turn a driver's error about the log into ours; the rest as for any statement."""
     state, text = sqlstate_of(error), str(error).lower()
     for meaning in MEANINGS:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from rivet_resources.contracts.change_log import Capture, Changes, Commit, Hando
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.deadlines import patience_seconds
+from rivet_resources.engines.postgres.connect import ConnectionParams, connect, pin
 from rivet_resources.engines.postgres.errors import fault
 from rivet_resources.engines.postgres.log import (
     create_slot as postgres_begin,
@@ -45,11 +46,8 @@ from rivet_resources.engines.postgres.log.peek import SMALL_BYTES, Peek, Wire, c
 from rivet_resources.engines.postgres.log.relations import Tables
 from rivet_resources.engines.postgres.log.survey import publication_of
 from rivet_resources.engines.postgres.log.window import Window
-from rivet_resources.engines.postgres.session import PostgresSession, connect, open_session, pin
+from rivet_resources.engines.postgres.session import PostgresSession, open_session
 from rivet_resources.errors import SourceError, SourceLost, StatementTimeout
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.postgres.source import Line
 
 Rows = list[tuple[Any, ...]]
 PEEK_WINDOWS = 2  # asked for at once: more is more of the server's disk
@@ -96,7 +94,7 @@ class _Peeked:
 class PostgresLog:
     """One slot of one database; see the protocol. Not shared between threads."""
 
-    def __init__(self, capture: Capture, *, line: Line, pace: Pace) -> None:
+    def __init__(self, capture: Capture, *, line: ConnectionParams, pace: Pace) -> None:
         self.capture, self.line, self.pace = capture, line, pace
         self.publication = publication_of(capture)
         self._connection = retry.call(lambda: connect(line), pace=pace, on=SourceLost)
@@ -428,7 +426,7 @@ def spelling(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def open_log(capture: Capture, *, line: Line, pace: Pace) -> Iterator[PostgresLog]:
+def open_log(capture: Capture, *, line: ConnectionParams, pace: Pace) -> Iterator[PostgresLog]:
     """Open a slot's log; its connections end with the block."""
     log = PostgresLog(capture, line=line, pace=pace)
     try:

@@ -19,18 +19,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rivet_resources.deadlines import MARGIN_SECONDS, interruptible
-from rivet_resources.engines.postgres.connect import Arrow, open_arrow
+from rivet_resources.engines.postgres.connect import Arrow, ConnectionParams, connect, open_arrow
 from rivet_resources.engines.postgres.errors import connect_fault
 from rivet_resources.engines.postgres.log.errors import log_fault
 from rivet_resources.engines.postgres.log.lsn import lsn_text
-from rivet_resources.engines.postgres.session import connect
 from rivet_resources.engines.postgres.sql import quote_text
 from rivet_resources.errors import RivetError
 
 if TYPE_CHECKING:
     import psycopg
-
-    from rivet_resources.engines.postgres.source import Line
 
 BATCH_BYTES = 8 << 20
 SMALL_BYTES = 4 << 20  # of log: not worth a second connection and the types ADBC asks for when it connects
@@ -81,7 +78,7 @@ class Wire:
     over a line of its own, whether it still works at the slot; a server that does not say so is not waited for.
     """
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: ConnectionParams) -> None:
         self.line = replace(line, settings={**line.settings, "statement_timeout": "0"})
         self._asked_every = line.patience_seconds or MARGIN_SECONDS
         self._looking = replace(line, settings={**line.settings, "statement_timeout": str(LOOK_SECONDS * 1000)})
@@ -174,7 +171,7 @@ def has_adbc() -> bool:
     return find_spec("adbc_driver_postgresql") is not None
 
 
-def copied(connection: psycopg.Connection[Any], peek: Peek, *, line: Line) -> Iterator[pa.Array]:
+def copied(connection: psycopg.Connection[Any], peek: Peek, *, line: ConnectionParams) -> Iterator[pa.Array]:
     """Yield the messages by COPY BINARY on a connection that is open anyway: the way where ADBC is not worth it.
 
     Raises:

@@ -6,11 +6,11 @@ Belongs here: what doctor shows and a first run insists on. Not here: refusals o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rivet_resources.contracts.change_log import Capture
 from rivet_resources.contracts.evidence import Finding
-from rivet_resources.engines.postgres.catalog import rule_column
+from rivet_resources.engines.postgres.catalog import Catalog, rule_column
 from rivet_resources.engines.postgres.log.create_slot import publication_sql
 from rivet_resources.engines.postgres.log.survey import (
     FIRST_STANDBY,
@@ -25,9 +25,6 @@ from rivet_resources.engines.postgres.log.survey import (
 )
 from rivet_resources.engines.postgres.sql import quote
 from rivet_resources.errors import LogBusy
-
-if TYPE_CHECKING:
-    from rivet_resources.engines.postgres.log.log import PostgresLog
 
 GIB = 1 << 30
 
@@ -59,7 +56,7 @@ FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS u (configured, quoted, n)
 JOIN pg_class c ON c.oid = to_regclass(u.quoted) JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY u.n"""
 
 
-def findings(log: PostgresLog, capture: Capture) -> tuple[Finding, ...]:
+def findings(log: Catalog, capture: Capture) -> tuple[Finding, ...]:
     """Judge everything with four short statements."""
     server = log.ask(SERVER, (capture.slot, GIB), doing="reading the server's settings")[0][0]
     names = [quoted_name(table) for table in capture.tables]
@@ -83,7 +80,7 @@ def findings(log: PostgresLog, capture: Capture) -> tuple[Finding, ...]:
 # --- the server ----------------------------------------------------------------------------------
 
 
-def _server(server: Mapping[str, Any], log: PostgresLog) -> Iterator[Finding]:
+def _server(server: Mapping[str, Any], log: Catalog) -> Iterator[Finding]:
     level = server["wal_level"]
     yield _judged(
         "wal_level", level == "logical", f"wal_level is {level}",

@@ -15,7 +15,7 @@ import pyarrow as pa
 from rivet_resources.contracts import retry
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.engines.sqlserver import driver
-from rivet_resources.engines.sqlserver.connect import Line, connect
+from rivet_resources.engines.sqlserver.connect import ConnectionParams, connect
 from rivet_resources.engines.sqlserver.errors import PERMISSION, UNKNOWN_TABLE, clean, fault, number_of
 from rivet_resources.errors import LogSetup, RivetError, SourceLost, SourcePermission
 
@@ -37,7 +37,7 @@ class OutOfRange(Exception):
 class Asking:
     """One connection for one thread, opened when first needed. Nothing is asked again: the drain itself is."""
 
-    line: Line
+    line: ConnectionParams
     pace: Pace
     _connection: Any = field(default=None, repr=False)
 

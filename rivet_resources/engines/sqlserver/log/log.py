@@ -25,7 +25,7 @@ from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Session
 from rivet_resources.engines.sqlserver import session as sqlserver_session
-from rivet_resources.engines.sqlserver.connect import Line
+from rivet_resources.engines.sqlserver.connect import ConnectionParams
 from rivet_resources.engines.sqlserver.log import preflight as sqlserver_preflight
 from rivet_resources.engines.sqlserver.log import sql
 from rivet_resources.engines.sqlserver.log.connection import Asking, OutOfRange, Rows
@@ -57,7 +57,7 @@ class SqlServerLog:
     """One drain's view of the change tables; see the protocol. Not shared between threads."""
 
     capture: Capture
-    line: Line
+    line: ConnectionParams
     pace: Pace
     asking: Asking = field(init=False)
     _look: Look | None = None

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from rivet_resources.contracts.settings import pace
-from rivet_resources.engines.mysql import connect as mysql_connection
-from rivet_resources.engines.mysql.session import connect
-from rivet_resources.engines.mysql.source import Line, MySql
+from rivet_resources.engines.mysql import sign_in as mysql_sign_in
+from rivet_resources.engines.mysql.connect import ConnectionParams, connect
+from rivet_resources.engines.mysql.source import MySql
 from rivet_resources.errors import RivetError, SourceAuth, SourceError
 from tests.unit.engines.mysql.test_wire import EOF, coded, definition, packets
 
@@ -134,7 +134,7 @@ def test_password_itself_is_never_sent_to_a_server_that_proves_nothing(
 ) -> None:
     """Not as it is, and, to a far server, not encrypted for a key that it names; the message says what helps."""
     if "sha2" in way:
-        monkeypatch.setattr(Line, "is_local", False)  # as if the line left this machine
+        monkeypatch.setattr(ConnectionParams, "is_local", False)  # as if the line left this machine
     talk, plugin = WAYS[way]
     with server(talk, plugin=plugin) as (port, heard):
         found = refused(port)
@@ -188,7 +188,7 @@ def endless(payload: bytes, *, before: tuple[bytes, ...] = ()) -> Talk:
 def test_answer_without_end_is_refused(talk: Talk, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns, rows, bytes, or one packet that goes on for ever: each ends in a fault, and the memory stays."""
     for name, number in limits.items():
-        monkeypatch.setattr(mysql_connection, name, number)
+        monkeypatch.setattr(mysql_sign_in, name, number)
     with server(talk) as (port, _):
         found = refused(port)
 

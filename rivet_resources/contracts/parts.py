@@ -1,0 +1,128 @@
+"""What a chunk leaves behind: finished files, and what was counted while its rows passed.
+
+All frozen, all plain data: they are pickled by reference to this installed package, never as closures.
+Belongs here: shapes and their sums. Not here: how they are written (`write/`) and published (`commit/`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rivet_resources.contracts.boundary import Edge
+
+
+@dataclass(frozen=True)
+class Part:
+    """One finished file. `path` is relative to the export's folder; `staged` is where it lies until published.
+
+    `staged` is the destination's own plain data (JSON-able): a path, or a multipart upload with its checksums.
+    """
+
+    path: str
+    rows: int
+    size_bytes: int
+    fingerprint: str  # "xxh3:" + 16 hex over the file's bytes
+    md5: str  # base64
+    staged: dict[str, Any] = field(default_factory=dict)
+    chunk: int = 0
+    schema: str = ""  # base64 of its IPC-serialised schema, where that is not its window's
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What was counted while rows passed; adding two gives the measures of both together.
+
+    `unique` lists sidecar files of cell hashes per `unique_columns` member: {column: [file, …]}.
+    """
+
+    rows: int = 0
+    rows_read: int = 0  # before filters
+    nulls: dict[str, int] = field(default_factory=dict)
+    special_values: dict[str, dict[str, int]] = field(default_factory=dict)  # column → kind → replaced
+    unique: dict[str, list[str]] = field(default_factory=dict)
+    checksums: dict[str, int] = field(default_factory=dict)  # column → sum over its cells; absent: none
+    pages: int = 0
+    arrow_bytes: int = 0
+    retries: int = 0
+    longest_statement_ms: float = 0.0
+    throttled_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_mb: float = 0.0
+    governed_seconds: float = 0.0  # paused because the source suffered, beyond the throttle
+    # What the reading cost the server, as it counts; None: no reader could tell.
+    rows_scanned: int | None = None
+    temp_bytes: int | None = None
+    longest_transaction_ms: float = 0.0
+    connections: int = 0
+    # Of an incremental window: the rows at its two ends that are its own, as in `Edge`.
+    low_rows: int = 0
+    low_ids: str | None = ""
+    high_rows: int = 0
+    high_ids: str | None = ""
+
+    @property
+    def low_edge(self) -> Edge:
+        """Give the window's rows that have the cursor value it starts at."""
+        return Edge(self.low_rows, self.low_ids)
+
+    @property
+    def high_edge(self) -> Edge:
+        """Give the window's rows that have the cursor value it ends at."""
+        return Edge(self.high_rows, self.high_ids)
+
+    def __add__(self, other: Measures) -> Measures:
+        """Join two disjoint sets of rows: counts add, peaks take the larger."""
+        special = {column: dict(kinds) for column, kinds in self.special_values.items()}
+        for column, kinds in other.special_values.items():
+            mine = special.setdefault(column, {})
+            for kind, count in kinds.items():
+                mine[kind] = mine.get(kind, 0) + count
+        low, high = self.low_edge + other.low_edge, self.high_edge + other.high_edge
+        return Measures(
+            rows=self.rows + other.rows,
+            rows_read=self.rows_read + other.rows_read,
+            nulls={c: self.nulls.get(c, 0) + other.nulls.get(c, 0) for c in {**self.nulls, **other.nulls}},
+            special_values=special,
+            unique={c: self.unique.get(c, []) + other.unique.get(c, []) for c in {**self.unique, **other.unique}},
+            pages=self.pages + other.pages,
+            arrow_bytes=self.arrow_bytes + other.arrow_bytes,
+            retries=self.retries + other.retries,
+            longest_statement_ms=max(self.longest_statement_ms, other.longest_statement_ms),
+            throttled_seconds=self.throttled_seconds + other.throttled_seconds,
+            cpu_seconds=self.cpu_seconds + other.cpu_seconds,
+            peak_mb=max(self.peak_mb, other.peak_mb),
+            governed_seconds=self.governed_seconds + other.governed_seconds,
+            rows_scanned=_known_sum(self.rows_scanned, other.rows_scanned),
+            temp_bytes=_known_sum(self.temp_bytes, other.temp_bytes),
+            longest_transaction_ms=max(self.longest_transaction_ms, other.longest_transaction_ms),
+            connections=self.connections + other.connections,
+            checksums=_joined_sums(self, other),
+            low_rows=low.rows,
+            low_ids=low.ids,
+            high_rows=high.rows,
+            high_ids=high.ids,
+        )
+
+
+def _joined_sums(one: Measures, other: Measures) -> dict[str, int]:
+    """Add the checksums of two sets of rows; {} where one has rows that were never summed (an older run's chunk)."""
+    if any(each.rows and not each.checksums for each in (one, other)):
+        return {}
+    names = {**one.checksums, **other.checksums}
+    return {name: (one.checksums.get(name, 0) + other.checksums.get(name, 0)) % 2**64 for name in names}
+
+
+def _known_sum(one: int | None, other: int | None) -> int | None:
+    """Add what is known; None when neither is."""
+    known = [each for each in (one, other) if each is not None]
+    return sum(known) if known else None
+
+
+@dataclass(frozen=True)
+class ChunkResult:
+    """What one task returns: the parts it staged and what it measured. JSON-able by `dataclasses.asdict`."""
+
+    chunk: int
+    parts: tuple[Part, ...]
+    measures: Measures
