@@ -5,15 +5,10 @@ Belongs here: one destination. Not here: the proof itself (`destinations/probing
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rivet_assets.doctor.row import Row, failed, found
-from rivet_resources.contracts.evidence import Finding
-from rivet_resources.destinations import gcs_credentials, s3_credentials
-from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.probe import probe
-from rivet_resources.destinations.s3 import S3
 from rivet_resources.errors import RivetError
 
 if TYPE_CHECKING:
@@ -25,7 +20,7 @@ def destination_rows(destination: Destination, export: Export) -> list[Row]:
     """Tell who signs in, then prove that a window could be published; nothing is left behind."""
     root = destination.root(export.name)
     about = f"destination {root.uri}"
-    rows = list(found(about, _credentials(destination), category="auth"))
+    rows = list(found(about, destination.credentials(), category="auth"))
     if any(row.status == "fail" for row in rows):  # the store would only repeat it, after its retries
         return rows
     try:
@@ -34,10 +29,3 @@ def destination_rows(destination: Destination, export: Export) -> list[Row]:
     except RivetError as error:
         rows.append(failed(about, "write", error))
     return rows
-
-
-def _credentials(destination: Destination) -> Iterator[Finding]:
-    if isinstance(destination, S3):
-        yield from s3_credentials.findings(destination.location)
-    elif isinstance(destination, Gcs):
-        yield from gcs_credentials.findings(destination.location)

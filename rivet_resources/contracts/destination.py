@@ -5,11 +5,12 @@ All paths are relative to an export's root, with `/`. Versions are opaque texts 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part
 
 
@@ -105,6 +106,9 @@ class Destination(Protocol):
     @property
     def type(self) -> str:
         """Name the kind of place, as in YAML."""
+
+    def credentials(self) -> Iterator[Finding]:
+        """Yield who signs in and by which way, without a secret; nothing where nobody does."""
 
     def on(self, day: date) -> Destination:
         """Fix `{date}` to the day a run started on."""

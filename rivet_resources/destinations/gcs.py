@@ -11,7 +11,7 @@ its bytes through this machine, and deletes the staged one. The swap of a manife
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,8 +33,10 @@ from rivet_resources.contracts.addressing import (
     staged_run,
     with_date,
 )
+from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
+from rivet_resources.destinations import gcs_credentials
 from rivet_resources.destinations.gcs_client import REQUEST_SECONDS, GcsLocation, control, translated
 from rivet_resources.destinations.range_file import ranged_file
 from rivet_resources.errors import DestinationError, DestinationUnreachable, PartCorrupt, WindowTaken
@@ -78,6 +80,10 @@ class Gcs(Settings):
     def root(self, export: str) -> GcsRoot:
         """Address one export's prefix."""
         return GcsRoot(self.location, export_prefix(self.prefix, export), export)
+
+    def credentials(self) -> Iterator[Finding]:
+        """Yield who signs in, and to which endpoint; the store itself is not asked."""
+        return gcs_credentials.findings(self.location)
 
     def on(self, day: date) -> Self:
         """Fix `{date}` to the day a run started on."""

@@ -39,6 +39,7 @@ from rivet_resources.contracts.addressing import (
     stays_inside,
     with_date,
 )
+from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.errors import DestinationError, DestinationPermission, DiskFull, PartCorrupt, WindowTaken
@@ -58,6 +59,10 @@ class Local(Settings):
     def root(self, export: str) -> LocalRoot:
         """Address one export's folder, absolute, so that every process means the same place."""
         return LocalRoot(os.path.abspath(export_path(self.path, export)), export)
+
+    def credentials(self) -> Iterator[Finding]:
+        """Yield nothing: nobody signs in."""
+        return iter(())
 
     def on(self, day: date) -> Self:
         """Fix `{date}` to the day a run started on."""

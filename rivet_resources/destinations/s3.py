@@ -39,8 +39,10 @@ from rivet_resources.contracts.addressing import (
     staged_run,
     with_date,
 )
+from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
+from rivet_resources.destinations import s3_credentials
 from rivet_resources.destinations.range_file import ranged_file
 from rivet_resources.destinations.s3_client import ABSENT, S3Location, connect, error_code, same_object, translated
 from rivet_resources.errors import DestinationError, PartCorrupt, WindowTaken
@@ -102,6 +104,10 @@ class S3(Settings):
     def root(self, export: str) -> S3Root:
         """Address one export's prefix."""
         return S3Root(self.location, export_prefix(self.prefix, export), export)
+
+    def credentials(self) -> Iterator[Finding]:
+        """Yield who signs in, and to which endpoint; the store itself is not asked."""
+        return s3_credentials.findings(self.location)
 
     def on(self, day: date) -> Self:
         """Fix `{date}` to the day a run started on."""

@@ -12,13 +12,14 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal, Self
 
 from rivet_resources.contracts.addressing import STAGED
+from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.destinations.local import LocalRoot, remove_tree
@@ -39,6 +40,10 @@ class Stdout(Settings):
     def root(self, export: str) -> StdoutRoot:
         """Stage below the machine's temp folder, under this user's id."""
         return StdoutRoot(LocalRoot(f"{stage_folder()}/{export}", export), export)
+
+    def credentials(self) -> Iterator[Finding]:
+        """Yield nothing: nobody signs in."""
+        return iter(())
 
     def on(self, day: date) -> Self:
         """A stream has no date."""

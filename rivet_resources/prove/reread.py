@@ -9,7 +9,7 @@ with its transforms: so the sums are of the very cells that an export would writ
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from rivet_resources.contracts.destination import Destination
+from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.extract import Extract, Staged
 from rivet_resources.contracts.format import Format
 from rivet_resources.contracts.parts import Part
@@ -44,6 +45,10 @@ class Nowhere:
     is_stream: bool = False
     packages: tuple[str, ...] = ()
     schemes: tuple[str, ...] = ()
+
+    def credentials(self) -> Iterator[Finding]:
+        """Yield nothing: nobody signs in."""
+        return iter(())
 
     def on(self, day: date) -> Destination:
         """Change nothing."""
