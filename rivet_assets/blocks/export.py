@@ -6,8 +6,8 @@ one mode (`modes/`), the union of modes and everything above an export (`config/
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, ValidationError, field_validator, model_validator
 from pydantic_core import CoreSchema, core_schema
@@ -29,7 +29,9 @@ from rivet_assets.blocks.export_values import (
     Texts,
     broken,
 )
+from rivet_assets.blocks.mode_facts import Cautions, ModeFacts
 from rivet_resources.contracts.destination import Destination
+from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.format import FileFormat, FormatKeys
 from rivet_resources.contracts.settings import Settings, Size, Tuning
 from rivet_resources.contracts.source import Source, TypeRules
@@ -103,7 +105,9 @@ def _fails_after(value: object) -> object:
 
 
 class Export(Settings):
-    """What to read, and what to write where. `modes/` adds when and in which pieces."""
+    """What to read, and what to write where. `modes/` adds when and in which pieces, and answers for the mode."""
+
+    answers: ClassVar[ModeFacts] = ModeFacts()
 
     name: ExportName = Field(description="names its asset, folder, files and cursor; unique in the file")
     mode: str = Field("full", description="full, incremental, chunked, time_window, cdc or poll")
@@ -172,7 +176,7 @@ class Export(Settings):
 
     @classmethod
     def _with_rules(cls, block: Any, validate: core_schema.ValidatorFunctionWrapHandler) -> Self:
-        faults = broken_rules(block) if isinstance(block, Mapping) else []
+        faults = broken_rules(block, cls.answers) if isinstance(block, Mapping) else []
         try:
             export: Self = validate(block)
         except ValidationError as error:
@@ -198,6 +202,81 @@ class Export(Settings):
         )
         form: FileFormat = FORMATS[self.format].from_keys(keys)
         return form
+
+    # --- what a mode may answer in another way -------------------------------------------------------
+
+    def relations(self) -> list[tuple[Export, str | None]]:
+        """Return what is read: (the export of that relation alone, its table; None: a query)."""
+        return [(self, self.table)]
+
+    def folders(self) -> list[str]:
+        """Return the names that its windows are kept under, which are also folders at the destination."""
+        return [self.name]
+
+    def tables_beside(self) -> list[str]:
+        """Return the names of the tables that are kept beside what is read."""
+        return []
+
+    def resources(self, engine: EngineFacts) -> dict[str, str]:
+        """Return what no two exports may share: {key of the mode's block: its value}."""
+        return {}
+
+    def deciding_column(self, key: tuple[str, ...]) -> tuple[str, bool]:
+        """Return the column that decides which rows a chunk, window or run reads, '' where all are wanted.
+
+        Args:
+            key: of the relation.
+
+        Returns:
+            (name, whether what decides is an expression over it and another one, which no index serves)
+        """
+        return "", False
+
+    def strategy(self, way: str, column: str, *, chunks: int) -> str:
+        """Return in one line how it is read, such as `full(blocks, 4 chunks, p=2)`.
+
+        Args:
+            way: how one chunk is read.
+            column: that decides which rows are.
+        """
+        return f"{self.mode}({way}{f', {chunks} chunks' if chunks > 1 else ''}{self.abreast})"
+
+    @property
+    def abreast(self) -> str:
+        """Return how many tasks read side by side, as part of the strategy."""
+        return f", p={self.parallel}" if self.parallel > 1 else ""
+
+    def cursor_for_plan(self, committed: str | None, made_up: Callable[[str], str | None]) -> str | None:
+        """Return the cursor that a plan without a run begins at; None: as the first run does.
+
+        Args:
+            made_up: makes a value of a column where no run has committed one; None where it need not.
+        """
+        return None
+
+    def without_comparison(self) -> tuple[Export, list[str]]:
+        """Return the export without what would read rows while planning, and what is left to the run."""
+        return self, []
+
+    @property
+    def cursor(self) -> tuple[str, str | None] | None:
+        """Return the column that later runs begin at, and the one that stands in for its NULLs; None: no cursor."""
+        return None
+
+    @property
+    def window_column(self) -> str:
+        """Return the column whose values are cut into windows of time; '' where none is."""
+        return ""
+
+    @property
+    def range_width(self) -> int | None:
+        """Return how many values of its column one chunk covers; None where widths are not given."""
+        return None
+
+    @property
+    def cautions(self) -> Cautions:
+        """Return what the user did about things that warnings are given of."""
+        return Cautions()
 
     def type_rules(self) -> TypeRules:
         """Join the keys that say what columns become."""

@@ -12,11 +12,12 @@ from typing import Any
 from pydantic_core import InitErrorDetails
 
 from rivet_assets.blocks.choice import refusal
+from rivet_assets.blocks.mode_facts import ModeFacts
 from rivet_resources.registry import DESTINATIONS, FORMATS
 from rivet_resources.write.formats.parquet import LEVELS
 
 Block = Mapping[str, Any]
-Rule = Callable[[Block], Iterator[InitErrorDetails]]
+Rule = Callable[[Block, ModeFacts], Iterator[InitErrorDetails]]
 
 RELATIONS = ("query", "query_file", "table")
 
@@ -32,9 +33,9 @@ def inner(block: Block, key: str, name: str) -> Any:
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
-def one_relation(block: Block) -> Iterator[InitErrorDetails]:
+def one_relation(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     """Ask for exactly one of query, query_file and table."""
-    if block.get("mode") == "cdc":
+    if mode.follows_log:
         yield from _tables_of_a_log(block)
         return
     relations = given(block, *RELATIONS)
@@ -60,7 +61,7 @@ def _tables_of_a_log(block: Block) -> Iterator[InitErrorDetails]:
         yield refusal("RIVET_CONFIG_TWO_RELATIONS", "stands beside table; keep one of table, tables", loc=("tables",))
 
 
-def params_have_a_query(block: Block) -> Iterator[InitErrorDetails]:
+def params_have_a_query(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     """Refuse bound values that nothing binds."""
     if block.get("params") and not given(block, "query", "query_file") and given(block, "table"):
         yield refusal(
@@ -70,7 +71,7 @@ def params_have_a_query(block: Block) -> Iterator[InitErrorDetails]:
         )
 
 
-def level_fits_codec(block: Block) -> Iterator[InitErrorDetails]:
+def level_fits_codec(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     """Refuse a level its codec does not have (`contract.md`, 1.5)."""
     level, codec = block.get("compression_level"), str(block.get("compression") or "zstd")
     if level is None or _is_plain(block):  # accepted and warned about
@@ -86,7 +87,7 @@ def level_fits_codec(block: Block) -> Iterator[InitErrorDetails]:
             yield refusal(code, f"{level} is outside {low} to {high} of {codec}; leave it out for {default}", loc=loc)
 
 
-def csv_has_no_profile(block: Block) -> Iterator[InitErrorDetails]:
+def csv_has_no_profile(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     """Refuse a profile on CSV: unlike `compression`, no old configuration carries it."""
     if _is_plain(block) and block.get("compression_profile") not in (None, "none"):
         yield refusal(
@@ -96,7 +97,7 @@ def csv_has_no_profile(block: Block) -> Iterator[InitErrorDetails]:
         )
 
 
-def stdout_is_one_stream(block: Block) -> Iterator[InitErrorDetails]:
+def stdout_is_one_stream(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     """Refuse what would write several files into one stream."""
     kind = str(inner(block, "destination", "type"))
     if kind not in DESTINATIONS or not DESTINATIONS[kind].is_stream:
@@ -104,7 +105,7 @@ def stdout_is_one_stream(block: Block) -> Iterator[InitErrorDetails]:
     if block.get("max_file_size") is not None:
         message = "splits files, and stdout is one stream; remove it, or choose another destination"
         yield refusal("RIVET_CONFIG_STDOUT_SPLIT", message, loc=("max_file_size",))
-    if block.get("mode") == "chunked":
+    if mode.by_ranges:
         message = "chunked writes several files, and stdout is one stream; use full, or another destination"
         yield refusal("RIVET_CONFIG_STDOUT_CHUNKED", message, loc=("mode",))
     elif (_as_int(block.get("parallel")) or 1) > 1:
@@ -115,7 +116,7 @@ def stdout_is_one_stream(block: Block) -> Iterator[InitErrorDetails]:
         )
 
 
-def quality_is_possible(block: Block) -> Iterator[InitErrorDetails]:
+def quality_is_possible(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     """Refuse bounds that no count of rows can satisfy."""
     low, high = (_as_int(inner(block, "quality", key)) for key in ("row_count_min", "row_count_max"))
     if low is not None and high is not None and low > high:
@@ -149,6 +150,6 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def broken_rules(block: Block) -> list[InitErrorDetails]:
-    """Apply every rule to one raw block; no order among the answers."""
-    return [fault for rule in RULES for fault in rule(block)]
+def broken_rules(block: Block, mode: ModeFacts) -> list[InitErrorDetails]:
+    """Apply every rule to one raw block of a mode; no order among the answers."""
+    return [fault for rule in RULES for fault in rule(block, mode)]

@@ -237,8 +237,6 @@ def _shared_logs(config: RivetConfig) -> Iterator[InitErrorDetails]:
     """Refuse two drains that would take changes from each other: a log's reader is one."""
     first: dict[tuple[str, ...], str] = {}
     for index, export in enumerate(config.exports):
-        if not isinstance(export, Cdc):
-            continue
         name, source = config.source_of(export)
         for key, resource in export.resources(source.facts).items():
             # A checkpoint is a file of this machine; the rest belongs to one source.
@@ -255,14 +253,14 @@ def _shared_logs(config: RivetConfig) -> Iterator[InitErrorDetails]:
 def _sparkless(config: RivetConfig) -> Iterator[InitErrorDetails]:
     """Refuse tables that Spark makes where Spark is switched off."""
     for index, export in enumerate(config.exports):
-        if isinstance(export, Cdc) and export.apply and config.spark.engine == "inline":
+        if export.tables_beside() and config.spark.engine == "inline":
             message = "is made by a Spark job, and `spark: inline` leaves Spark out; remove one of the two"
             yield refusal("RIVET_CONFIG_CDC", message, loc=("exports", index, "apply"))
 
 
 def _tuned(config: RivetConfig) -> Spark:
     """Give Spark's settings: rows of `apply` do enter the JVM, so it gets its full JIT and a larger heap then."""
-    applied = any(isinstance(export, Cdc) and export.apply for export in config.exports)
+    applied = any(export.tables_beside() for export in config.exports)
     wanted = {"jit": "full", "driver_memory": "2g"} if applied else {}
     return config.spark.model_copy(update={k: v for k, v in wanted.items() if k not in config.spark.model_fields_set})
 

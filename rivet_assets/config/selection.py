@@ -28,12 +28,12 @@ def chosen(config: RivetConfig, names: Sequence[str], partitions: Sequence[str])
     exports = [export for export in config.exports if not names or export.name in wanted]
     if not partitions:
         return exports
-    without = [export.name for export in exports if export.mode != "time_window"]
+    without = [export.name for export in exports if not export.answers.has_windows]
     if names and without:
         raise ConfigError(
             f"Export {without[0]} has no partitions; leave out --partition, or name exports of mode time_window."
         )
-    windowed = [export for export in exports if export.mode == "time_window"]
+    windowed = [export for export in exports if export.answers.has_windows]
     if not windowed:
         raise ConfigError("No export has mode time_window; leave out --partition.")
     return windowed

@@ -16,8 +16,7 @@ from rivet_assets.dagster.export_asset import build_export_asset
 from rivet_assets.dagster.proof_checks import build_proofs
 from rivet_assets.dagster.specs import asset_key, asset_spec
 from rivet_assets.dagster.table_asset import build_applied
-from rivet_assets.modes.cdc import Cdc
-from rivet_assets.run.table_version import name_of
+from rivet_assets.modes.cdc import drain_of
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -33,10 +32,10 @@ def build_assets(export: Export, *, config: RivetConfig, spec_of: SpecOf | None 
         spec_of: what an asset shows, when it is not `asset_spec`; asked once per table of a change export.
     """
     describe = spec_of or (lambda each: asset_spec(each, config=config))
-    if isinstance(export, Cdc):
+    if (drain := drain_of(export)) is not None:
         return [
-            build_drain(export, config=config, spec_of=describe),
-            *build_applied(export, config=config, spec_of=describe),
+            build_drain(drain, config=config, spec_of=describe),
+            *build_applied(drain, config=config, spec_of=describe),
         ]
     return [build_export_asset(export, config=config, spec=describe(export))]
 
@@ -46,23 +45,19 @@ def build_asset_checks(
 ) -> list[dg.AssetChecksDefinition]:
     """Give the checks of an export that people run by themselves; nothing is opened before they do."""
     describe = spec_of or (lambda each: asset_spec(each, config=config))
-    if isinstance(export, Cdc):
-        return build_checks(export, config=config, spec_of=describe)
+    if (drain := drain_of(export)) is not None:
+        return build_checks(drain, config=config, spec_of=describe)
     return [build_proofs(export, config=config, spec_of=describe)]
 
 
 def asset_keys(export: Export, *, config: RivetConfig) -> list[dg.AssetKey]:
     """List the keys of an export's own assets: one, or one per drained table."""
-    tables = [export.of_table(table) for table in export.captured] if isinstance(export, Cdc) else [export]
-    return [asset_key(each, config=config) for each in tables]
+    return [asset_key(each, config=config) for each, _ in export.relations()]
 
 
 def applied_keys(export: Export, *, config: RivetConfig) -> list[dg.AssetKey]:
     """List the keys of the tables kept beside the changes of an export."""
-    if not isinstance(export, Cdc):
-        return []
-    names = [name_of(export, table, kind) for table in export.captured for kind in export.apply]
-    return [asset_key(export.model_copy(update={"name": name}), config=config) for name in names]
+    return [asset_key(export.model_copy(update={"name": name}), config=config) for name in export.tables_beside()]
 
 
 def step_names(export: Export, *, config: RivetConfig) -> list[str]:

@@ -19,7 +19,7 @@ from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.modes.partitions import partitions_of
 from rivet_assets.prove.reconcile_result import Depth as HowClosely
-from rivet_assets.prove.repair import REFUSED, Repaired, RepairedWindow, repair_export
+from rivet_assets.prove.repair import Repaired, RepairedWindow, repair_export
 from rivet_assets.run.scope import state_of
 from rivet_resources.dagster.errors import translated
 from rivet_resources.errors import ConfigError
@@ -69,7 +69,7 @@ class RepairJob(dg.JobDefinition):
 
 def repair_jobs(config: RivetConfig, *, spec_of: SpecOf) -> list[RepairJob]:
     """Give the job that repairs the exports of a configuration; none where nothing can be repaired."""
-    targets = [Target(each, config, spec_of(each)) for each in config.exports if each.mode not in REFUSED]
+    targets = [Target(each, config, spec_of(each)) for each in config.exports if not each.answers.no_repair]
     return [RepairJob({target.spec.key.to_user_string(): target for target in targets})] if targets else []
 
 

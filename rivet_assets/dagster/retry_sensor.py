@@ -28,7 +28,6 @@ from rivet_assets.dagster.build import SpecOf, step_names
 from rivet_assets.dagster.drain_sensor import MOST_WAIT_SECONDS, RUNS_SEEN, SENSOR_SECONDS, own_checks
 from rivet_assets.dagster.failure_sensor import WILL_RETRY
 from rivet_assets.dagster.specs import asset_spec
-from rivet_assets.modes.cdc import Cdc
 from rivet_assets.modes.partitions import partitions_of
 
 if TYPE_CHECKING:
@@ -133,8 +132,7 @@ def retry_sensors(config: RivetConfig, *, spec_of: SpecOf | None = None) -> list
     for export in config.exports:
         if export.schedule is None:
             continue
-        tables = [export.of_table(table) for table in export.captured] if isinstance(export, Cdc) else [export]
-        keys = tuple(describe(each).key for each in tables)
+        keys = tuple(describe(each).key for each, _ in export.relations())
         steps = frozenset({step_names(export, config=config)[0], *(key.to_python_identifier() for key in keys)})
         found.append(Scheduled(export, config.source_of(export)[0], keys, steps))
     return [RetrySensor(found)] if found else []

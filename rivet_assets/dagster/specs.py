@@ -46,7 +46,7 @@ def asset_spec(export: Export, *, config: RivetConfig) -> dg.AssetSpec:
         freshness_policy=freshness_of(export),
         owners=list(export.owners),
         tags={**export.tags, "mode": export.mode},
-        kinds={source.type, export.format, *(() if export.mode == "cdc" else ("spark",))},  # a drain needs no JVM
+        kinds={source.type, export.format, *(() if export.answers.follows_log else ("spark",))},  # a drain needs no JVM
         partitions_def=partitions_of(export),
         skippable=True,
     )

@@ -19,7 +19,7 @@ from rivet_assets.doctor.destination import destination_rows
 from rivet_assets.doctor.machine import machine_rows, open_store, spark_rows
 from rivet_assets.doctor.row import Row, failed
 from rivet_assets.doctor.source import source_rows
-from rivet_assets.modes.cdc import Cdc
+from rivet_assets.modes.cdc import drain_of
 from rivet_resources.fan_out import side_by_side
 
 if TYPE_CHECKING:
@@ -48,9 +48,10 @@ def examine(config: RivetConfig, names: Sequence[str] = ()) -> list[Row]:
     for destination, export in {export.destination: export for export in reversed(exports)}.items():
         asks[f"destination {destination.root(export.name).uri}"] = partial(destination_rows, destination, export)
     for export in exports:
-        if isinstance(export, Cdc) and state is not None:
+        drain = drain_of(export)
+        if drain is not None and state is not None:
             name, source = config.source_of(export)
-            asks[f"export {export.name}"] = partial(log_rows, export, name, source, state, config)
+            asks[f"export {export.name}"] = partial(log_rows, drain, name, source, state, config)
     answers = side_by_side(asks, seconds=EACH_SECONDS)
     if state is not None:
         state.close()

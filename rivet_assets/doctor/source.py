@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rivet_assets.doctor.row import Row, counted, failed, found
-from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run.log_status import HASTE
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session, Source
@@ -91,7 +90,7 @@ def _server(session: Session, about: str, source: Source, exports: Sequence[Expo
 
 def _relations(exports: Iterable[Export]) -> Iterator[Asked]:
     for export in exports:
-        for table in export.captured if isinstance(export, Cdc) else (export.table,):
+        for _, table in export.relations():
             yield export, table
 
 

@@ -88,7 +88,7 @@ def outcome_of(
         retries=sum(record.retries for record in records),
         checks_passed=step.passed,
         checks_failed=tuple(step.failed),
-        warnings=(*step.warnings, *(told.notes if export.mode == "cdc" else ())),  # a drain plans nothing
+        warnings=(*step.warnings, *(told.notes if export.answers.follows_log else ())),  # a drain plans nothing
         code=step.code,
         message=step.message or (run_failure or "it did not run" if failed else ""),
         exit_code=(step.exit_code if step.message else 1) if failed else 0,

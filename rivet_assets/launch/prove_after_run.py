@@ -63,7 +63,7 @@ def proved(config: RivetConfig, outcome: Outcome, proofs: Proofs, *, state: Stat
 
 def _windows(export: Export, outcome: Outcome) -> list[str] | None:
     """Find the windows that these runs committed; None where the runs of tables have names of their own."""
-    if export.mode == "cdc":
+    if export.answers.follows_log:
         return None
     root = export.destination.on(datetime.now(UTC).date()).root(export.name)
     if not root.keeps_manifests:

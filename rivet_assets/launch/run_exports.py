@@ -112,7 +112,7 @@ def warm_spark(config: RivetConfig, exports: Sequence[Export]) -> Iterator[None]
 
 def _needs_spark(export: Export) -> bool:
     """Say whether a run of it surely needs the JVM: a drain does so for a first copy only, and starts it itself."""
-    return export.mode != "cdc"  # nor do the tables beside it, as long as there is nothing new
+    return not export.answers.follows_log  # nor do the tables beside it, as long as there is nothing new
 
 
 def _execute(config: RivetConfig, plan: Plan, recorder: Recorder, extra: Mapping[str, str]) -> None:

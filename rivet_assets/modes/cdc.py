@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.blocks.export_values import ColumnsOnce, TableName, broken
+from rivet_assets.blocks.mode_facts import ModeFacts
 from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.contracts.change_log import Capture, Untold
 from rivet_resources.contracts.engine_facts import EngineFacts
@@ -78,6 +79,14 @@ class CdcBlock(Settings):
 class Cdc(Export):
     """Every insert, update and delete, in the order of their commits."""
 
+    answers: ClassVar[ModeFacts] = ModeFacts(
+        window="changes",
+        follows_log=True,
+        is_stream=True,
+        no_repair="windows of mode cdc hold changes, which a log gives once. Run `rivet state reset -e {name}`, then "
+        "the export: it begins with a new snapshot, and its mirror is made anew from the changes",
+    )
+
     mode: Literal["cdc"]
     tables: tuple[TableName, ...] = Field((), description="several tables: one drain, a folder and an asset each")
     cdc: CdcBlock = Field(default_factory=CdcBlock, description="how the log is read")
@@ -136,6 +145,22 @@ class Cdc(Export):
         """Give the export of one table: its name, which is also its folder, and its relation."""
         return self.model_copy(update={"name": self.folder_of(table), "table": table, "tables": ()})
 
+    def relations(self) -> list[tuple[Export, str | None]]:
+        """Return the export of each table, and the table."""
+        return [(self.of_table(table), table) for table in self.captured]
+
+    def folders(self) -> list[str]:
+        """Return one name per table."""
+        return [self.folder_of(table) for table in self.captured]
+
+    def tables_beside(self) -> list[str]:
+        """Return the mirrors and histories."""
+        return [f"{self.folder_of(table)}_{kind}" for table in self.captured for kind in self.apply]
+
+    def strategy(self, way: str, column: str, *, chunks: int) -> str:
+        """Return how the first copy is read, such as `cdc(initial=snapshot, blocks)`."""
+        return f"cdc(initial={self.cdc.initial or 'none'}, {way}{self.abreast})"
+
     def capture(self, *, deployment: str) -> Capture:
         """Describe what the drain asks of the log."""
         block = self.cdc
@@ -177,3 +202,8 @@ class Cdc(Export):
             cursor=CursorMove(low=None, high=planning.cursor, column="__pos"),
         )
         return replace(extract, meta=replace(extract.meta, inserted_at=planning.cursor))
+
+
+def drain_of(export: Export) -> Cdc | None:
+    """Return an export as the drain that it is; None: it follows no log."""
+    return export if isinstance(export, Cdc) else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 import xxhash
@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from rivet_assets.blocks.export import Export
+from rivet_assets.blocks.mode_facts import Cautions, ModeFacts
 from rivet_assets.modes.key_ranges import Range, between_inner_bounds, by_days, equal_width
 from rivet_assets.modes.protocol import Planning, compose, require_bound
 from rivet_resources.commit.manifest import Manifest
@@ -39,6 +40,14 @@ NOT_OF_A_CHUNK = (
 
 class Chunked(Export):
     """Every row, cut by a key into chunks that tasks read side by side."""
+
+    answers: ClassVar[ModeFacts] = ModeFacts(
+        cuts=True,
+        by_ranges=True,
+        refuses_nulls=True,
+        more_because="rows came into its key ranges",
+        fewer_because="rows were deleted",
+    )
 
     mode: Literal["chunked"]
     chunk_column: str | None = Field(None, description="whole numbers, or dates with chunk_by_days; default: the key")
@@ -82,6 +91,35 @@ class Chunked(Export):
         if self.table is None and self.chunk_size_memory_mb is not None:
             raise PydanticCustomError("RIVET_CONFIG_CHUNK_SIZE", "chunk_size_memory_mb needs `table:`")
         return self
+
+    def deciding_column(self, key: tuple[str, ...]) -> tuple[str, bool]:
+        """Return the column whose ranges are chunks: the one that is named, else the first of the key."""
+        return self.chunk_by_key or self.chunk_column or next(iter(key), ""), False
+
+    def strategy(self, way: str, column: str, *, chunks: int) -> str:
+        """Return how it is cut, such as `chunked-parallel(id, size=50000, p=4)`."""
+        kind = "chunked-parallel" if self.parallel > 1 else "chunked-sequential"
+        return f"{kind}({column}, {self._cut(chunks)}{self.abreast})"
+
+    def _cut(self, chunks: int) -> str:
+        if self.chunk_by_key:
+            return "by key"
+        if self.chunk_by_days:
+            return f"days={self.chunk_by_days}"
+        if self.chunk_count:
+            return f"count={self.chunk_count}"
+        size = f"dense, size={self.chunk_size or 100_000}" if self.chunk_dense else f"size={self.chunk_size}"
+        return size if self.chunk_dense or self.chunk_size else f"{chunks or 'some'} chunks"
+
+    @property
+    def range_width(self) -> int | None:
+        """Return `chunk_size`."""
+        return self.chunk_size
+
+    @property
+    def cautions(self) -> Cautions:
+        """Return what was done about dead runs and sparse keys."""
+        return Cautions(has_checkpoint=self.chunk_checkpoint, is_dense=self.chunk_dense)
 
     def extract(self, planning: Planning) -> Extract:
         """Describe every row, cut by key; an empty table has no chunks.

@@ -12,14 +12,16 @@ do, are the bound's own: rows that have it are remembered, and the next window r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.blocks.export_values import Duration
+from rivet_assets.blocks.mode_facts import Cautions, ModeFacts
 from rivet_assets.modes.incremental_again import ends_again, newer_rows, shared_of
 from rivet_assets.modes.incremental_boundary import CursorColumns, chunks_of, ends_of, in_turn, note_before, pieces
 from rivet_assets.modes.protocol import Planning, compose, require_bound
@@ -32,6 +34,14 @@ from rivet_resources.errors import BoundsUnusable, SourceError
 
 class Incremental(Export):
     """Rows whose cursor is above the committed one, or came to that later, up to a frozen bound."""
+
+    answers: ClassVar[ModeFacts] = ModeFacts(
+        window="after",
+        keeps_cursor=True,
+        keeps_boundary=True,
+        more_because="rows were committed late, or without a cursor",
+        fewer_because="rows were deleted, or were changed and moved on to a later window",
+    )
 
     mode: Literal["incremental"]
     cursor_column: str = Field(description="grows with every insert, or with every change, of a row")
@@ -55,6 +65,30 @@ class Incremental(Export):
                 "cursor_fallback_column and incremental_cursor_mode: coalesce go together; set both or neither",
             )
         return self
+
+    def deciding_column(self, key: tuple[str, ...]) -> tuple[str, bool]:
+        """Return the cursor."""
+        return self.cursor_column, self.cursor_fallback_column is not None
+
+    def strategy(self, way: str, column: str, *, chunks: int) -> str:
+        """Return how it is read, such as `incremental(id, cursor)`."""
+        return f"{self.mode}({column}, {way})"
+
+    def cursor_for_plan(self, committed: str | None, made_up: Callable[[str], str | None]) -> str | None:
+        """Return the committed cursor, else one that is made up where only a later run's statement tells anything."""
+        return committed if committed is not None else made_up(self.cursor_column)
+
+    @property
+    def cursor(self) -> tuple[str, str | None] | None:
+        """Return the cursor, and what stands in for its NULLs."""
+        return self.cursor_column, self.cursor_fallback_column
+
+    @property
+    def cautions(self) -> Cautions:
+        """Return what was done about NULLs of the cursor."""
+        return Cautions(
+            has_fallback=self.cursor_fallback_column is not None, fails_on_nulls=self.cursor_nulls == "fail"
+        )
 
     def extract(self, planning: Planning) -> Extract:
         """Describe what is new from the committed cursor to the horizon, in the order of cursor and key.

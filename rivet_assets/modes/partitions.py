@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import dagster as dg
 
@@ -28,7 +28,7 @@ def partitions_of(export: Export) -> dg.TimeWindowPartitionsDefinition | None:
 
     The first one holds `start`: weeks begin on Monday, months on their first day.
     """
-    if export.mode != "time_window":
+    if not export.answers.has_windows:
         return None
     windows: TimeWindow = export  # type: ignore[assignment]
     shape = {
@@ -110,3 +110,15 @@ def _first(export: TimeWindow) -> datetime:
     if export.granularity == "month":
         day = day.replace(day=1)
     return datetime.combine(day, time())
+
+
+def latest_window(export: Export) -> Window:
+    """Return the latest window of time that has ended, else the first one there will be."""
+    keys = due_keys(export)
+    return window_of(export, keys[-1]) if keys else first_window(cast("TimeWindow", export))
+
+
+def first_window(export: TimeWindow) -> Window:
+    """Return a window of an export none of whose windows has ended yet."""
+    start = datetime.combine(export.first_day, datetime.min.time(), UTC)
+    return Window(export.first_day.isoformat(), start, start.replace(hour=23), "")

@@ -11,14 +11,15 @@ first, then read: so the window is closed, a run that dies is replaced by the ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.blocks.export_values import ColumnsOnce, Ratio, broken
+from rivet_assets.blocks.mode_facts import ModeFacts
 from rivet_assets.modes.poll_preconditions import (
     key_columns,
     refuse_clock,
@@ -71,6 +72,16 @@ class DeleteDetection(Settings):
 class Poll(Export):
     """Rows changed since the last run, as inserts, updates and deletes."""
 
+    answers: ClassVar[ModeFacts] = ModeFacts(
+        window="changes",
+        keeps_cursor=True,
+        counts_runs=True,
+        is_stream=True,
+        refuses_nulls=True,
+        no_repair="windows of mode poll hold what had changed by then, which the table no longer tells. Run the export "
+        "with `delete_detection: {{type: full_diff}}`, or `rivet state reset -e {name}` to begin anew",
+    )
+
     mode: Literal["poll"]
     updated_at_column: str = Field(description="timestamp that every insert and update of a row moves forward")
     created_at_column: str | None = Field(
@@ -116,6 +127,30 @@ class Poll(Export):
         stamps = [self.updated_at_column, self.delete_detection.column]
         if len(set(stamps)) < len(stamps) or (is_diff and self.updated_at_column in self.primary_key):
             yield f"{self.updated_at_column} cannot be updated_at_column and mark or key at once; name another column"
+
+    def deciding_column(self, key: tuple[str, ...]) -> tuple[str, bool]:
+        """Return the stamp of the last change."""
+        return self.updated_at_column, self.null_policy == "coalesce"
+
+    def strategy(self, way: str, column: str, *, chunks: int) -> str:
+        """Return how it is read, such as `poll(updated_at, cursor)`."""
+        return f"{self.mode}({column}, {way})"
+
+    def cursor_for_plan(self, committed: str | None, made_up: Callable[[str], str | None]) -> str | None:
+        """Return the committed cursor; None for a full diff, which would read every key."""
+        return None if self.delete_detection.type == "full_diff" else committed
+
+    def without_comparison(self) -> tuple[Export, list[str]]:
+        """Return the export without its full diff."""
+        if self.delete_detection.type != "full_diff":
+            return self, []
+        plain = self.model_copy(update={"delete_detection": DeleteDetection()})
+        return plain, ["deletions are found by the run, by a full diff"]
+
+    @property
+    def cursor(self) -> tuple[str, str | None] | None:
+        """Return the stamp of the last change."""
+        return self.updated_at_column, None
 
     # --- planning --------------------------------------------------------------------------------
 

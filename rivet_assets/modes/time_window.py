@@ -7,7 +7,7 @@ Belongs here: the YAML keys and the predicate of a window. Not here: Dagster's p
 from __future__ import annotations
 
 from datetime import date, datetime, time
-from typing import Literal
+from typing import ClassVar, Literal
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from rivet_assets.blocks.export import Export
+from rivet_assets.blocks.mode_facts import ModeFacts
 from rivet_assets.modes.protocol import Planning, compose, require_column
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.contracts.extract import Extract
@@ -28,6 +29,12 @@ class TimeWindow(Export):
     Windows are half-open, [start, end): a row stamped exactly midnight belongs to the day that begins, and
     to no other. Rows without a time belong to none.
     """
+
+    answers: ClassVar[ModeFacts] = ModeFacts(
+        window="time",
+        more_because="late rows came into it",
+        fewer_because="rows were deleted, or their time was changed",
+    )
 
     mode: Literal["time_window"]
     time_column: str = Field(description="decides which window a row belongs to; a timestamp, a date or unix seconds")
@@ -80,6 +87,19 @@ class TimeWindow(Export):
     def takes_open_window(self) -> bool:
         """Say whether the window that has not ended yet is exported too, as the original did."""
         return self.start is None if self.include_open is None else self.include_open
+
+    def deciding_column(self, key: tuple[str, ...]) -> tuple[str, bool]:
+        """Return the column of times."""
+        return self.time_column, False
+
+    def strategy(self, way: str, column: str, *, chunks: int) -> str:
+        """Return how it is read, such as `time-window(at, day, cursor)`."""
+        return f"time-window({column}, {self.granularity}, {way})"
+
+    @property
+    def window_column(self) -> str:
+        """Return the column of times."""
+        return self.time_column
 
     def extract(self, planning: Planning) -> Extract:
         """Describe the rows of the window `planning` names.

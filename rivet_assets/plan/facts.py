@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from rivet_assets.modes.cdc import START, Cdc
+from rivet_assets.modes.cdc import START, Cdc, drain_of
 from rivet_assets.modes.partitions import windows_of
-from rivet_assets.modes.poll import DeleteDetection, Poll
 from rivet_assets.modes.protocol import Mode, Planning
 from rivet_assets.plan.priority import History
 from rivet_assets.run.attempt import META_COLUMNS
@@ -58,7 +57,8 @@ class Place:
 
     def root(self, table: str = "") -> Root:
         """Address the folder of the export, or of one table of its drain."""
-        name = self.export.folder_of(table) if isinstance(self.export, Cdc) and table else self.export.name
+        drain = drain_of(self.export)
+        name = drain.folder_of(table) if drain is not None and table else self.export.name
         return self.export.destination.on(self.at.date()).root(name)
 
 
@@ -107,11 +107,11 @@ def boundary_of(place: Place) -> str | None:
         CheckpointUnusable, ManifestUnreadable, StateError
     """
     export = place.export
-    if isinstance(export, Cdc):
-        checkpoints = checkpoints_of(export, state=place.state, folder=place.folder)
-        position = drained_to(checkpoints.load(checkpoint_key(export, place.source_name)))
+    if (drain := drain_of(export)) is not None:
+        checkpoints = checkpoints_of(drain, state=place.state, folder=place.folder)
+        position = drained_to(checkpoints.load(checkpoint_key(drain, place.source_name)))
         return position.key if position else None
-    if export.mode not in ("incremental", "poll"):
+    if not export.answers.keeps_cursor:
         return None
     cursor = place.state.cursor(export.name)
     if cursor is not None or not place.root().keeps_manifests:
@@ -134,14 +134,14 @@ def remembered_of(place: Place) -> Boundary:
 def windows_to_run(place: Place, keys: Sequence[str] | None, boundary: str | None) -> list[tuple[str, Window]]:
     """Name the windows that a run from `boundary` covers, as (table of a drain or '', window)."""
     export = place.export
-    if isinstance(export, Cdc):
+    if (drain := drain_of(export)) is not None:
         key = START if boundary is None else f"after={boundary}"
-        return [(table, Window(key)) for table in export.captured]
+        return [(table, Window(key)) for table in drain.captured]
     if keys is not None:
         return [("", window) for window in windows_of(export, keys)]
-    if export.mode == "incremental":
+    if export.answers.keeps_boundary:
         return [("", Window.after(boundary, remembered_of(place).visit))]
-    if export.mode == "poll":
+    if export.answers.keeps_cursor:
         return [("", Window.after(boundary))]
     return [("", Window("all"))]
 
@@ -191,9 +191,9 @@ def look_at(place: Place, windows: Sequence[tuple[str, Window]], boundary: str |
     Raises:
         RivetError: whatever planning a run raises.
     """
-    if isinstance(place.export, Cdc):
-        return _look_at_log(place, place.export, windows, boundary)
-    export, asked = _without_comparison(place.export)
+    if (drain := drain_of(place.export)) is not None:
+        return _look_at_log(place, drain, windows, boundary)
+    export, asked = place.export.without_comparison()
     with _session(place, snapshot=True, **IMPATIENT) as session:
         ((_, relation),) = _relations(export, session)
         seen = [
@@ -218,8 +218,8 @@ def _session(place: Place, *, snapshot: bool, **limits: int) -> Any:
 def _relations(export: Export, session: Session) -> list[tuple[str, Relation]]:
     """Describe what the export reads: (table of a drain or '', relation)."""
     rules = export.type_rules()
-    if isinstance(export, Cdc):
-        return [(table, session.describe(table=table, query=None, params={}, rules=rules)) for table in export.captured]
+    if (drain := drain_of(export)) is not None:
+        return [(table, session.describe(table=table, query=None, params={}, rules=rules)) for table in drain.captured]
     return [("", session.describe(table=export.table, query=export.query, params=export.params, rules=rules))]
 
 
@@ -232,14 +232,6 @@ def _columns(relations: Sequence[tuple[str, Relation]]) -> tuple[tuple[str, str]
     )
 
 
-def _without_comparison(export: Export) -> tuple[Export, list[str]]:
-    """Take out what would read rows while planning: a poll's full diff."""
-    if not isinstance(export, Poll) or export.delete_detection.type != "full_diff":
-        return export, []
-    detection = DeleteDetection()
-    return export.model_copy(update={"delete_detection": detection}), ["deletions are found by the run, by a full diff"]
-
-
 def _seen(
     place: Place, export: Export, session: Session, relation: Relation, *, window: Window, cursor: str | None
 ) -> Seen:
@@ -250,7 +242,7 @@ def _seen(
             relation=relation,
             window=window if window.kind == "time" else None,
             cursor=cursor,
-            boundary=remembered_of(place) if export.mode == "incremental" else None,
+            boundary=remembered_of(place) if export.answers.keeps_boundary else None,
             run_id="plan",
             started_at=place.at,
             tasks=export.parallel,

@@ -13,9 +13,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from rivet_assets.config.selection import chosen, due
-from rivet_assets.modes.chunked import Chunked
-from rivet_assets.modes.incremental import Incremental
-from rivet_assets.modes.poll import Poll
 from rivet_assets.plan import facts as plan_facts
 from rivet_assets.plan.artefact import Computed, Diagnostics, PlanArtefact, PlanEntry, Prioritization
 from rivet_assets.plan.facts import Looked
@@ -171,14 +168,14 @@ def _facts(export: Export, found: Computed, looked: Looked, judged: Checked | No
 
 def _cursor_worth(export: Export, looked: Looked) -> CursorWorth | None:
     relation = looked.relation
-    if relation is None or not isinstance(export, Incremental | Poll):
+    if relation is None or export.cursor is None:
         return None
-    name = export.cursor_column if isinstance(export, Incremental) else export.updated_at_column
+    name, fallback = export.cursor
     column = relation.column(name)
     return cursor_worth(
         is_indexed=name in relation.indexed,
         is_nullable=column is None or column.nullable,
-        has_fallback=isinstance(export, Incremental) and export.cursor_fallback_column is not None,
+        has_fallback=fallback is not None,
     )
 
 
@@ -186,10 +183,10 @@ def _is_sparse(export: Export, looked: Looked) -> bool:
     """Say whether ranges of equal width would mostly be empty (`contract.md`, 13.1)."""
     extract = looked.seen[0].extract if looked.seen else None
     rows = looked.relation.rows_estimate if looked.relation else None
-    if not isinstance(export, Chunked) or extract is None or rows is None or export.chunk_size is None:
+    if extract is None or rows is None or export.range_width is None:
         return False
     chunks = len(extract.chunks)
-    return chunks > SPARSE_CHUNKS and rows / (chunks * export.chunk_size) < SPARSE_DENSITY
+    return chunks > SPARSE_CHUNKS and rows / (chunks * export.range_width) < SPARSE_DENSITY
 
 
 def _warnings(judged: Checked | None) -> list[str]:

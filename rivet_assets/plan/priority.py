@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from rivet_assets.modes.registry import MODES
 from rivet_assets.run.drift import compare
 
 CursorWorth = Literal["strong", "weak", "fallback", "none"]
@@ -160,11 +161,12 @@ def _of_rows(rows: int | None) -> Iterable[str]:
 
 
 def _of_mode(facts: Facts) -> Iterable[str]:
-    if facts.mode == "full":
+    answers = MODES[facts.mode].answers
+    if answers.cuts and not answers.by_ranges:
         yield "full"
     if facts.cursor is not None:
         yield f"cursor_{facts.cursor}"
-    if facts.mode == "chunked" and (facts.chunks > 1 or (facts.rows or 0) > LARGE_ROWS):
+    if answers.by_ranges and (facts.chunks > 1 or (facts.rows or 0) > LARGE_ROWS):
         yield "chunked_large"
 
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rivet_assets.modes.cdc import START
-from rivet_assets.modes.time_window import TimeWindow
 from rivet_assets.plan import facts as plan_facts
 from rivet_assets.plan.artefact import MOST_RANGES, Computed, PlannedWindow
 from rivet_assets.plan.facts import Held, Looked, Seen
@@ -37,7 +36,7 @@ def computed(
         chunk_ranges=planned[0].chunk_ranges if len(planned) == 1 else (),
         cursor_snapshot=held.boundary,
         cursor_high=move.high if move else None,
-        row_estimate=looked.unread if export.mode == "cdc" else _all_rows(planned),
+        row_estimate=looked.unread if export.answers.follows_log else _all_rows(planned),
         columns=looked.columns,
         notes=tuple(hide.text(note) for note in looked.notes),
     )
@@ -88,8 +87,7 @@ def _text(export: Export, seen: Seen) -> str:
     """Say what one window covers."""
     window, extract = seen.window, seen.extract
     if window.start is not None and window.end is not None:
-        column = export.time_column if isinstance(export, TimeWindow) else ""
-        return f"{column} in [{window.start:%Y-%m-%dT%H:%MZ}, {window.end:%Y-%m-%dT%H:%MZ})"
+        return f"{export.window_column} in [{window.start:%Y-%m-%dT%H:%MZ}, {window.end:%Y-%m-%dT%H:%MZ})"
     if extract is None:
         return "changes from the beginning" if window.key == START else "changes"
     move = extract.cursor

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rivet_assets.config.by_source import by_source
-from rivet_assets.modes.cdc import Cdc
+from rivet_assets.modes.cdc import drain_of
 from rivet_assets.preflight.change_log import log_findings
 from rivet_assets.preflight.column_types import TypeFact, refused_facts, type_facts
-from rivet_assets.preflight.facts import Place, Seen, see, tables_of
+from rivet_assets.preflight.facts import Place, Seen, see
 from rivet_assets.preflight.findings import findings
 from rivet_assets.preflight.provenance import Read, provenance_findings
 from rivet_assets.preflight.verdict import Advice, Judgement, Verdict, judge, worst
@@ -205,10 +205,10 @@ class _Look:
             connections_limit=pressure.connections_limit if pressure else None,
         )
         try:
-            tables = [self._table(each, table, place) for each, table in tables_of(export)]
+            tables = [self._table(each, table, place) for each, table in export.relations()]
             checked, name = _joined(export, tables), self.config.source_of(export)[0]
-            if isinstance(export, Cdc):
-                looked = log_findings(export, source, self.config, self.state)
+            if (drain := drain_of(export)) is not None:
+                looked = log_findings(drain, source, self.config, self.state)
                 return replace(checked, findings=(*looked.findings, *checked.findings), read=looked.read)
             (table,) = tables
             read = {export.name: Read(provenance_in(source, name, identity, table.relation))}
@@ -254,7 +254,7 @@ class _Look:
 
     def _cursor(self, export: Export) -> str | None:
         """Read how far the export has come, for the statement of its next run."""
-        if self.state is None or export.mode not in ("incremental", "poll"):
+        if self.state is None or not export.answers.keeps_cursor:
             return None
         held = self.state.cursor(export.name)
         return held.value if held else None

@@ -111,7 +111,7 @@ def statement_timeout(plan: Plan) -> Iterator[Finding]:
 def sparse_key(plan: Plan) -> Iterator[Finding]:
     """Warn of ranges of a key most of which would be empty."""
     facts, width = plan.facts, plan.widest
-    if facts.mode != "chunked" or plan.is_dense or not facts.rows or not width or facts.chunks <= SPARSE_CHUNKS:
+    if not facts.answers.by_ranges or plan.is_dense or not facts.rows or not width or facts.chunks <= SPARSE_CHUNKS:
         return
     density = facts.rows / width
     if density < SPARSE_DENSITY:
@@ -126,7 +126,7 @@ def sparse_key(plan: Plan) -> Iterator[Finding]:
 def wide_window(plan: Plan) -> Iterator[Finding]:
     """Warn of chunks so large that one that fails costs much."""
     facts = plan.facts
-    if facts.mode != "chunked" or facts.size_bytes is None or facts.chunks < 1:
+    if not facts.answers.by_ranges or facts.size_bytes is None or facts.chunks < 1:
         return
     each_mb = facts.size_bytes / facts.chunks / MIB
     if each_mb > WINDOW_MB:
@@ -140,7 +140,7 @@ def wide_window(plan: Plan) -> Iterator[Finding]:
 def no_checkpoint(plan: Plan) -> Iterator[Finding]:
     """Warn of a long chunked run that would begin anew when it dies (plan rule resume-no-checkpoint)."""
     rows = rows_at_most(plan.facts)
-    if plan.facts.mode == "chunked" and not plan.has_checkpoint and rows is not None and rows >= SMALL_ROWS:
+    if plan.facts.answers.by_ranges and not plan.has_checkpoint and rows is not None and rows >= SMALL_ROWS:
         yield _warn("resume-no-checkpoint", f"a run of {rows:,} rows that dies begins anew", "chunk_checkpoint: true")
 
 
@@ -149,15 +149,15 @@ def nullable(plan: Plan) -> Iterator[Finding]:
     facts = plan.facts
     if not facts.is_nullable:
         return
-    if facts.mode == "incremental" and not plan.has_fallback and not plan.fails_on_nulls:
+    if facts.answers.keeps_boundary and not plan.has_fallback and not plan.fails_on_nulls:
         yield _warn(
             "late-null-cursors",
             f"{facts.column} may be NULL: only the first run exports such rows, later ones never",
             "incremental_cursor_mode: coalesce, with a cursor_fallback_column that is NOT NULL",
         )
-    if facts.mode == "time_window":
+    if facts.answers.has_windows:
         yield _warn("null-times", f"{facts.column} may be NULL: such rows belong to no window", "")
-    if facts.mode in ("chunked", "poll"):
+    if facts.answers.refuses_nulls:
         yield _warn("null-keys", f"{facts.column} may be NULL: one such row refuses the run", "")
 
 
@@ -196,7 +196,7 @@ def dense_surrogate(plan: Plan) -> Iterator[Finding]:
 
 def stdout_cursor(plan: Plan) -> Iterator[Finding]:
     """Warn of a cursor that moves although nobody can prove the rows arrived (plan rule stdout-manifest-phantom)."""
-    if plan.is_stdout and plan.facts.mode in ("incremental", "poll"):
+    if plan.is_stdout and plan.facts.answers.keeps_cursor:
         yield _warn(
             "stdout-manifest-phantom",
             "stdout keeps no manifest: the cursor moves on once the rows are written, whether or not anybody kept them",

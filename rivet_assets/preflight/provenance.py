@@ -13,10 +13,8 @@ from datetime import UTC, date, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run.admission import (
     POSITION,
-    WITH_CURSOR,
     any_manifest,
     refuse,
     refuse_destination,
@@ -134,12 +132,12 @@ def _refuse(export: Export, name: str, read: Read, state: State | None) -> None:
     """
     found, root = read.provenance, export.destination.on(datetime.now(UTC).date()).root(name)
     known, standing = Remembered() if state is None else state.provenance(name), any_manifest(root)
-    if state is None or isinstance(export, Cdc):  # the position of a drain knows its source itself
+    if state is None or export.answers.follows_log:  # the position of a drain knows its source itself
         refuse_destination(name, found, known, standing, root=root)
         if read.end is not None:
             refuse_elsewhere(export.name, read.end, known, root=root, place=root.uri, what=POSITION)
         return
     run = Foreseen(export, state, root, export.destination.on(date.min).root(name).uri)
     refuse(run, found, known, standing)
-    if export.mode in WITH_CURSOR and state.cursor(name) is None:
+    if export.answers.keeps_cursor and state.cursor(name) is None:
         refuse_unproven(run, current_manifests(root).values() if root.keeps_manifests else ())

@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rivet_assets.blocks.mode_facts import ModeFacts
+from rivet_assets.modes.registry import MODES
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Explained
 from rivet_resources.contracts.settings import Pace
@@ -46,7 +48,7 @@ class Facts:
     export: str
     mode: str
     engine: EngineFacts
-    strategy: str  # as `strategy_of` writes it
+    strategy: str  # as the mode writes it
     relation: str  # quoted, ready to stand after ON; '' for a query
     pace: Pace
     rows: int | None = None
@@ -67,6 +69,11 @@ class Facts:
     connections: int | None = None
     connections_limit: int | None = None
     own_limit: int | None = None  # `max_connections` of the source's block
+
+    @property
+    def answers(self) -> ModeFacts:
+        """Return what its mode is like."""
+        return MODES[self.mode].answers
 
 
 @dataclass(frozen=True)
@@ -163,7 +170,7 @@ def access_of(facts: Facts) -> tuple[Access, str]:
     seen = facts.explained
     large = (rows_at_most(facts) or SMALL_ROWS) >= SMALL_ROWS
     if facts.is_indexed:
-        is_small_part = facts.narrows and (facts.mode != "chunked" or not 1 <= facts.chunks <= MANY_PIECES)
+        is_small_part = facts.narrows and (not facts.answers.by_ranges or not 1 <= facts.chunks <= MANY_PIECES)
         if seen is not None and seen.scan == "scan" and is_small_part and large:
             return _unserved(facts), f"an index begins with {facts.column}, but the planner does not use it"
         return "range", ""
@@ -174,7 +181,7 @@ def access_of(facts: Facts) -> tuple[Access, str]:
 
 
 def _unserved(facts: Facts) -> Access:
-    is_once = facts.mode in ("incremental", "poll") or (facts.mode == "chunked" and facts.chunks == 1)
+    is_once = facts.answers.keeps_cursor or (facts.answers.by_ranges and facts.chunks == 1)
     return "once" if is_once else "each"
 
 
@@ -206,7 +213,7 @@ def suggestions(facts: Facts, access: Access, verdict: Verdict, *, doubt: str) -
         found.append(facts.engine.analyze.format(relation=facts.relation))
     elif access in ("once", "each"):
         found.append(create_index(facts))
-    if access == "each" and facts.mode == "chunked":
+    if access == "each" and facts.answers.by_ranges:
         if facts.key:
             found.append(f"chunk_column: {facts.key[0]}  # the key has an index")
         found.append("mode: full  # goes through the table once, in pages")
@@ -247,7 +254,7 @@ def parallel_advice(facts: Facts, access: Access) -> Advice:
 
 def _parallel(facts: Facts, access: Access) -> tuple[int, str]:
     rows = rows_at_most(facts)
-    if facts.mode not in ("chunked", "full") or access == "stream":
+    if not facts.answers.cuts or access == "stream":
         return 1, f"mode {facts.mode} reads one chunk" if access != "stream" else "one statement is one task"
     if rows is None:
         return 1, "the number of rows is unknown"

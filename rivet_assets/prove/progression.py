@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rivet_assets.run.reset import folders_of, standing
+from rivet_assets.modes.registry import MODES
+from rivet_assets.run.reset import standing
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from rivet_resources.state.runs import RunRecord
     from rivet_resources.state.store import State
 
-ONE_BY_ONE = ("full", "chunked", "time_window")
 RUNS = 10_000  # looked at for the current commit of a window
 
 
@@ -41,7 +41,7 @@ class Progression:
 
 def progression(config: RivetConfig, export: Export, *, state: State) -> Progression:
     """Read how far an export is, and how far that is proved."""
-    names = folders_of(export)
+    names = export.folders()
     current = _current([run for name in names for run in state.runs(name, last=RUNS)])
     verdicts = [found for name in names for found in state.verifications(name) if found.run_id in current]
     # Of a commit with both, the word of the source counts for more: it comes last here, and stays.
@@ -71,8 +71,13 @@ def _current(runs: list[RunRecord]) -> dict[str, RunRecord]:
     for run in runs:
         if run.status == "success":
             # Where one window follows another, a run begins under the name of all and learns its own by its cursor.
-            found.setdefault((run.export, run.window if run.mode in ONE_BY_ONE else run.cursor_low), run)
+            found.setdefault((run.export, run.window if _is_named(run.mode) else run.cursor_low), run)
     return {run.run_id: run for run in found.values()}
+
+
+def _is_named(mode: str) -> bool:
+    """Return whether windows of a mode have names of their own; an unknown mode is of another Rivet."""
+    return mode in MODES and MODES[mode].answers.window in ("all", "time")
 
 
 def _boundary(run: RunRecord) -> str:

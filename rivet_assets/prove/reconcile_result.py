@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from rivet_assets.blocks.mode_facts import ModeFacts
 from rivet_resources.prove.compare_rows import RowDifferences
 
 Depth = Literal["counts", "checksums", "rows"]
@@ -128,23 +129,10 @@ def columns_of(window: WindowVerdict) -> tuple[str, ...]:
 
 # --- words ---------------------------------------------------------------------------------------
 
-# Why a window may have fewer or more rows now, by the mode that read it.
-MORE = {
-    "incremental": "rows were committed late, or without a cursor",
-    "time_window": "late rows came into it",
-    "full": "rows came after the export too count",
-    "chunked": "rows came into its key ranges",
-}
-FEWER = {
-    "incremental": "rows were deleted, or were changed and moved on to a later window",
-    "time_window": "rows were deleted, or their time was changed",
-    "full": "rows were deleted",
-    "chunked": "rows were deleted",
-}
 REMEDY = "`rivet repair --execute` exports it again"
 
 
-def worded(window: WindowVerdict, mode: str) -> str:
+def worded(window: WindowVerdict, mode: ModeFacts) -> str:
     """Say which way a window differs, why that may be, and what helps; or that it matches."""
     here, there = window.source_count or 0, window.exported_rows or 0
     newer = f"; {_rows(window.newer_rows)} came later and come with the next run" if window.newer_rows else ""
@@ -152,10 +140,10 @@ def worded(window: WindowVerdict, mode: str) -> str:
         return f"the source has {_rows(here)}, as exported{newer}"
     parts = []
     if here != there:
-        many, why = ("more", MORE) if here > there else ("fewer", FEWER)
+        many, why = ("more", mode.more_because) if here > there else ("fewer", mode.fewer_because)
         parts.append(
             f"the source has {_rows(abs(here - there))} {many} than were exported ({here} now, {there} exported "
-            f"{stamp(window.committed_at)}): {why.get(mode, 'it changed since')}"
+            f"{stamp(window.committed_at)}): {why or 'it changed since'}"
         )
     if window.outside_rows:
         parts.append(f"{_rows(window.outside_rows)} outside of every key range of the export")

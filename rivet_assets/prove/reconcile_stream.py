@@ -7,9 +7,9 @@ rows (`reconcile.py`), the full diff of a poll (`rivet_resources/poll/full_diff.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from rivet_assets.modes.cdc import Cdc
+from rivet_assets.modes.cdc import Cdc, drain_of
 from rivet_assets.modes.poll import Poll
 from rivet_assets.modes.poll_preconditions import refuse_hidden_keys
 from rivet_assets.modes.protocol import Planning
@@ -48,12 +48,11 @@ def reconcile_stream(
     Raises:
         RivetError: whatever asking the source and reading parts raise.
     """
-    if isinstance(export, Cdc):
-        found = tuple(_mirrored(config, export, table, depth, state, tell) for table in export.captured)
+    if (drain := drain_of(export)) is not None:
+        found = tuple(_mirrored(config, drain, table, depth, state, tell) for table in drain.captured)
         return Reconciled(export.name, export.mode, depth, found)
-    assert isinstance(export, Poll)
     _, source = config.source_of(export)
-    verdict = _polled(export, source, tell)
+    verdict = _polled(cast(Poll, export), source, tell)
     return Reconciled(export.name, export.mode, depth, (verdict,) if verdict else ())
 
 

@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from rivet_resources.contracts.destination import Root
     from rivet_resources.contracts.source import Session, Source
 
-# Which windows each mode commits; those of another kind were committed by another mode.
-KINDS = {"full": "all", "chunked": "all", "time_window": "time", "incremental": "after"}
-
 SEVERAL_INSTANTS = (
     "this server shares no snapshot, so each count is of its own instant: if the table is written to, compare again"
 )
@@ -77,7 +74,7 @@ class Comparison:
     def verdict(self, depth: Depth) -> WindowVerdict:
         """Judge it; what cannot be told is unknown, never a match."""
         manifest = self.manifest
-        if KINDS[self.export.mode] != Window(manifest.window).kind:
+        if self.export.answers.window != Window(manifest.window).kind:  # another mode committed it
             mode, now = manifest.source.extraction.strategy, self.export.mode
             edited = f"a window of mode {now} has no such key: was the manifest edited? `rivet validate` says"
             return self._told(
@@ -115,7 +112,7 @@ class Comparison:
             return self._with_rows(base, self._rows(again.again(self._planning, manifest), manifest.parts))
         if depth != "counts" and base.verdict == "match" and not summed:
             return self._without_sums(base)
-        return replace(base, text=worded(base, self.export.mode))
+        return replace(base, text=worded(base, self.export.answers))
 
     # --- windows of chunks -----------------------------------------------------------------------
 
@@ -152,7 +149,7 @@ class Comparison:
             return self._chunk_rows(base, all_of_them=not summed)
         if depth != "counts" and base.verdict == "match" and not summed:
             return self._without_sums(base)
-        return replace(base, text=worded(base, self.export.mode))
+        return replace(base, text=worded(base, self.export.answers))
 
     def _wrong_chunks(self, here: dict[int, _Found]) -> tuple[ChunkVerdict, ...]:
         verdicts = (
@@ -211,7 +208,7 @@ class Comparison:
     def _with_rows(self, base: WindowVerdict, rows: RowDifferences | None) -> WindowVerdict:
         differs = rows is not None and rows.is_any
         base = replace(base, rows=rows, verdict="mismatch" if differs else base.verdict)
-        return replace(base, text=worded(base, self.export.mode))
+        return replace(base, text=worded(base, self.export.answers))
 
     # --- words -----------------------------------------------------------------------------------
 

@@ -43,13 +43,6 @@ if TYPE_CHECKING:
     from rivet_resources.state.store import State
 
 Status = Literal["planned", "repaired", "stale", "failed"]
-# What helps streams of changes, whose windows cannot be read a second time.
-REFUSED = {
-    "cdc": "windows of mode cdc hold changes, which a log gives once. Run `rivet state reset -e {name}`, then the "
-    "export: it begins with a new snapshot, and its mirror is made anew from the changes",
-    "poll": "windows of mode poll hold what had changed by then, which the table no longer tells. Run the export with "
-    "`delete_detection: {{type: full_diff}}`, or `rivet state reset -e {name}` to begin anew",
-}
 
 
 class RepairRefused(RivetError):
@@ -110,8 +103,8 @@ def repair_export(
         RepairRefused: the export is a stream of changes.
         ManifestUnreadable, StateError, DestinationError: nothing can be repaired.
     """
-    if export.mode in REFUSED:
-        raise RepairRefused(f"Export {export.name}: {REFUSED[export.mode].format(name=export.name)}.")
+    if export.answers.no_repair:
+        raise RepairRefused(f"Export {export.name}: {export.answers.no_repair.format(name=export.name)}.")
     flagged = flagged_of(report) if isinstance(report, Reconciled) else tuple(report)
     # A window that is empty by now replaces the old one too, whatever a run would do.
     today = export.destination.on(datetime.now(UTC).date())
@@ -175,7 +168,7 @@ def _chunks(export: Export, flagged: Flagged, manifest: Manifest) -> tuple[int, 
         numbers |= {-1 if part.chunk is None else part.chunk for part in manifest.parts if part.path == path}
     form = export.format_settings()
     same_files = (form.type, form.codec) == (manifest.format, manifest.compression)
-    if export.mode != "chunked" or not same_files or not can_mend_chunks(manifest, numbers):
+    if not export.answers.by_ranges or not same_files or not can_mend_chunks(manifest, numbers):
         return ()
     return tuple(sorted(numbers))
 
@@ -190,7 +183,7 @@ def _heal_markers(site: Site, manifests: Mapping[str, Manifest]) -> tuple[str, .
     """
     healed = []
     for stale in stale_markers(manifests, root=site.root):
-        key = stale.window if site.export.mode == "time_window" else WHOLE
+        key = stale.window if site.export.answers.has_windows else WHOLE
         run_id = new_run_id(site.export.name, datetime.now(UTC))
         with suppress(WindowBusy), site.state.lease(site.export.name, key, run_id):
             for manifest in stale_markers(current_manifests(site.root), root=site.root):
@@ -223,7 +216,7 @@ def _repaired(site: Site, manifest: Manifest, told: RepairedWindow, step: Step) 
         WindowBusy, WindowTaken, GateRefused: nothing was changed.
         RivetError: whatever reading and publishing raise.
     """
-    window = window_of(site.export, manifest.window) if site.export.mode == "time_window" else None
+    window = window_of(site.export, manifest.window) if site.export.answers.has_windows else None
     again = Rereading(site.export, manifest, site.root, told.chunks)
     with attempt(replace(site, export=cast("Export", again)), window) as made:
         before = _checked(made, step)
@@ -305,7 +298,7 @@ class Rereading:
     @property
     def is_mended(self) -> bool:
         """Say whether its place in a chain, or its other chunks, must be kept."""
-        return self.is_partial or self.export.mode == "incremental"
+        return self.is_partial or self.export.answers.keeps_boundary
 
     def extract(self, planning: Planning) -> Extract:
         """Describe what is read again; asked under the lease.

@@ -12,9 +12,6 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
-from rivet_assets.modes.cdc import Cdc
-from rivet_assets.run.reset import folders_of
-from rivet_assets.run.table_version import name_of
 from rivet_resources.errors import ConfigError
 from rivet_resources.prove.flaws import Depth, Validated, WindowValidated
 from rivet_resources.prove.validate import validate
@@ -51,10 +48,7 @@ class Asked:
 
 def validated_folders(export: Export) -> list[str]:
     """Name every folder an export commits to: itself, or its changes' and the tables kept beside them."""
-    if not isinstance(export, Cdc):
-        return folders_of(export)
-    kept = [name_of(export, table, kind) for table in export.captured for kind in export.apply]
-    return [*folders_of(export), *kept]
+    return [*export.folders(), *export.tables_beside()]
 
 
 def validate_export(export: Export, asked: Asked = Asked(), *, state: State) -> list[Validated]:
@@ -77,7 +71,7 @@ def validate_export(export: Export, asked: Asked = Asked(), *, state: State) -> 
 def validate_folder(export: Export, folder: str, asked: Asked = Asked(), *, state: State) -> Validated:
     """Validate one of `validated_folders`, and keep its windows' verdicts."""
     root = _root(export, folder, asked)
-    cursor = None if export.mode == "cdc" else state.cursor(export.name)
+    cursor = None if export.answers.follows_log else state.cursor(export.name)
     found = validate(
         root,
         export=folder,

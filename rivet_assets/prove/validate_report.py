@@ -94,7 +94,7 @@ def step_of(export: Export, found: Validated, flaw: Flaw) -> str:
         template = STEPS[flaw.short]
     elif flaw.kind == "unverified":
         template = UNVERIFIED
-    elif export.mode != "cdc":
+    elif not export.answers.follows_log:
         template = REPAIRS["batch"]
     else:
         template = REPAIRS["kept" if found.export.endswith(("_mirror", "_history")) else "changes"]

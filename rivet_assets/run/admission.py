@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 ADOPT = "rivet/adopt"  # run tag: "true" is what `rivet run --adopt` sets
 POSITION = "its position in the change log"
-WITH_CURSOR = frozenset({"incremental", "poll"})  # state says where these begin
 
 
 class Claim(Protocol):
@@ -144,7 +143,7 @@ def refuse(site: Claim, found: Provenance, known: Remembered, standing: Manifest
     if known.provenance is not None and (what := difference(known.provenance, found)):
         raise ProvenanceRefused(of_state(name, state.name, what, known.provenance, found))
     refuse_destination(name, found, known, standing, root=site.root)
-    if site.export.mode in WITH_CURSOR:
+    if site.export.answers.keeps_cursor:
         refuse_moved(site, known)
 
 

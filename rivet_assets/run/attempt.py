@@ -142,7 +142,7 @@ def committed_cursor(site: Site) -> Cursor:
 
     A store that knows nothing of an export whose destination has manifests is filled from these: they are the truth.
     """
-    if site.export.mode not in ("incremental", "poll"):
+    if not site.export.answers.keeps_cursor:
         return Cursor(None)
     held = site.state.cursor(site.export.name)
     if held is not None:
@@ -156,7 +156,7 @@ def committed_cursor(site: Site) -> Cursor:
         refuse_unproven(site, manifests.values())
     if cursor is None:
         return Cursor(None)
-    boundary = resolve_boundary(manifests) if site.export.mode == "incremental" else Boundary()
+    boundary = resolve_boundary(manifests) if site.export.answers.keeps_boundary else Boundary()
     site.state.rebuild(site.export.name, manifests.values(), cursor=cursor, boundary=boundary)
     site.tell(f"State of {site.export.name} was rebuilt from {len(manifests)} manifests; its cursor is {cursor!r}.")
     return Cursor(cursor, boundary)
@@ -202,7 +202,7 @@ def _staged(
                 run_id=run_id,
                 started_at=started_at,
                 tasks=site.exporter.spark.parallelism,
-                runs=len(site.state.known_runs(export.name)) if export.mode == "poll" else 1,
+                runs=len(site.state.known_runs(export.name)) if export.answers.counts_runs else 1,
             )
         )
         extract = replace(extract, provenance=provenance)

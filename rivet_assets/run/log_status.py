@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from rivet_assets.modes.cdc import Cdc
+from rivet_assets.modes.cdc import Cdc, drain_of
 from rivet_resources.contracts.change_log import Lag, Log, LogSource, Position, Survey
 from rivet_resources.contracts.settings import pace
 from rivet_resources.drain.checkpoint_book import DRAINING, position_of
@@ -55,7 +55,7 @@ class Look:
 
 def capture_exports(config: RivetConfig) -> tuple[Cdc, ...]:
     """List the exports that drain a change log, in the order of the file."""
-    return tuple(export for export in config.exports if isinstance(export, Cdc))
+    return tuple(drain for export in config.exports if (drain := drain_of(export)) is not None)
 
 
 def drained_to(checkpoint: Checkpoint | None) -> Position | None:

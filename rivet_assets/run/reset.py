@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rivet_assets.modes.cdc import Cdc
+from rivet_assets.modes.cdc import drain_of
 from rivet_assets.run.drain import checkpoint_key, checkpoints_of
 from rivet_resources.errors import CheckpointUnusable
 
@@ -17,17 +17,12 @@ if TYPE_CHECKING:
     from rivet_resources.state.store import State
 
 
-def folders_of(export: Export) -> list[str]:
-    """Name what an export's windows are kept as: itself, or one name per drained table."""
-    return [export.folder_of(table) for table in export.captured] if isinstance(export, Cdc) else [export.name]
-
-
 def standing(config: RivetConfig, export: Export, *, state: State) -> str | None:
     """Tell how far an export has committed: its cursor, or its position in the log; None before the first run."""
-    if isinstance(export, Cdc):
-        store = checkpoints_of(export, state=state, folder=config.folder)
+    if (drain := drain_of(export)) is not None:
+        store = checkpoints_of(drain, state=state, folder=config.folder)
         try:
-            stored = store.load(checkpoint_key(export, config.source_of(export)[0]))
+            stored = store.load(checkpoint_key(drain, config.source_of(export)[0]))
         except CheckpointUnusable:
             return "(unreadable)"
         return stored.position if stored else None
@@ -38,8 +33,8 @@ def standing(config: RivetConfig, export: Export, *, state: State) -> str | None
 def forget(config: RivetConfig, export: Export, *, state: State) -> None:
     """Make the next run start from the beginning; what is published stays until that run replaces it."""
     state.reset(export.name)
-    if isinstance(export, Cdc):
-        store = checkpoints_of(export, state=state, folder=config.folder)
-        store.reset(checkpoint_key(export, config.source_of(export)[0]), "rivet state reset")
-        for folder in folders_of(export):
+    if (drain := drain_of(export)) is not None:
+        store = checkpoints_of(drain, state=state, folder=config.folder)
+        store.reset(checkpoint_key(drain, config.source_of(export)[0]), "rivet state reset")
+        for folder in export.folders():
             state.reset(folder)

@@ -17,9 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run.adoption_evidence import evidence_at
-from rivet_assets.run.table_version import name_of
 from rivet_resources.errors import RivetError
 from rivet_resources.state.scopes import Scope
 from rivet_resources.state.store import State, open_state, state_url
@@ -70,11 +68,7 @@ def project_of(folder: Path, state: State) -> str:
 
 def names_of(export: Export) -> Sequence[str]:
     """List the names under which an export keeps state: its own, and those of its tables and what is made of them."""
-    if not isinstance(export, Cdc):
-        return (export.name,)
-    folders = [export.folder_of(table) for table in export.captured]
-    derived = [name_of(export, table, kind) for table in export.captured for kind in export.apply]
-    return tuple(dict.fromkeys((export.name, *folders, *derived)))
+    return tuple(dict.fromkeys((export.name, *export.folders(), *export.tables_beside())))
 
 
 # --- rows of an earlier Rivet --------------------------------------------------------------------
@@ -83,7 +77,7 @@ def names_of(export: Export) -> Sequence[str]:
 def _adopt(export: Export, state: State) -> None:
     """Take over what its destination proves to be its own; the drain of several tables goes with any of them."""
     destination = export.destination.on(datetime.now(UTC).date())
-    folders = [name for name in names_of(export) if not (isinstance(export, Cdc) and export.tables and "/" not in name)]
+    folders = [*export.folders(), *export.tables_beside()]
     adopted = [state.adoptions().take(name, evidence_at(destination.root(name))) for name in folders]
     if export.name not in folders and any(adopted):
         state.adoptions().take_all(export.name)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rivet_assets.modes.registry import MODES
 from rivet_assets.scaffold.cursors import (
     CLOCK,
     GOOD,
@@ -72,7 +73,7 @@ class Proposal:
     @property
     def quality(self) -> dict[str, Any]:
         """Give the gates that the evidence supports; {} where it supports none."""
-        if self.mode not in ("full", "chunked") or self.facts.kind not in ("table", "partitioned"):
+        if not MODES[self.mode].answers.cuts or self.facts.kind not in ("table", "partitioned"):
             return {}
         found: dict[str, Any] = {}
         if (self.facts.rows_estimate or 0) >= CERTAIN_ROWS:

@@ -40,7 +40,6 @@ def repair_command(
 ) -> int:  # fmt: skip
     """Export again the windows that differ from their source, or whose files are wrong, and nothing else."""
     from rivet_assets.prove.reconcile_report import read_report
-    from rivet_assets.prove.repair import REFUSED
     from rivet_assets.run.scope import state_of
 
     config = load(path, params)
@@ -49,7 +48,7 @@ def repair_command(
     if windows and len(exports) > 1:
         raise click.UsageError("--window belongs to one export; name it with -e")
     if not names:
-        for export in [export for export in exports if export.mode in REFUSED]:
+        for export in [export for export in exports if export.answers.no_repair]:
             say(f"{export.name}: left out, mode {export.mode} cannot be repaired")
             exports.remove(export)
     state = state_of(config)
@@ -76,10 +75,9 @@ def _flagged(
 ) -> tuple[Flagged, ...]:  # fmt: skip
     """Take the windows of the report, or look now: at the source, and at the files."""
     from rivet_assets.prove.flagged_windows import flagged_now
-    from rivet_assets.prove.repair import REFUSED
 
     if given is None:
-        if export.mode in REFUSED:
+        if export.answers.no_repair:
             return ()
         return flagged_now(config, export, depth=depth, windows=windows or None, state=state, tell=lambda line: None)
     return tuple(each for each in given if each.export == export.name and (not windows or each.window in windows))

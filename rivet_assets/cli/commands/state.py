@@ -112,7 +112,6 @@ def state_reset(path: Path, params: Sequence[str], name: str) -> int:
 @NAME
 def state_rebuild(path: Path, params: Sequence[str], name: str | None) -> int:
     """Fill the store again from the manifests at the destinations."""
-    from rivet_assets.run.reset import folders_of
     from rivet_assets.run.scope import state_of
     from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
     from rivet_resources.commit.manifest import current_manifests
@@ -120,15 +119,15 @@ def state_rebuild(path: Path, params: Sequence[str], name: str | None) -> int:
     config = load(path, params)
     state = state_of(config)
     for export in [config.export(name)] if name else config.exports:
-        for folder in folders_of(export):
+        for folder in export.folders():
             root = export.destination.root(folder)
             if not root.keeps_manifests:
                 say(f"{folder}: writes to a stream, which has no manifests")
                 continue
             manifests = current_manifests(root)
             # A position in a log is kept in its checkpoint; manifests cannot prove that nothing came after them.
-            cursor = None if export.mode == "cdc" else resolve_cursor(manifests)
-            boundary = resolve_boundary(manifests) if export.mode == "incremental" else None
+            cursor = None if export.answers.follows_log else resolve_cursor(manifests)
+            boundary = resolve_boundary(manifests) if export.answers.keeps_boundary else None
             state.rebuild(folder, manifests.values(), cursor=cursor, boundary=boundary)
             files = sum(len(manifest.parts) for manifest in manifests.values())
             say(f"{folder}: {len(manifests)} manifests, {files} files, cursor {cursor or '–'}")

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from rivet_assets.modes.full import Full
 from rivet_assets.modes.reread import above, below, gaps
 from rivet_assets.prove.reconcile_report import Flagged, exit_code, flagged_in, flagged_of
 from rivet_assets.prove.reconcile_result import ChunkVerdict, Reconciled, WindowVerdict, reconciled_facts, worded
@@ -107,7 +108,7 @@ def test_facts_hold_no_key_of_a_row() -> None:
     facts = reconciled_facts(found)
 
     assert (facts["rivet/verdict"], facts["rivet/source_count"], facts["rivet/exported_rows"]) == ("mismatch", 2, 1)
-    assert "the-key" not in str(facts) + worded(found.windows[0], "full")
+    assert "the-key" not in str(facts) + worded(found.windows[0], Full.answers)
 
 
 def test_report_just_made_and_report_read_flag_the_same() -> None:

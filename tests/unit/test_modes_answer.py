@@ -1,0 +1,46 @@
+"""Nobody outside of `modes/` asks an export for its mode by name: each mode answers for itself."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from rivet_assets.modes.registry import MODES
+
+ROOT = Path(__file__).parents[2]
+CLASSES = {mode.__name__ for mode in MODES.values()}
+
+
+def _asked(tree: ast.AST) -> list[int]:
+    """List the lines that ask `isinstance(…, Cdc)` and the like, or compare a `.mode` with a mode's word."""
+    lines = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="isinstance"), args=[_, kinds]):
+                if CLASSES & {each.id for each in ast.walk(kinds) if isinstance(each, ast.Name)}:
+                    lines.append(node.lineno)
+            case ast.Compare(left=ast.Attribute(attr="mode"), comparators=comparators):
+                words = {
+                    each.value for side in comparators for each in ast.walk(side) if isinstance(each, ast.Constant)
+                }
+                if words & set(MODES):
+                    lines.append(node.lineno)
+    return lines
+
+
+def test_mode_is_asked_for_by_name_in_its_own_room_only() -> None:
+    """A new mode is one file and one line in the registry."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted((ROOT / "rivet_assets").rglob("*.py"))
+        if path.parent.name != "modes"
+        for line in _asked(ast.parse(path.read_text()))
+    ]
+
+    assert [] == found
+
+
+def test_every_way_of_asking_is_seen() -> None:
+    """The test above would fail for each of these."""
+    for text in ("isinstance(export, Cdc)", "isinstance(x, Full | Poll)", 'e.mode == "cdc"', 'e.mode in ("full", "x")'):
+        assert [1] == _asked(ast.parse(text)), text
