@@ -9,45 +9,77 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 
 import click
 
+from rivet_assets.cli.groups import Group
 from rivet_assets.cli.json_errors import INTERNAL, INTERRUPTED, USAGE, JsonErrors
 from rivet_assets.run import interruption
 from rivet_resources.errors import RivetError
 
-# Where each command is: file in `commands/`, and the name in it. In the order of `rivet --help`.
-COMMANDS = {
-    "run": "run:run_command",
-    "demo": "demo:demo_command",
-    "init": "init:init_command",
-    "discover": "discover:discover_command",
-    "check": "check:check_command",
-    "doctor": "doctor:doctor_command",
-    "plan": "plan:plan_command",
-    "apply": "apply:apply_command",
-    "validate": "validate:validate_command",
-    "reconcile": "reconcile:reconcile_command",
-    "repair": "repair:repair_command",
-    "cdc": "cdc:cdc_command",
-    "state": "state:state_group",
-    "metrics": "metrics:metrics_command",
-    "journal": "journal:journal_command",
-    "schema": "schema:schema_group",
-    "completions": "completions:completions_command",
+# Where each command is: file in `commands/`, and the name in it. Groups and order are those of `rivet --help`.
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "Start here, in this order": {
+        "init": "init:init_command",
+        "doctor": "doctor:doctor_command",
+        "check": "check:check_command",
+        "run": "run:run_command",
+    },
+    "Review a run before it happens": {"plan": "plan:plan_command", "apply": "apply:apply_command"},
+    "Prove and repair what is published": {
+        "validate": "validate:validate_command",
+        "reconcile": "reconcile:reconcile_command",
+        "repair": "repair:repair_command",
+    },
+    "Look around": {
+        "discover": "discover:discover_command",
+        "state": "state:state_group",
+        "metrics": "metrics:metrics_command",
+        "journal": "journal:journal_command",
+    },
+    "Without a configuration": {
+        "demo": "demo:demo_command",
+        "cdc": "cdc:cdc_command",
+    },
+    "For shell and editor": {
+        "completions": "completions:completions_command",
+        "schema": "schema:schema_group",
+    },
 }
+COMMANDS = {name: place for group in GROUPS.values() for name, place in group.items()}
 
+EXAMPLE = """
+Example:
+
+  export SHOP_URL='postgresql://user:password@localhost/shop'
+  rivet init --source-env SHOP_URL   # writes rivet.yaml
+  rivet doctor                       # is everything there, and allowed?
+  rivet check                        # how would each export run?
+  rivet run
+
+No database at hand? `rivet demo` brings one.
+All options of a command: rivet run --help
+"""
 
 JSON_ERRORS = "--json-errors"
 INTERRUPT = "interrupted; whatever was not committed is invisible, and the next run starts where this one did"
 
 
-class Commands(click.Group):
+class Commands(Group):
     """A group whose commands are imported when they are asked for."""
 
+    def headings(self, context: click.Context) -> Mapping[str, Iterable[str]]:
+        """Return the groups of the table."""
+        return GROUPS
+
+    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the example as it stands."""
+        formatter.write(EXAMPLE)
+
     def list_commands(self, context: click.Context) -> list[str]:
-        """Name all commands, in the order of the table."""
+        """Return the names of all commands, in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
@@ -57,6 +89,19 @@ class Commands(click.Group):
         module, _, attribute = COMMANDS[name].partition(":")
         command: click.Command = getattr(import_module(f"rivet_assets.cli.commands.{module}"), attribute)
         return command
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments begin with.
+
+        Raises:
+            NoSuchCommand: there is none; with the nearest names, which click cannot know of commands not imported.
+        """
+        try:
+            return super().resolve_command(context, arguments)
+        except click.NoSuchCommand as error:
+            raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=context) from None
 
 
 def main() -> None:

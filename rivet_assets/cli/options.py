@@ -6,9 +6,9 @@ Belongs here: words of the command line that mean the same everywhere. Not here:
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -17,6 +17,8 @@ from rivet_resources.errors import ConfigError
 
 if TYPE_CHECKING:
     from rivet_assets.config.load import RivetConfig
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 CONFIG = click.option(
     "-c", "--config", "path", default="rivet.yaml", show_default=True, type=click.Path(path_type=Path), help="the YAML"
@@ -41,7 +43,32 @@ NAMES = click.option(
     help="only this one; may be repeated",
 )  # fmt: skip
 NAME = click.option("-e", "--export", "name", metavar="NAME", shell_complete=known_names, help="only of this one")
+KEY = click.option(
+    "--partition", "partitions", multiple=True, metavar="KEY", help="only this window, such as 2026-01-31; or A...B"
+)
+RANGE = click.option(
+    "--partition-range", "ranges", multiple=True, metavar="A...B", help="only the windows from A to B, both included"
+)
+# Its name in validate, reconcile and repair before 2026-11-23; one list with --partition.
+WINDOW = click.option("--window", "partitions", multiple=True, metavar="KEY", hidden=True)
 JSON = click.option("--json", "as_json", is_flag=True, help="one JSON document on stdout")
+
+
+def windows(command: Command) -> Command:
+    """Add `--partition` and `--partition-range`, which mean the same in every command; `asked` joins them."""
+    return KEY(RANGE(WINDOW(command)))
+
+
+def asked(partitions: Sequence[str], ranges: Sequence[str]) -> tuple[str, ...]:
+    """Return the windows that were asked for: keys, and ranges `A...B`.
+
+    Raises:
+        UsageError: a range has no two ends.
+    """
+    for text in ranges:
+        if "..." not in text:
+            raise click.UsageError(f"--partition-range {text!r} has no '...' between its two windows")
+    return (*partitions, *ranges)
 
 
 def load(path: Path, params: Sequence[str]) -> RivetConfig:

@@ -26,6 +26,8 @@ __all__ = [
     "load_text",
 ]  # fmt: skip
 
+MISSING = "; or write one for the tables of your database with `rivet init`, or see one that runs with `rivet demo`"
+
 
 def load_config(path: Path | str, *, params: Mapping[str, str] | None = None) -> RivetConfig:
     """Read a `rivet.yaml`; references take `params` first, then the environment.
@@ -37,8 +39,9 @@ def load_config(path: Path | str, *, params: Mapping[str, str] | None = None) ->
     try:
         text = file.read_text(encoding="utf-8-sig")
     except OSError as error:
+        hint = MISSING if isinstance(error, FileNotFoundError) else ""
         raise ConfigError(
-            f"{file} cannot be read: {error.strerror}. Name a file with -c, or write one.", codes=("RIVET_CONFIG_FILE",)
+            f"{file} cannot be read: {error.strerror}. Name a file with -c{hint}.", codes=("RIVET_CONFIG_FILE",)
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file} is not UTF-8 text. Save it as UTF-8.", codes=("RIVET_CONFIG_FILE",)) from error

@@ -39,6 +39,19 @@ def chosen(config: RivetConfig, names: Sequence[str], partitions: Sequence[str])
     return windowed
 
 
+def keys_of(export: Export, partitions: Sequence[str]) -> tuple[str, ...]:
+    """Return the keys that these mean: of a range `A...B` all its windows, else the key of any window, as it is.
+
+    Raises:
+        ConfigError: a range has an end that is no window of the export.
+    """
+    ranges = [text for text in partitions if RANGE in text]
+    within = due(export, ranges) if ranges else None
+    if within is None:  # keys of other modes may hold anything
+        return tuple(partitions)
+    return (*(text for text in partitions if RANGE not in text), *within)
+
+
 def due(export: Export, partitions: Sequence[str] | None) -> list[str] | None:
     """List the windows to run; None for an export without partitions.
 

@@ -23,9 +23,10 @@ from rivet_assets.dagster.tell_success import tell_success
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run import interruption
 from rivet_assets.run.admission import ADOPT
-from rivet_assets.run.drain import DrainSite, run_drain, warnings_of
+from rivet_assets.run.drain import NO_LAG, DrainSite, run_drain, warnings_of
 from rivet_assets.run.drain_verdicts import lag_verdict, sequence_verdict, slot_verdict
 from rivet_assets.run.drift import Drift
+from rivet_assets.run.progress import Reporter
 from rivet_assets.run.quality import DRIFT, SPECIAL_VALUES, schema_drift, special_values
 from rivet_assets.run.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
@@ -106,6 +107,7 @@ def _site(export: Cdc, config: RivetConfig, context: dg.AssetExecutionContext) -
         state=state,
         folder=config.folder,
         tell=context.log.info,
+        progress=Reporter(context.log.info),
         is_adopting=context.run.tags.get(ADOPT) == "true",
     )
 
@@ -159,7 +161,7 @@ def _position(drained: Drained) -> dict[str, Any]:
         "rivet/position": drained.position.text,
         "rivet/position_key": drained.position.key,
         **{f"rivet/seconds_{step}": round(seconds, 3) for step, seconds in drained.seconds.items()},
-        **lag_metadata(drained.lag or Lag(unread_bytes=0, seconds=0.0)),
+        **lag_metadata(drained.lag or NO_LAG),
     }
     if warnings := warnings_of(drained):
         facts["rivet/warnings"] = dg.MetadataValue.md("\n".join(f"* {warning}" for warning in warnings))

@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from rivet_assets.run.drain_verdicts import lag_text
 from rivet_assets.run.words import human_bytes, window_words
+from rivet_resources.contracts.change_log import Lag
 from rivet_resources.errors import WORST_FIRST
 
 HIDDEN = ("traceback",)  # of an outcome, in documents
@@ -56,6 +58,7 @@ class Outcome:
     tuning_profile: str = ""
     rows_read: int = 0
     harm: Mapping[str, float] = field(default_factory=dict)
+    slowed_because: str = ""  # why the governor first slowed the reading down
     schema_changed: bool = False
     schema_changes: str = ""
     notes: tuple[str, ...] = ()  # what the plans warned of
@@ -113,7 +116,8 @@ def block(outcome: Outcome) -> str:
         "validated": outcome.validated,
         "quality": outcome.quality,
         "schema": f"CHANGED: {outcome.schema_changes or 'see the log'}" if outcome.schema_changed else "",
-        "harm": harm_words(outcome.harm),
+        "lag": lag_words(outcome.harm),
+        "harm": harm_words(outcome.harm, slowed_because=outcome.slowed_because),
         "warning": "; ".join(outcome.warnings),
         "error": f"{outcome.message} [{outcome.code}]" if outcome.code else outcome.message,
     }
@@ -181,13 +185,26 @@ HARM_WORDS: Sequence[tuple[str, Callable[[float], str]]] = (
     ("longest_statement_ms", lambda ms: f"longest statement {ms / 1000:.2f} s"),
     ("rows_scanned_per_row", lambda ratio: f"{ratio:.1f} rows read per row returned"),
     ("governed_seconds", lambda seconds: f"governed {seconds:.0f} s" if seconds >= 0.5 else ""),
-    ("steps_down", lambda steps: f"slowed down {steps:.0f} times" if steps else ""),
+    ("steps_down", lambda steps: f"slowed down {steps:.0f} time{'' if steps == 1 else 's'}" if steps else ""),
     ("most_lock_waits_seen", lambda waits: f"{waits:.0f} sessions waiting for locks" if waits else ""),
+    ("log_read_seconds", lambda seconds: f"log read for {seconds:.1f} s"),
+    ("log_held_bytes", lambda size: f"{human_bytes(size)} of log kept for us"),
     ("temp_bytes", lambda size: f"{human_bytes(size)} of temporary files" if size else ""),
 )
 
 
-def harm_words(harm: Mapping[str, float]) -> str:
-    """Give in one line what the reading cost the source; '' where nobody measured."""
-    told = [word(harm[name]) for name, word in HARM_WORDS if name in harm]
-    return ", ".join(word for word in told if word)
+def lag_words(harm: Mapping[str, float]) -> str:
+    """Return in one line how far a drain still is behind; '' where no log was read."""
+    if "log_read_seconds" not in harm:
+        return ""
+    unread, size, seconds = (harm.get(f"lag_{name}") for name in ("changes", "bytes", "seconds"))
+    whole = [None if number is None else round(number) for number in (unread, size)]
+    return lag_text(Lag(unread_changes=whole[0], unread_bytes=whole[1], seconds=seconds))
+
+
+def harm_words(harm: Mapping[str, float], *, slowed_because: str = "") -> str:
+    """Return in one line what the reading cost the source; '' where nobody measured."""
+    words = {name: word(harm[name]) for name, word in HARM_WORDS if name in harm}
+    if words.get("steps_down") and slowed_because:
+        words["steps_down"] += f" ({slowed_because})"
+    return ", ".join(word for word in words.values() if word)

@@ -15,20 +15,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from rivet_assets.launch.outcome import Outcome
 from rivet_assets.notify.messages import Ended, ended
 from rivet_assets.run.drift import Drift
+from rivet_resources.read.source_cost import total
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
     from rivet_assets.config.load import RivetConfig
     from rivet_assets.launch.recorder import Step
+    from rivet_resources.state.journal import JournalEntry
     from rivet_resources.state.runs import RunRecord
     from rivet_resources.state.store import State
 
 PAGE = 200  # runs read at once
 MOST_EVENTS = 1000  # of a journal
 MOST_NOTES = 20
-# Figures of the harm done that are of the worst moment, not of all of them together.
-LARGEST = frozenset({"longest_statement_ms", "longest_transaction_ms", "connections", "most_lock_waits_seen"})
-RATIO = "rows_scanned_per_row"
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,7 @@ class History:
     before: RunRecord | None = None  # the newest run before this one
     notes: tuple[str, ...] = ()
     schema_changes: str = ""
+    slowed_because: str = ""
     resumable: bool = False
 
 
@@ -58,6 +58,7 @@ def history(state: State, export: str, began: datetime) -> History:
         before=next((run for run in runs if run.started_at < began), None),
         notes=tuple(notes)[:MOST_NOTES],
         schema_changes="; ".join(dict.fromkeys(changes)),
+        slowed_because=next((str(each.detail["reason"]) for each in events if _slowed_down(each)), ""),
         resumable=bool(state.chunk_progress(export)),
     )
 
@@ -104,6 +105,7 @@ def outcome_of(
         tuning_profile=last.tuning_profile if last else "",
         rows_read=sum(record.rows_read or 0 for record in records),
         harm=_harm(records),
+        slowed_because=told.slowed_because,
         schema_changed=end.schema_changed,
         schema_changes=told.schema_changes,
         notes=told.notes,
@@ -137,15 +139,14 @@ def safe_error(outcome: Outcome) -> str:
     return outcome.message if outcome.code else outcome.cause or "it did not run"
 
 
+def _slowed_down(entry: JournalEntry) -> bool:
+    """Say whether the governor took a step down here."""
+    return entry.event == "ParallelismAdjusted" and entry.detail["speed_to"] < entry.detail["speed_from"]
+
+
 def _harm(records: Sequence[RunRecord]) -> dict[str, float]:
-    """Add up what the windows cost; of some figures the largest is what counts."""
-    found: dict[str, float] = {}
-    for record in records:
-        for name, number in (json.loads(record.harm) if record.harm else {}).items():
-            found[name] = max(found.get(name, 0), number) if name in LARGEST else found.get(name, 0) + number
-    if RATIO in found and found.get("rows_read"):
-        found[RATIO] = round(found.get("rows_scanned", 0) / found["rows_read"], 3)
-    return found
+    """Return what the windows cost the source together."""
+    return total(json.loads(record.harm) for record in records if record.harm)
 
 
 def _changes(detail: Mapping[str, Any]) -> str:

@@ -76,7 +76,8 @@ def metadata(entry: PlanEntry) -> dict[str, str | int | float]:
 
 def _entry(entry: PlanEntry) -> Iterator[str]:
     order, told, found = entry.prioritization, entry.diagnostics, entry.computed
-    yield f"  {_sign(entry)} {entry.export_name} ({entry.source_type} {entry.source_name}, {entry.strategy})"
+    source = " ".join(dict.fromkeys((entry.source_type, entry.source_name)))  # a source without a name is called so
+    yield f"  {_sign(entry)} {entry.export_name} ({source}, {entry.strategy})"
     lines = [
         ("verdict", told.verdict),
         ("strategy", told.strategy_rationale),

@@ -116,7 +116,7 @@ def chosen(manifests: Mapping[str, Manifest], windows: Sequence[str] | None, *, 
         if key not in manifests:
             raise ConfigError(
                 f"Export {export} has no committed window {key!r}; it has {', '.join(sorted(manifests)) or 'none'}. "
-                f"Pass one of these with --window, or leave it out for all."
+                f"Pass one of these with --partition, or leave it out for all."
             )
     wanted = manifests.values() if windows is None else [manifests[key] for key in dict.fromkeys(windows)]
     return sorted(wanted, key=lambda each: (each.window_start or each.finished_at, each.window))

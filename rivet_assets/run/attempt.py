@@ -253,13 +253,15 @@ def _waiting(site: Site, journal: Journal) -> Callable[[str, Mapping[str, Any]],
 
 
 def _progress(site: Site, extract: Extract, journal: Journal) -> Callable[[int, int, int], None]:
-    """Tell watchers and journal of each finished chunk; watchers also that reading begins."""
-    began = time.monotonic()
+    """Tell watchers that reading begins, of rows and of finished chunks; the journal of chunks alone."""
+    began, noted = time.monotonic(), 0
 
     def tell(done: int, of: int, rows: int) -> None:
+        nonlocal noted
         seconds = time.monotonic() - began
         site.progress(Progress(extract.export, extract.window.key, done, of, rows, seconds))
-        if done:
+        if done > noted:
+            noted = done
             journal.chunk(done, of, rows)
 
     tell(0, len(extract.chunks), 0)

@@ -6,8 +6,10 @@ effects (`rivet_resources/drain/drain.py`), what Dagster is told (`dagster/drain
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,9 +25,10 @@ from rivet_assets.run.admission import POSITION, adopt, any_manifest, refuse_des
 from rivet_assets.run.attempt import META_COLUMNS, Tell, new_run_id, safe_text
 from rivet_assets.run.drift import Drift, compare, judge
 from rivet_assets.run.journal import Journal
+from rivet_assets.run.progress import Progress
 from rivet_resources.commit.manifest import window_manifest
 from rivet_resources.commit.publish import sweep
-from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, Handover, LogSource, Position
+from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, Handover, Lag, LogSource, Position
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.provenance import Provenance
@@ -34,6 +37,7 @@ from rivet_resources.contracts.source import Session
 from rivet_resources.drain.checkpoint_book import chain_of
 from rivet_resources.drain.drain import drain
 from rivet_resources.drain.plan import Drained, DrainPlan, Hands, told
+from rivet_resources.read.source_cost import log_harm, total
 from rivet_resources.shape.shape import schema_of
 from rivet_resources.state.checkpoints.stores import Checkpoints, file_checkpoints, state_checkpoints
 from rivet_resources.state.provenances import Remembered
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from rivet_resources.state.store import State
 
 OUR_COLUMNS = frozenset({field.name for field in ENVELOPE}) | META_COLUMNS | {BEFORE}
+NO_LAG = Lag(unread_bytes=0, seconds=0.0)  # of a drain that found nothing, and asked no more
 LEASE = "drain"  # the window key under which a drain holds its export
 
 
@@ -65,6 +70,8 @@ class DrainSite:
     is_adopting: bool = False
     drifts: dict[str, Drift] = field(default_factory=dict)  # by table, as they are found
     warnings: list[str] = field(default_factory=list)  # what is worth a word and stops nothing
+    costs: list[Mapping[str, float]] = field(default_factory=list)  # of first copies, to the source
+    progress: Callable[[Progress], None] = lambda progress: None  # of first copies
 
     @property
     def roots(self) -> dict[str, Root]:
@@ -160,7 +167,9 @@ class _Copies:
             extract = self._extract(handover.session, table, position, absent, tasks=tasks)
             for note in extract.notes:
                 self.site.tell(f"{extract.export}: {note}.")
-            return self.site.exporter().stage(extract)
+            staged = self.site.exporter().stage(extract, on_progress=self._progress(table))
+            self.site.costs.append(staged.harm)
+            return staged
         application = f"rivet:{self.plan.export}"
         with self.site.source.session(application=application, pace=self.plan.pace, snapshot=False) as session:
             extract = replace(self._extract(session, table, position, absent, tasks=1), chunks=(), notes=())
@@ -175,6 +184,16 @@ class _Copies:
             started_at=self.plan.started_at,
             consistency="log",
         )
+
+    def _progress(self, table: str) -> Callable[[int, int, int], None]:
+        """Tell watchers how much of a table is copied."""
+        export, began = self.site.export, time.monotonic()
+        window = table if len(export.captured) > 1 else ""
+
+        def tell(done: int, of: int, rows: int) -> None:
+            self.site.progress(Progress(export.name, window, done, of, rows, time.monotonic() - began))
+
+        return tell
 
     def _extract(self, session: Session, table: str, position: Position, absent: frozenset[str], *, tasks: int) -> Any:
         export = self.site.export.of_table(table)
@@ -317,7 +336,7 @@ def _finish_table(site: DrainSite, run_id: str, outcome: Mapping[str, Any], star
 def _figures(site: DrainSite, drained: Drained) -> dict[str, Any]:
     tables = drained.tables.values()
     measures = sum((table.measures for table in tables), Measures())
-    export = site.export
+    export, lag = site.export, drained.lag or NO_LAG
     return {
         "total_rows": sum(table.rows for table in tables),
         "files_produced": sum(table.files for table in tables),
@@ -338,4 +357,5 @@ def _figures(site: DrainSite, drained: Drained) -> dict[str, Any]:
         "source_type": site.source.type,
         "destination_type": export.destination.type,
         "rows_read": measures.rows_read,
+        "harm": json.dumps(total([*site.costs, log_harm(seconds=drained.seconds.get("read", 0.0), lag=lag)])),
     }

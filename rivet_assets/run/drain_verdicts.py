@@ -60,7 +60,7 @@ class Comparison:
 
 def lag_verdict(lag: Lag, *, rows: int = 0) -> ChangeVerdict:
     """Judge how much of the source's retention we use up: a warning from half, a failure from 80 %."""
-    told = _lag_text(lag)
+    told = lag_text(lag)
     if lag.budget is None:
         return _verdict(LAG, "ok", 0.0, FAIL_BUDGET, rows, f"{told}; this source states no limit", lag)
     level = level_of(lag.budget)
@@ -147,7 +147,8 @@ def _breaks(links: Iterable[tuple[str | None, str]]) -> tuple[list[tuple[str, st
     return gaps, overlaps
 
 
-def _lag_text(lag: Lag) -> str:
+def lag_text(lag: Lag) -> str:
+    """Return in one line how far behind we are."""
     known = []
     if lag.unread_changes is not None:
         known.append(f"{lag.unread_changes:,} changes unread")

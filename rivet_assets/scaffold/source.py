@@ -90,6 +90,7 @@ def _server(text: str, engine: str, *, url: str | None, env: str | None, file: s
     far = [host for host in _hosts(text) if not is_loopback(host)]
     mode = tls or ("verify-full" if far else None)
     protection = {"tls": {"mode": mode}} if mode else {}
+    near = {} if far else {"environment": "local"}
     name = env or f"{snake(_database(text)).upper() or 'SOURCE'}_URL"
     keys: dict[str, Any] = {"url_file": file} if file else {"url_env": name}
     own = {"url": SecretStr(url)} if url else keys
@@ -101,9 +102,13 @@ def _server(text: str, engine: str, *, url: str | None, env: str | None, file: s
         first = [f"export {name}='…'   # the URL you gave to --source"]
     if far and tls is None:
         said += ["verify-full checks certificate and host name; a private authority: add ca_file, a PEM file."]
+    if near:
+        said += [
+            "environment: local reads at full speed (profile fast). Remove it if this is a tunnel to a busy server."
+        ]
     return Pointed(
-        source=ENGINES[engine].model_validate({"type": engine, **own, **protection}),
-        block={"type": engine, **keys, **protection},
+        source=ENGINES[engine].model_validate({"type": engine, **own, **near, **protection}),
+        block={"type": engine, **keys, **near, **protection},
         notes=tuple(said),
         first=tuple(first),
         default_schema=_database(text) if ENGINES[engine].facts.schema_is_database else "",

@@ -103,10 +103,10 @@ LIMITS: dict[str, tuple[float, float]] = {
     "latency_ms": (4.0, 10.0),
 }
 WORDS = {
-    "lock_waits": "{now:.0f} sessions wait for locks, {usual:.0f} is usual",
-    "active": "{now:.0f} other sessions are at work, {usual:.0f} is usual",
-    "lag_seconds": "a replica is {now:.1f} s behind, {usual:.1f} is usual",
-    "latency_ms": "a short statement takes {now:.0f} ms, {usual:.0f} is usual",
+    "lock_waits": "{now:.0f} sessions waited for locks, {usual:.0f} is usual",
+    "active": "{now:.0f} other sessions were at work, {usual:.0f} is usual",
+    "lag_seconds": "a replica was {now:.1f} s behind, {usual:.1f} is usual",
+    "latency_ms": "a short statement took {now:.0f} ms, {usual:.0f} is usual",
 }
 
 

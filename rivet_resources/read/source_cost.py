@@ -5,8 +5,18 @@ Belongs here: which numbers, and their names. Not here: counting them (`task.py`
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
+from rivet_resources.contracts.change_log import Lag
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.read.governor_thread import Governor
+
+# Figures of the worst moment, not of all of them together.
+LARGEST = frozenset({
+    "longest_statement_ms", "longest_transaction_ms", "connections", "most_lock_waits_seen",
+    "log_held_bytes", "lag_bytes", "lag_changes", "lag_seconds",
+})  # fmt: skip
+RATIO = "rows_scanned_per_row"
 
 
 def harm(measures: Measures, governor: Governor, *, snapshot_seconds: float = 0.0) -> dict[str, float]:
@@ -40,3 +50,26 @@ def _ratio(measures: Measures) -> float | None:
     if measures.rows_scanned is None or not measures.rows_read:
         return None
     return measures.rows_scanned / measures.rows_read
+
+
+def log_harm(*, seconds: float, lag: Lag) -> dict[str, float]:
+    """Return what reading a change log cost, and how far the reader still is behind, as far as the source tells."""
+    found = {
+        "log_read_seconds": seconds,
+        "log_held_bytes": lag.held_bytes,
+        "lag_bytes": lag.unread_bytes,
+        "lag_changes": lag.unread_changes,
+        "lag_seconds": lag.seconds,
+    }
+    return {name: round(float(value), 3) for name, value in found.items() if value is not None}
+
+
+def total(costs: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Add costs up; of some figures the largest is what counts."""
+    found: dict[str, float] = {}
+    for cost in costs:
+        for name, number in cost.items():
+            found[name] = max(found.get(name, 0), number) if name in LARGEST else found.get(name, 0) + number
+    if RATIO in found and found.get("rows_read"):
+        found[RATIO] = round(found.get("rows_scanned", 0) / found["rows_read"], 3)
+    return found

@@ -37,6 +37,7 @@ from rivet_resources.read import connections
 from rivet_resources.read.connections import Permits
 from rivet_resources.read.executor import ROWS_DDL, Attempt, TaskFailed, outcome, rebuild, result_of, run_descriptors
 from rivet_resources.read.governor_thread import Gate, Governor, governed
+from rivet_resources.read.rows_so_far import Progress, StageProgress, nobody_watches
 from rivet_resources.read.source_cost import harm
 from rivet_resources.shape.shape import schema_of
 from rivet_resources.spark.runtime import SparkRuntime
@@ -48,7 +49,6 @@ INLINE_ATTEMPTS = 3  # as local[N,3] grants
 GROUPS_PER_SLOT = 100  # beyond it several chunks share a job
 
 Told = ChunkResult | RivetError  # what a task says of a chunk
-Progress = Callable[[int, int, int], None]  # chunks done, chunks in all, rows so far
 Event = Callable[[str, Mapping[str, Any]], None]  # name of a journal event, its plain facts
 
 
@@ -84,7 +84,7 @@ class Exporter:
         self,
         extract: Extract,
         *,
-        on_progress: Progress | None = None,
+        on_progress: Progress = nobody_watches,
         on_event: Event | None = None,
         permits: Permits | None = None,
     ) -> Staged:
@@ -108,16 +108,20 @@ class Exporter:
         kept = self._kept(extract, root)
         rest = [position for position, chunk in enumerate(extract.chunks) if chunk.identity not in kept]
         results = list(kept.values())
+        kept_rows = sum(result.measures.rows for result in results)
+        progress = StageProgress(
+            scratch.folder_of(extract.run_id), len(extract.chunks), on_progress, len(kept), kept_rows
+        )
         try:
             with (
                 scratch.held(scratch.folder_of(extract.run_id)),
                 self._governed(extract, rest, permits, on_event) as governor,
+                progress.while_reading(),
             ):
                 for result in self._run(extract, rest, governor):
                     results.append(result)
                     self._save(extract, result)
-                    if on_progress is not None:
-                        on_progress(len(results), len(extract.chunks), sum(one.measures.rows for one in results))
+                    progress.chunk_done(result.measures.rows)
         except BaseException:
             if not extract.resumable:
                 root.discard(part for result in results for part in result.parts)

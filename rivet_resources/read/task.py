@@ -26,6 +26,7 @@ from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.retry import delays
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import RivetError, SourceLost
+from rivet_resources.read.rows_so_far import RowsSoFar
 from rivet_resources.read.sieve import Sieve
 from rivet_resources.read.throttle import MemoryGate, Throttle
 from rivet_resources.scratch import enough_room, private_folder
@@ -94,10 +95,12 @@ class _Reading:
             parts = PartFiles(
                 self.extract, self.chunk, schema=self.schema, root=self.root, folder=folder, label=self.label
             )
+            so_far = RowsSoFar(folder)
             try:
                 for page in self._pages(throttle):
                     tally.add(page)
                     parts.write(page.table)
+                    so_far.add(page.table.num_rows)
                 staged = parts.finish()
                 unique = self._stage_sidecars(tally)
             except BaseException:

@@ -94,6 +94,23 @@ def test_warnings_of_the_first_run_are_shown_without_asking(shop: Shop) -> None:
     assert 'the source shows no table "Order Lines" any more' in gone
 
 
+def test_run_shows_lag_and_cost_of_a_drain(shop: Shop) -> None:
+    """After the first copy, and after changes: the block on the terminal and the JSON of the run have both."""
+    shop.shell.configure({**CDC, "table": "orders", "cdc": {"slot": "e2e_lag", "initial": "snapshot"}})
+    first = shop.shell.rivet("run")
+    shop.run_sql("UPDATE orders SET total = 0 WHERE id = 7")
+
+    second = shop.shell.rivet("run", "--json")
+
+    assert (0, 0) == (first.code, second.code), first.err + second.err
+    (export,) = json.loads(second.out)["exports"]
+    assert {"log_read_seconds", "log_held_bytes", "lag_bytes"} <= set(export["harm"])
+    for answer in (first, second):
+        assert "lag:" in answer.err
+        assert "of log kept for us" in answer.err
+    assert "longest statement" in first.err
+
+
 def test_drain_of_two_tables_copies_then_follows(shop: Shop) -> None:
     """The first run copies, the next ones bring each change once, an idle one is a success that brings nothing."""
     shop.shell.configure(

@@ -28,9 +28,9 @@ from rivet_resources import registry
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Pressure
-from rivet_resources.contracts.extract import Chunk, Relation
 from rivet_resources.contracts.format import FormatKeys
 from rivet_resources.contracts.provenance import DatabaseIdentity
+from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import Pace, Settings, Tuning
 from rivet_resources.contracts.source import Page, TypeRules, Wait
 from rivet_resources.contracts.transform import Planned

@@ -301,8 +301,9 @@ def test_only_the_windows_asked_for_are_judged(desk: Desk) -> None:
     broken = manifests["2026-01-02"].parts[0].path
     (desk.lab.folder / "lake/orders" / broken).unlink()
 
-    assert 0 == desk.rivet("--window", "2026-01-01")[0]
-    assert 3 == desk.rivet("--window", "2026-01-02")[0]
+    assert 0 == desk.rivet("--partition", "2026-01-01")[0]
+    assert 3 == desk.rivet("--partition", "2026-01-02")[0]
+    assert [0, 3] == [desk.rivet("--partition-range", f"2026-01-01...2026-01-0{last}")[0] for last in (1, 2)]
     assert 0 == desk.rivet("--run-id", manifests["2026-01-01"].run_id)[0]
     assert 3 == desk.rivet()[0]
 

@@ -168,7 +168,7 @@ def test_export_steps_back_while_others_wait_for_locks_and_comes_again(lab: Lab)
 
     assert staged.measures.rows == ROWS
     assert 0.125 == min(export.speeds)
-    assert [facts for _, facts in export.told if "wait for locks" in facts["reason"]]
+    assert [facts for _, facts in export.told if "waited for locks" in facts["reason"]]
     recovering = [at for at, facts in export.told if at > marks["freed"] and facts["speed_to"] > facts["speed_from"]]
     assert recovering, export.told
     before = export.gap(0, marks["locked"])
@@ -193,7 +193,7 @@ def test_ddl_that_waits_for_the_export_is_told_and_not_made_to_wait_longer(lab: 
     assert staged.measures.rows == ROWS
     assert [1] == [facts["sessions"] for facts in export.events.get("OthersWaitForUs", [])]
     assert 1 == staged.harm["most_waiting_for_us_seen"]
-    assert not [facts for _, facts in export.told if "wait for locks" in facts["reason"]]
+    assert not [facts for _, facts in export.told if "waited for locks" in facts["reason"]]
 
 
 @contextmanager

@@ -52,7 +52,11 @@ class Stage:
         try:
             getattr(self, self.script.get(chunk.index, "read_well"))(tries)
             first, end = chunk.blocks
-            yield Page(ORDERS.slice(first, end - first), {}, statement_ms=1.0)
+            size = 1 if self.script.get(chunk.index) == "trickle" else end - first
+            for row in range(first, end, size):
+                yield Page(ORDERS.slice(row, size), {}, statement_ms=1.0)
+                if size == 1 and not (self.folder / "watched").exists():
+                    time.sleep(0.05)
         finally:
             active.unlink()
         (self.folder / f"done-{chunk.index}").touch()
@@ -99,6 +103,9 @@ class Stage:
     def break_down(self, tries: int) -> None:
         """Meet a fault nobody foresaw, whose text holds a value."""
         raise ValueError(f"cannot convert 'card {'4' * 8}'")
+
+    def trickle(self, tries: int) -> None:
+        """Give row by row, slowly until somebody has seen how many there are: 20 s at most."""
 
     def lineage_name(self, table: str) -> tuple[str, str]:
         """Split a name into schema and table."""
@@ -189,7 +196,27 @@ def test_stage_tells_its_progress_after_each_chunk(runtime: SparkRuntime, state:
 
     Exporter(runtime, state).stage(plan(tmp_path, pieces=4), on_progress=lambda *args: told.append(args))
 
-    assert [(1, 4, 100), (2, 4, 200), (3, 4, 300), (4, 4, 400)] == told
+    last_of_each = {done: (done, of, rows) for done, of, rows in told}
+    assert [(1, 4, 100), (2, 4, 200), (3, 4, 300), (4, 4, 400)] == [last_of_each[done] for done in range(1, 5)]
+
+
+def test_rows_are_told_while_a_chunk_is_read(runtime: SparkRuntime, state: State, tmp_path: Path) -> None:
+    """The only chunk of a table: before it is done its rows are told, more and more of them, and at the end all."""
+    told: list[tuple[int, int, int]] = []
+    extract = plan(tmp_path, {0: "trickle"}, pieces=1)
+
+    def watch(done: int, of: int, rows: int) -> None:
+        told.append((done, of, rows))
+        if 2 == len(told):
+            (tmp_path / "memory" / "watched").touch()
+
+    staged = Exporter(runtime, state).stage(extract, on_progress=watch)
+
+    assert (400, (1, 1, 400)) == (staged.measures.rows, told[-1])
+    assert len(told) > 2
+    assert [rows for _, _, rows in told] == sorted(rows for _, _, rows in told)
+    assert {0} == {done for done, _, _ in told[:2]}
+    assert all(0 < rows < 400 for _, _, rows in told[:2])
 
 
 def test_window_without_chunks_stages_no_part(runtime: SparkRuntime, state: State, tmp_path: Path) -> None:

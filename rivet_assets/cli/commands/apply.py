@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rivet_assets.launch.outcome import Outcome
 
 
-@click.command("apply")
+@click.command("apply", short_help="Run exactly what a plan says, if it still holds.")
 @click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
 @click.option("-c", "--config", "path", type=click.Path(path_type=Path), help="the YAML; default: that of the plan")
 @click.option("--force", is_flag=True, help="although it is old, or the world has changed; recorded")

@@ -11,7 +11,7 @@ import click
 from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, load
 
 
-@click.command("check")
+@click.command("check", short_help="Judge how each export would run at its source; reads no row.")
 @CONFIG
 @NAMES
 @click.option(

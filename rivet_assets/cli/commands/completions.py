@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import click
 
-SHELLS = ("bash", "zsh", "fish")
+SHELLS = ("bash", "zsh", "fish", "powershell")
 
 
-@click.command("completions")
+@click.command("completions", short_help="Print the completion script of a shell.")
 @click.argument("shell", type=click.Choice(SHELLS))
 def completions_command(shell: str) -> int:
-    """Print a completion script, such as for `source <(rivet completions bash)`."""
+    """Print a completion script.
+
+    \b
+    bash, zsh:   source <(rivet completions bash)
+    fish:        rivet completions fish | source
+    PowerShell:  rivet completions powershell | Out-String | Invoke-Expression
+    """
     from click.shell_completion import get_completion_class
 
     from rivet_assets.cli.main import commands

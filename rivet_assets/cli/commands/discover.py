@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rivet_resources.contracts.source import Source
 
 
-@click.command("discover")
+@click.command("discover", short_help="List the tables of a source: keys, sizes, cursor candidates.")
 @CONFIG
 @PARAM
 @click.option("--source", "name", metavar="NAME", help="one of the file's `sources:`")

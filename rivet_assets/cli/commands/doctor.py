@@ -11,7 +11,7 @@ import click
 from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, load
 
 
-@click.command("doctor")
+@click.command("doctor", short_help="Test connections, rights, destinations, state store and Java.")
 @CONFIG
 @NAMES
 @PARAM

@@ -21,7 +21,7 @@ TLS = click.option(
 )
 
 
-@click.command("init")
+@click.command("init", short_help="Write a commented rivet.yaml for the tables of a source.")
 @click.option("--source", metavar="URL", help="or the path of a SQLite file; a URL is never written to the file")
 @SOURCE_ENV
 @SOURCE_FILE

@@ -12,7 +12,7 @@ import click
 from rivet_assets.cli.options import CONFIG, JSON, NAME, PARAM, load, print_rows
 
 
-@click.command("journal")
+@click.command("journal", short_help="List what happened in past runs: chunks, retries, drift.")
 @CONFIG
 @PARAM
 @NAME

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, load, say
+from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, asked, load, say, windows
 
 if TYPE_CHECKING:
     from rivet_assets.plan.planner import Planned
 
 
-@click.command("plan")
+@click.command("plan", short_help="Show what a run would do; -o keeps it for `rivet apply`.")
 @CONFIG
 @NAMES
-@click.option("--partition", "partitions", multiple=True, metavar="KEY", help="a window of time, or A...B")
+@windows
 @click.option("-o", "--output", "output", type=click.Path(path_type=Path), help="write the sealed plan to this file")
 @click.option("--expires", default="24h", show_default=True, metavar="TIME", help="how long it may be applied: 30m, 2d")
 @click.option("--annotate-waves", "is_annotating", is_flag=True, help="write `wave: N` into the YAML, nothing else")
 @PARAM
 @JSON
 def plan_command(
-    path: Path, names: Sequence[str], partitions: Sequence[str], output: Path | None,
+    path: Path, names: Sequence[str], partitions: Sequence[str], ranges: Sequence[str], output: Path | None,
     expires: str, is_annotating: bool, params: Sequence[str], as_json: bool,
 ) -> int:  # fmt: skip
     """Show what a run would do, without reading a row; with -o, as a file that `rivet apply` runs."""
@@ -36,9 +36,10 @@ def plan_command(
     from rivet_assets.plan.planner import plan_exports
     from rivet_resources.errors import WORST_FIRST
 
+    keys = asked(partitions, ranges)
     config = load(path, params)
     pairs = dict(text.split("=", 1) for text in params)
-    planned = plan_exports(config, names=names, partitions=partitions, params=pairs, lifetime=_lifetime(expires))
+    planned = plan_exports(config, names=names, partitions=keys, params=pairs, lifetime=_lifetime(expires))
     text = plan_report.render(planned.artefact, planned.unplanned)
     if as_json:
         say(text)

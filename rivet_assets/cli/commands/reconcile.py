@@ -9,50 +9,48 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, load, say
+from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, asked, load, say, windows
 from rivet_resources.errors import ConfigError, RivetError
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
+    from rivet_assets.config.load import RivetConfig
     from rivet_assets.prove.reconcile_result import Depth
 
 T = TypeVar("T")
 
 DEPTHS = click.Choice(["counts", "checksums", "rows"])
-WINDOWS = click.option(
-    "--window", "windows", multiple=True, metavar="KEY", help="only this one, such as 2026-01-31; may be repeated"
-)
 
 
-@click.command("reconcile")
+@click.command("reconcile", short_help="Compare what is published with the source as it is now.")
 @CONFIG
 @NAMES
 @PARAM
-@WINDOWS
+@windows
 @click.option("--depth", type=DEPTHS, default="counts", show_default=True, help="numbers; every cell; which rows")
 @click.option("--strict", is_flag=True, help="exit code 1 when something could not be told")
 @JSON
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="write the JSON report there")
 @click.pass_context
 def reconcile_command(
-    context: click.Context, path: Path, names: Sequence[str], params: Sequence[str], windows: Sequence[str],
-    depth: Depth, strict: bool, as_json: bool, output: Path | None,
+    context: click.Context, path: Path, names: Sequence[str], params: Sequence[str], partitions: Sequence[str],
+    ranges: Sequence[str],     depth: Depth, strict: bool, as_json: bool, output: Path | None,
 ) -> int:  # fmt: skip
     """Compare what is published with the source as it is now; exit code 3 when rows differ."""
+    from rivet_assets.config.selection import keys_of
     from rivet_assets.prove import reconcile_report as report
     from rivet_assets.prove.reconcile import reconcile_export
     from rivet_assets.run.scope import state_of
 
+    keys = asked(partitions, ranges)
     config = load(path, params)
-    exports = [config.export(name) for name in dict.fromkeys(names)] or list(config.exports)
-    if windows and len(exports) > 1:
-        raise click.UsageError("--window belongs to one export; name it with -e")
+    exports = exports_of(config, names, keys)
     state = state_of(config)
     found, faults = each_by_itself(
         context,
         exports,
         lambda export: reconcile_export(
-            config, export, depth=depth, windows=windows or None, state=state, tell=lambda line: None
+            config, export, depth=depth, windows=keys_of(export, keys) or None, state=state, tell=lambda line: None
         ),
     )
     text = json.dumps(report.document(found), indent=2, default=str)
@@ -70,6 +68,19 @@ def reconcile_command(
     if not code and any(each.verdict == "unknown" for each in found):
         say("warning: not everything could be compared; --strict makes that exit code 1")
     return worst([code, *(fault.exit_code for fault in faults)])
+
+
+def exports_of(config: RivetConfig, names: Sequence[str], keys: Sequence[str]) -> list[Export]:
+    """Return the exports of these names, or all.
+
+    Raises:
+        ConfigError: there is no such export.
+        UsageError: windows are named, of several exports.
+    """
+    exports = [config.export(name) for name in dict.fromkeys(names)] or list(config.exports)
+    if keys and len(exports) > 1:
+        raise click.UsageError("--partition belongs to one export here; name it with -e")
+    return exports
 
 
 def each_by_itself(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rivet_assets.cli.commands.reconcile import DEPTHS, WINDOWS, each_by_itself, worst
-from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, load, say
+from rivet_assets.cli.commands.reconcile import DEPTHS, each_by_itself, exports_of, worst
+from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, asked, load, say, windows
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from rivet_resources.state.store import State
 
 
-@click.command("repair")
+@click.command("repair", short_help="Export again what differs from its source or is damaged.")
 @CONFIG
 @NAMES
 @PARAM
-@WINDOWS
+@windows
 @click.option(
     "--report", type=click.Path(path_type=Path), metavar="FILE", help="of rivet reconcile or rivet validate, as JSON"
 )
@@ -35,18 +35,17 @@ if TYPE_CHECKING:
 @JSON
 @click.pass_context
 def repair_command(
-    context: click.Context, path: Path, names: Sequence[str], params: Sequence[str], windows: Sequence[str],
-    report: Path | None, depth: Depth, execute: bool, as_json: bool,
+    context: click.Context, path: Path, names: Sequence[str], params: Sequence[str], partitions: Sequence[str],
+    ranges: Sequence[str], report: Path | None, depth: Depth, execute: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Export again the windows that differ from their source, or whose files are wrong, and nothing else."""
     from rivet_assets.prove.reconcile_report import read_report
     from rivet_assets.run.scope import state_of
 
+    keys = asked(partitions, ranges)
     config = load(path, params)
     given = read_report(report) if report is not None else None
-    exports = [config.export(name) for name in dict.fromkeys(names)] or list(config.exports)
-    if windows and len(exports) > 1:
-        raise click.UsageError("--window belongs to one export; name it with -e")
+    exports = exports_of(config, names, keys)
     if not names:
         for export in [export for export in exports if export.answers.no_repair]:
             say(f"{export.name}: left out, mode {export.mode} cannot be repaired")
@@ -55,9 +54,7 @@ def repair_command(
     done, faults = each_by_itself(
         context,
         exports,
-        lambda export: _repaired(
-            config, export, _flagged(config, export, given, windows, depth, state), execute, state
-        ),
+        lambda export: _repaired(config, export, _flagged(config, export, given, keys, depth, state), execute, state),
     )
     if as_json:
         click.echo(json.dumps({"execute": execute, "exports": [asdict(each) for each in done]}, indent=2))
@@ -70,17 +67,19 @@ def repair_command(
 
 
 def _flagged(
-    config: RivetConfig, export: Export, given: Sequence[Flagged] | None, windows: Sequence[str], depth: Depth,
+    config: RivetConfig, export: Export, given: Sequence[Flagged] | None, keys: Sequence[str], depth: Depth,
     state: State,
 ) -> tuple[Flagged, ...]:  # fmt: skip
     """Take the windows of the report, or look now: at the source, and at the files."""
+    from rivet_assets.config.selection import keys_of
     from rivet_assets.prove.flagged_windows import flagged_now
 
+    wanted = keys_of(export, keys)
     if given is None:
         if export.answers.no_repair:
             return ()
-        return flagged_now(config, export, depth=depth, windows=windows or None, state=state, tell=lambda line: None)
-    return tuple(each for each in given if each.export == export.name and (not windows or each.window in windows))
+        return flagged_now(config, export, depth=depth, windows=wanted or None, state=state, tell=lambda line: None)
+    return tuple(each for each in given if each.export == export.name and (not wanted or each.window in wanted))
 
 
 def _repaired(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, load, say
+from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, asked, load, say, windows
 
 if TYPE_CHECKING:
     from rivet_assets.launch.outcome import Outcome
@@ -39,8 +39,7 @@ def _elsewhere(context: click.Context, option: click.Parameter, wanted: bool) ->
 @click.command("run")
 @CONFIG
 @NAMES
-@click.option("--partition", "partitions", multiple=True, metavar="KEY", help="a window of time, such as 2026-01-31")
-@click.option("--partition-range", "ranges", multiple=True, metavar="A...B", help="windows from A to B, both included")
+@windows
 @PARAM
 @JSON
 @click.option("--summary-output", type=click.Path(path_type=Path, dir_okay=False), help="the same JSON into a file")
@@ -69,13 +68,11 @@ def run_command(
     from rivet_assets.launch.summary_files import write_summary
     from rivet_assets.run.admission import ADOPT
 
-    for text in ranges:
-        if "..." not in text:
-            raise click.UsageError(f"--partition-range {text!r} has no '...' between its two windows")
+    keys = asked(partitions, ranges)
     config = load(path, params)
     tags = {ADOPT: "true"} if adopt else {}
     with Screen(quiet=quiet, verbose=verbose).showing() as screen:
-        outcomes = run_exports(config, names=names, partitions=[*partitions, *ranges], watch=screen, tags=tags)
+        outcomes = run_exports(config, names=names, partitions=keys, watch=screen, tags=tags)
     proofs = Proofs(validate or reconcile, reconcile)
     outcomes = close(config, outcomes, proofs=proofs, tell=_warn if quiet else say)
     _summarise(outcomes, quiet=quiet, verbose=verbose)

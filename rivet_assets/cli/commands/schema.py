@@ -6,8 +6,10 @@ import json
 
 import click
 
+from rivet_assets.cli.groups import Group
 
-@click.group("schema")
+
+@click.group("schema", cls=Group)
 def schema_group() -> None:
     """JSON schemas, for editors."""
 

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import click
 
+from rivet_assets.cli.groups import Group
 from rivet_assets.cli.options import CONFIG, JSON, NAME, PARAM, known_names, load, print_rows, say
 
 
-@click.group("state")
+@click.group("state", cls=Group)
 def state_group() -> None:
     """What Rivet remembers: cursors, files. The manifests are the truth."""
 
 
-@state_group.command("show")
+@state_group.command("show", short_help="Show each export's cursor or log position, and its last run.")
 @CONFIG
 @PARAM
 @JSON
@@ -56,7 +57,7 @@ def state_files(path: Path, params: Sequence[str], name: str | None, last: int, 
     return print_rows([asdict(file) for file in state_of(config).files(name, last)], as_json=as_json)
 
 
-@state_group.command("progression")
+@state_group.command("progression", short_help="Show how far each export is committed, and verified.")
 @CONFIG
 @PARAM
 @NAME
@@ -72,7 +73,7 @@ def state_progression(path: Path, params: Sequence[str], name: str | None, as_js
     return print_rows([asdict(progression(config, each, state=state)) for each in exports], as_json=as_json)
 
 
-@state_group.command("chunks")
+@state_group.command("chunks", short_help="List unfinished windows and their finished chunks.")
 @CONFIG
 @PARAM
 @NAME
@@ -90,7 +91,7 @@ def state_chunks(path: Path, params: Sequence[str], name: str | None, as_json: b
     return print_rows(rows, as_json=as_json)
 
 
-@state_group.command("reset")
+@state_group.command("reset", short_help="Forget an export's cursor: its next run starts anew.")
 @CONFIG
 @PARAM
 @click.option("-e", "--export", "name", required=True, metavar="NAME", shell_complete=known_names)

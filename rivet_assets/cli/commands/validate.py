@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, load, say
+from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, asked, load, say, windows
 from rivet_resources.errors import ConfigError
 
 
-@click.command("validate")
+@click.command("validate", short_help="Prove that the published files are those that were committed.")
 @CONFIG
 @NAMES
 @PARAM
@@ -21,7 +21,7 @@ from rivet_resources.errors import ConfigError
     "--depth", type=click.Choice(["light", "sample", "full"]), default="full", show_default=True,
     help="manifests and markers; parts and their sizes; bytes, rows and cells",
 )  # fmt: skip
-@click.option("--window", "windows", multiple=True, metavar="KEY", help="only this window; may be repeated")
+@windows
 @click.option("--run-id", metavar="R", help="only windows that this run committed")
 @click.option("--date", "day", type=click.DateTime(["%Y-%m-%d"]), metavar="D", help="fills {date} of the destination")
 @click.option("--prefix", metavar="P", help="the very folder, instead of the configured one")
@@ -29,20 +29,24 @@ from rivet_resources.errors import ConfigError
 @JSON
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="write the report there")
 def validate_command(
-    path: Path, names: Sequence[str], params: Sequence[str], depth: str, windows: Sequence[str], run_id: str | None,
-    day: datetime | None, prefix: str | None, form: str, as_json: bool, output: Path | None,
+    path: Path, names: Sequence[str], params: Sequence[str], depth: str, partitions: Sequence[str],
+    ranges: Sequence[str], run_id: str | None, day: datetime | None, prefix: str | None, form: str, as_json: bool,
+    output: Path | None,
 ) -> int:  # fmt: skip
     """Prove that what is published is what was committed; exit code 3 when it is not, 1 when that cannot be told."""
-    from rivet_assets.config.selection import chosen
+    from rivet_assets.config.selection import chosen, keys_of
     from rivet_assets.prove import validate_report
     from rivet_assets.prove.validate import Asked, validate_export
     from rivet_assets.run.scope import state_of
 
+    keys = asked(partitions, ranges)
     config = load(path, params)
     exports = chosen(config, names, ())
-    asked = Asked(depth, tuple(windows), run_id, day.date() if day else None, prefix)  # type: ignore[arg-type]
-    state = state_of(config)
-    found = [(export, validate_export(export, asked, state=state)) for export in exports]
+    state, date = state_of(config), day.date() if day else None
+    found = []
+    for export in exports:
+        wanted = Asked(depth, keys_of(export, keys), run_id, date, prefix)  # type: ignore[arg-type]
+        found.append((export, validate_export(export, wanted, state=state)))
     wants_json = as_json or form == "json"
     report = json.dumps(validate_report.document(found), indent=2) if wants_json else validate_report.render(found)
     if output is not None:

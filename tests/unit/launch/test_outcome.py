@@ -288,6 +288,31 @@ def test_history_of_a_run_is_read_from_store_and_journal(state: State) -> None:
     assert (("of new",), "added nick; a int32 → int64") == (found.notes, found.schema_changes)
 
 
+def test_summary_says_why_reading_was_slowed_down(state: State) -> None:
+    """The first step down of this run gives the reason; a step up, and other runs, give none."""
+    state.begin_run(RunRecord("new", "orders", "all", AT))
+    journal = Journal(state, "new", "orders", tell=print)
+    for before, after, reason in ((0.5, 1.0, "well"), (1.0, 0.5, "a short statement took 83 ms"), (0.5, 0.25, "worse")):
+        journal.add("ParallelismAdjusted", {"speed_from": before, "speed_to": after, "reason": reason})
+    journal.write()
+
+    found = history(state, "orders", AT)
+    told = lines_of(block(replace(GOOD, harm={"steps_down": 2.0}, slowed_because=found.slowed_because)))
+
+    assert "slowed down 2 times (a short statement took 83 ms)" == told["harm"]
+
+
+def test_summary_of_a_drain_has_its_lag_and_what_it_cost(state: State) -> None:
+    """How much is unread, and how much log the source keeps; other modes have no lag."""
+    harm = {"log_read_seconds": 1.25, "log_held_bytes": 2**24, "lag_bytes": 120.0, "lag_seconds": 3.0}
+
+    told = lines_of(block(replace(GOOD, mode="cdc", harm=harm)))
+
+    assert "120 bytes unread, 3 s behind" == told["lag"]
+    assert "log read for 1.2 s, 16.0 MB of log kept for us" == told["harm"]
+    assert "lag" not in lines_of(block(replace(GOOD, harm={"longest_statement_ms": 140.0})))
+
+
 # --- progress ------------------------------------------------------------------------------------
 
 

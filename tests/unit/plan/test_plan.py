@@ -327,6 +327,12 @@ def test_plan_survives_being_written_and_read(tmp_path: Path) -> None:
     assert expected == plan_artefact.read(path) == plan_artefact.read(backwards)
 
 
+def test_source_that_is_called_as_its_type_is_named_once() -> None:
+    """A `source:` without a name is called as its type."""
+    assert "~ orders (sqlite, full)" in render(artefact(entry(source_name="sqlite")))
+    assert "~ orders (sqlite shop, full)" in render(artefact(entry()))
+
+
 def test_plan_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     """Queries stand in a plan."""
     plan_artefact.write(tmp_path / "plan.json", SEALED)

@@ -44,12 +44,12 @@ EAGER = FAST.model_copy(update={"adaptive": True, "min_parallel": 1})
 SIGNS = [
     ({}, ""),
     ({"active": 7}, ""),
-    ({"active": 12}, "12 other sessions are at work, 4 is usual"),
-    ({"lock_waits": 1}, "1 sessions wait for locks, 0 is usual"),
+    ({"active": 12}, "12 other sessions were at work, 4 is usual"),
+    ({"lock_waits": 1}, "1 sessions waited for locks, 0 is usual"),
     ({"latency_ms": 11.0}, ""),
-    ({"latency_ms": 12.0}, "a short statement takes 12 ms, 2 is usual"),
+    ({"latency_ms": 12.0}, "a short statement took 12 ms, 2 is usual"),
     ({"lag_seconds": 4.0}, ""),
-    ({"lag_seconds": 6.0}, "a replica is 6.0 s behind, 0.1 is usual"),
+    ({"lag_seconds": 6.0}, "a replica was 6.0 s behind, 0.1 is usual"),
     ({"log_waits": 102}, "its log had to wait 2 times since the last look"),
     ({"log_waits": 3}, ""),  # the counter was reset
     ({"connections": 89}, ""),
@@ -237,7 +237,7 @@ def test_steps_are_told_with_their_reason_and_end_in_the_harm(state: State, tmp_
     assert [
         (adjusted, 4, 2, 0.5), (adjusted, 2, 1, 0.25), (adjusted, 1, 2, 0.5), (adjusted, 2, 4, 1.0)
     ] == told[:4]  # fmt: skip
-    assert "3 sessions wait for locks, 0 is usual" == events[0][1]["reason"]
+    assert "3 sessions waited for locks, 0 is usual" == events[0][1]["reason"]
     assert (2, 3) == (made.harm["steps_down"], made.harm["most_lock_waits_seen"])
     assert 7 == made.harm["server_deadlocks"]
 
@@ -256,7 +256,7 @@ def test_look_that_runs_into_its_timeout_is_pressure(state: State, tmp_path: Pat
     script = ScriptedGauge([CALM, StatementTimeout("2 s")])
     _, events = staged(GaugedSource(table(), script=script, until=4), state, tmp_path)
 
-    assert "a short statement takes 2000 ms, 2 is usual" == events[0][1]["reason"]
+    assert "a short statement took 2000 ms, 2 is usual" == events[0][1]["reason"]
 
 
 def test_short_export_pays_nothing(state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from rivet_assets.scaffold.source import point
 from rivet_assets.scaffold.yaml import Scaffold, is_sensitive, named, render, wide_columns
 from rivet_resources import registry
 from rivet_resources.contracts.evidence import ColumnFacts, IndexFacts, Kind, TableFacts
+from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.types import Family
 from rivet_resources.engines.datagen.source import Datagen
 from rivet_resources.engines.postgres.sql import quote
@@ -455,8 +456,12 @@ ENGINES = {
 
 @pytest.mark.parametrize(("url", "expected"), ENGINES.items(), ids=ENGINES)
 def test_scheme_names_the_engine_and_the_database_the_variable(url: str, expected: tuple[str, str]) -> None:
-    """The block holds a reference; this machine needs no `tls:`."""
-    assert dict(point(url=url, env=None, file=None).block) == {"type": expected[0], "url_env": expected[1]}
+    """The block holds a reference; this machine needs no `tls:`, and is read at full speed, as a note says."""
+    found = point(url=url, env=None, file=None)
+
+    assert dict(found.block) == {"type": expected[0], "url_env": expected[1], "environment": "local"}
+    assert pace(found.source.tuning, None).profile == "fast"
+    assert any("tunnel" in note for note in found.notes)
 
 
 FAR = (
@@ -468,7 +473,11 @@ FAR = (
 @pytest.mark.parametrize("url", FAR)
 def test_every_host_of_a_url_counts_for_protection(url: str) -> None:
     """One host that is not this machine is enough for `tls:`, wherever the URL names it."""
-    assert point(url=url, env=None, file=None).block["tls"] == {"mode": "verify-full"}
+    found = point(url=url, env=None, file=None)
+
+    assert found.block["tls"] == {"mode": "verify-full"}
+    assert "environment" not in found.block
+    assert pace(found.source.tuning, None).profile == "balanced"
 
 
 def test_sqlite_file_is_named_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,108 @@
+"""How many rows the tasks of a stage have read so far, for people who watch.
+
+Belongs here: the count that a task leaves once a second, and the thread of the driver that adds the counts up. Not
+here: what is done with the sum (`rivet_assets/run/progress.py`).
+
+A task writes its count into its own scratch folder, which it removes with everything in it, however it ends: so what
+a failed attempt read is not counted twice. Tasks on other machines have other folders, and there only finished chunks
+count, as with the speed of `throttle.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FILE = "rows"
+SECONDS = 1.0
+
+Progress = Callable[[int, int, int], None]  # chunks done, chunks in all, rows so far
+
+
+def nobody_watches(done: int, of: int, rows: int) -> None:
+    """Do nothing: what a stage tells when nobody asked how far it is."""
+
+
+class RowsSoFar:
+    """The rows of one attempt at a chunk, written at most once a second: a page pays for a look at the clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / FILE
+        self._rows = 0
+        self._due = time.monotonic() + SECONDS
+
+    def add(self, rows: int) -> None:
+        """Count a page; a count that cannot be written is not worth an export."""
+        self._rows += rows
+        if time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + SECONDS
+        with suppress(OSError):
+            new = self._file.with_name(f"{FILE}.new")
+            new.write_text(str(self._rows))
+            os.replace(new, self._file)
+
+
+def rows_in(scratch: Path) -> int:
+    """Return the rows of all attempts that are running below a run's scratch folder on this machine."""
+    rows = 0
+    for file in scratch.glob(f"*/{FILE}"):
+        with suppress(OSError, ValueError):  # the attempt ended
+            rows += int(file.read_text())
+    return rows
+
+
+@dataclass
+class StageProgress:
+    """How far a stage is: told with each finished chunk, and once a second while chunks are read.
+
+    `tell` takes chunks done, chunks in all, and rows; the last two calls may come from different threads. Rows told
+    never become fewer before the end, though those of a chunk vanish for a moment when its task ends.
+    """
+
+    scratch: Path
+    of: int
+    tell: Progress
+    done: int = 0
+    rows: int = 0  # of finished chunks
+    _told: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def chunk_done(self, rows: int) -> None:
+        """Count a finished chunk."""
+        with self._lock:
+            self.done += 1
+            self.rows += rows
+        self._look()
+
+    @contextmanager
+    def while_reading(self) -> Iterator[None]:
+        """Look once a second until the block ends."""
+        if self.tell is nobody_watches:
+            yield
+            return
+        ended = threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(SECONDS):
+                self._look(only_news=True)
+
+        thread = threading.Thread(target=watch, name="rivet-rows", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _look(self, *, only_news: bool = False) -> None:
+        with self._lock:
+            before = self._told
+            self._told = self.rows if self.done == self.of else max(before, self.rows + rows_in(self.scratch))
+            if self._told != before or not only_news:
+                self.tell(self.done, self.of, self._told)
