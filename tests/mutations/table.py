@@ -1615,7 +1615,7 @@ LATEST = (
     ),
     Fault(
         "check_does_not_look_at_destinations",
-        "rivet_assets/preflight/provenance.py",
+        "rivet_assets/run/provenance.py",
         "    dealing = _lanes([export for export in exports if read.get(export.name)])\n",
         "    dealing = _lanes([])\n",
         "a new file is found to clash with another one only when it runs at night",
