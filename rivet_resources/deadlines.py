@@ -24,6 +24,9 @@ T = TypeVar("T")
 
 MARGIN_SECONDS = 60.0  # at most; on top of the server's own limit
 LEAST_MARGIN_SECONDS = 5.0
+# Of a server without a limit of its own (0, which the profile `fast` has): work that takes longer than this before its
+# next byte is rare, and can be given a limit; a server that is stuck would hold its run for ever.
+LONGEST_SILENCE_SECONDS = 6 * 3600.0
 KEEPALIVE = {"idle": 60, "interval": 10, "count": 3}  # a line whose other end is gone is noticed after 90 s
 UNACKNOWLEDGED_SECONDS = 60  # what was sent and never confirmed
 SILENT = "answered nothing for"
@@ -37,13 +40,15 @@ class Silent(Exception):
     """The other side kept the line and did not answer in time; the line is shut down now."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"the server kept the connection and {SILENT} {seconds:.0f} s")
+        longer = "; work that is silent for longer needs `tuning.statement_timeout_s` above that"
+        is_unlimited = seconds == LONGEST_SILENCE_SECONDS
+        super().__init__(f"the server kept the connection and {SILENT} {seconds:.0f} s{longer if is_unlimited else ''}")
 
 
-def patience_seconds(limit_seconds: float) -> float | None:
-    """Return how long to wait for a server that has this limit itself; None when there is no limit (0)."""
+def patience_seconds(limit_seconds: float) -> float:
+    """Return how long to wait for a word of a server that has this limit itself; 0: it has none."""
     if not limit_seconds:
-        return None
+        return LONGEST_SILENCE_SECONDS
     return limit_seconds + min(MARGIN_SECONDS, max(LEAST_MARGIN_SECONDS, limit_seconds))
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rivet_assets.doctor.row import Row, aged, failed
+from rivet_assets.doctor.row import Row, Told, aged, failed
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run.drain import LEASE, checkpoint_key, checkpoints_of
 from rivet_assets.run.drain_verdicts import ChangeVerdict, lag_verdict, slot_verdict
-from rivet_assets.run.log_status import drained_to, look, opened
-from rivet_resources.contracts.change_log import Log
+from rivet_assets.run.log_status import Look, drained_to, look, opened
+from rivet_assets.run.provenance import read_of_drain
 from rivet_resources.contracts.source import Source
 from rivet_resources.drain.checkpoint_book import DRAINING
 from rivet_resources.errors import CheckpointUnusable, RivetError
@@ -24,8 +24,15 @@ if TYPE_CHECKING:
     from rivet_assets.config.load import RivetConfig
 
 
-def log_rows(export: Cdc, source_name: str, source: Source, state: State, config: RivetConfig) -> list[Row]:
-    """Judge a checkpoint, then what the log demands, then how far behind it is."""
+def log_rows(
+    export: Cdc, source_name: str, source: Source, state: State, config: RivetConfig,
+    tell: Told = lambda export, read: None,
+) -> list[Row]:  # fmt: skip
+    """Judge a checkpoint, then what the log demands, then how far behind it is.
+
+    Args:
+        tell: told whose changes a drain would read, once the log has said whose it is.
+    """
     about = f"export {export.name}"
     checkpoints = checkpoints_of(export, state=state, folder=config.folder)
     rows: list[Row] = []
@@ -44,7 +51,11 @@ def log_rows(export: Cdc, source_name: str, source: Source, state: State, config
             rows += [Row(f.name, f.status, f.text, f.fix, about) for f in findings]
             is_ready = all(finding.status != "fail" for finding in findings)
             if is_ready or drained_to(checkpoint) is not None:  # else the look would only repeat what is missing
-                rows += _position(log, checkpoint, about)
+                seen = look(log, checkpoint)
+                tell(export, read_of_drain(
+                    export, source, source_name, identity=seen.survey.identity, checkpoint=checkpoint
+                ))  # fmt: skip
+                rows += _position(seen, checkpoint, about)
     except RivetError as error:
         rows.append(failed(about, "log", error))
     return rows
@@ -62,9 +73,8 @@ def _checkpoint(export: Cdc, checkpoint: Checkpoint | None, about: str) -> Row:
     return Row("checkpoint", "ok", f"saved {age} ago by run {checkpoint.run_id or '(unknown)'}", about=about)
 
 
-def _position(log: Log, checkpoint: Checkpoint | None, about: str) -> list[Row]:
+def _position(seen: Look, checkpoint: Checkpoint | None, about: str) -> list[Row]:
     """Compare the checkpoint with the source, and judge the lag."""
-    seen = look(log, checkpoint)
     if checkpoint is not None and checkpoint.source_identity not in ("", seen.survey.identity):
         other = CheckpointUnusable(
             f"The checkpoint is of source {checkpoint.source_identity}, and this one is {seen.survey.identity}: it was "

@@ -1,7 +1,7 @@
 """`rivet doctor`: ask everything that exports need, side by side, and say what to do about what does not answer.
 
 Belongs here: who is asked, and in which order the rows come back. Not here: what each is asked (`machine.py`,
-`source.py`, `destination.py`, `change_log.py`), printing and exit codes (`report.py`).
+`source.py`, `destination.py`, `change_log.py`, `provenance.py`), printing and exit codes (`report.py`).
 
 No row of a table is read, and nothing is changed: a destination gets a probe that is removed again, and a state store
 that does not exist yet is created, as a run would.
@@ -9,7 +9,7 @@ that does not exist yet is created, as a run would.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,19 +17,22 @@ from rivet_assets.config.by_source import by_source
 from rivet_assets.doctor.change_log import log_rows
 from rivet_assets.doctor.destination import destination_rows
 from rivet_assets.doctor.machine import machine_rows, open_store, spark_rows
+from rivet_assets.doctor.provenance import provenance_rows
 from rivet_assets.doctor.row import Row, failed
 from rivet_assets.doctor.source import source_rows
 from rivet_assets.modes.cdc import drain_of
+from rivet_assets.run.provenance import Read
 from rivet_resources.fan_out import side_by_side
 
 if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
     from rivet_assets.config.load import RivetConfig
 
 EACH_SECONDS = 30.0
 
 
 def examine(config: RivetConfig, names: Sequence[str] = ()) -> list[Row]:
-    """Ask for all exports, or these; rows in the order spark, machine, state, sources, destinations, logs.
+    """Ask for all exports, or these; rows in the order spark, machine, state, sources, destinations, logs, provenance.
 
     Raises:
         ConfigError: an export is not known.
@@ -39,24 +42,30 @@ def examine(config: RivetConfig, names: Sequence[str] = ()) -> list[Row]:
     state, rows = open_store(config, seconds=EACH_SECONDS)
     sources = by_source(config, exports)
     kinds = [source.type for source, _ in sources.values()] + [export.destination.type for export in exports]
+    read: dict[str, Mapping[str, Read]] = {}
+
+    def tell(export: Export, of_it: Mapping[str, Read]) -> None:
+        read[export.name] = of_it
+
     asks: dict[str, Callable[[], list[Row]]] = {
         "spark": partial(spark_rows, config.spark),
         "machine": partial(machine_rows, kinds),
     }
     for name, (source, of_source) in sources.items():
-        asks[f"source {name}"] = partial(source_rows, name, source, of_source, warnings=config.warnings)
+        asks[f"source {name}"] = partial(source_rows, name, source, of_source, warnings=config.warnings, tell=tell)
     for destination, export in {export.destination: export for export in reversed(exports)}.items():
         asks[f"destination {destination.root(export.name).uri}"] = partial(destination_rows, destination, export)
     for export in exports:
         drain = drain_of(export)
         if drain is not None and state is not None:
             name, source = config.source_of(export)
-            asks[f"export {export.name}"] = partial(log_rows, drain, name, source, state, config)
+            asks[f"export {export.name}"] = partial(log_rows, drain, name, source, state, config, tell)
     answers = side_by_side(asks, seconds=EACH_SECONDS)
+    whose = provenance_rows(exports, dict(read), state)
     if state is not None:
         state.close()
     spark, machine, *others = (_rows(about, answer) for about, answer in answers.items())
-    return [*spark, *machine, *rows, *(row for each in others for row in each)]
+    return [*spark, *machine, *rows, *(row for each in others for row in each), *whose]
 
 
 def _rows(about: str, answer: list[Row] | Exception) -> list[Row]:

@@ -6,10 +6,11 @@ Belongs here: what all parts of the doctor share. Not here: what is asked (`doct
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from rivet_assets.run.provenance import Read
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.errors import (
     BucketMissing,
@@ -37,6 +38,12 @@ from rivet_resources.errors import (
 )
 from rivet_resources.fan_out import NoAnswer
 from rivet_resources.state.checkpoints.record import START_ANEW
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
+
+# Told what a run of an export would read, by the name under which state and files of it are kept.
+Told = Callable[["Export", Mapping[str, Read]], None]
 
 # What went wrong, in the words people sort by, and where to look; the first class that fits.
 CATEGORIES: Sequence[tuple[type[RivetError], str, str]] = (

@@ -12,8 +12,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rivet_assets.doctor.row import Row, counted, failed, found
+from rivet_assets.doctor.row import Row, Told, counted, failed, found
+from rivet_assets.run.admission import provenance_in
 from rivet_assets.run.log_status import HASTE
+from rivet_assets.run.provenance import Read
+from rivet_resources.contracts.provenance import DatabaseIdentity
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session, Source
 from rivet_resources.engines.shared import credentials
@@ -29,16 +33,22 @@ WRITTEN = "stands in the file for every reader to see"  # of `config/warnings.py
 Asked = tuple["Export", str | None]
 
 
-def source_rows(name: str, source: Source, exports: Sequence[Export], *, warnings: Sequence[str]) -> list[Row]:
+def source_rows(
+    name: str, source: Source, exports: Sequence[Export], *, warnings: Sequence[str],
+    tell: Told = lambda export, read: None,
+) -> list[Row]:  # fmt: skip
     """Connect, compare clocks, judge the server, describe what is exported.
 
     After a refusal the rest is asked on a new line, as the refusal may have broken this one.
+
+    Args:
+        tell: told what a run of each export would read; of drains, which ask their log, nothing.
     """
     about, pending = f"source {name}", list(_relations(exports))
     rows = [*_credentials(about, source, exports, warnings)]
     hasty = pace(source.tuning, None).model_copy(update=HASTE)
     is_connected = False
-    described: list[Row] = []
+    tables: list[Row] = []
     try:
         while pending or not is_connected:
             with source.session(application="rivet doctor", pace=hasty, snapshot=False) as session:
@@ -46,11 +56,15 @@ def source_rows(name: str, source: Source, exports: Sequence[Export], *, warning
                     rows += [Row("connect", "ok", f"{source.type}, signed in", about=about), _clock(session, about)]
                     is_connected = True
                     rows += _server(session, about, source, exports)
-                while pending and _describe(session, *pending.pop(0), described):
-                    pass
+                identity: DatabaseIdentity | None = None
+                while pending and (asked := _describe(session, *pending.pop(0), tables)):
+                    export, relation = asked
+                    if not export.answers.follows_log:
+                        identity = identity or session.identity()
+                        tell(export, {export.name: Read(provenance_in(source, name, identity, relation))})
     except RivetError as error:
         rows.append(failed(about, "connect", error))
-    return [*rows, *_with_script(described, rows)]
+    return [*rows, *_with_script(tables, rows)]
 
 
 def _credentials(about: str, source: Source, exports: Sequence[Export], warnings: Sequence[str]) -> Iterator[Row]:
@@ -94,17 +108,17 @@ def _relations(exports: Iterable[Export]) -> Iterator[Asked]:
             yield export, table
 
 
-def _describe(session: Session, export: Export, table: str | None, rows: list[Row]) -> bool:
-    """Look a table or query up; False when it was refused."""
+def _describe(session: Session, export: Export, table: str | None, rows: list[Row]) -> tuple[Export, Relation] | None:
+    """Look a table or query up; None when it was refused."""
     about, name = f"export {export.name}", f"table {table}" if table else "query"
     query = None if table else export.query
     try:
         relation = session.describe(table=table, query=query, params=export.params, rules=export.type_rules())
     except RivetError as error:
         rows.append(failed(about, name, error))
-        return False
+        return None
     rows.append(Row(name, "ok", counted(len(relation.columns), "column"), about=about))
-    return True
+    return export, relation
 
 
 def _with_script(described: Sequence[Row], rows: Sequence[Row]) -> Iterator[Row]:

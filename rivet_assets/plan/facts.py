@@ -15,7 +15,7 @@ from rivet_assets.modes.cdc import START, Cdc, drain_of
 from rivet_assets.modes.partitions import windows_of
 from rivet_assets.modes.protocol import Mode, Planning
 from rivet_assets.plan.priority import History
-from rivet_assets.run.attempt import META_COLUMNS
+from rivet_assets.run.baseline import baseline_of
 from rivet_assets.run.drain import checkpoint_key, checkpoints_of
 from rivet_assets.run.drift import Drift, compare
 from rivet_assets.run.log_status import Look, drained_to, look, opened
@@ -263,8 +263,7 @@ def _explained(session: Session, extract: Extract) -> Explained | None:
 
 def _drift(place: Place, relation: Relation) -> Drift:
     """Compare what the relation becomes with the last commit, as a run does."""
-    stored = place.state.schema(place.export.name)
-    baseline = None if stored is None else [column for column in stored if column[0] not in META_COLUMNS]
+    baseline = baseline_of(place.export.name, state=place.state, root=place.root())
     shaped = planned(relation, place.export.steps).schema
     return compare(baseline, [(field.name, str(field.type)) for field in shaped])
 

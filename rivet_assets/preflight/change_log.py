@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rivet_assets.modes.cdc import Cdc
-from rivet_assets.preflight.provenance import Read
 from rivet_assets.run.drain import checkpoint_key, checkpoints_of
 from rivet_assets.run.log_status import opened
+from rivet_assets.run.provenance import Read, read_of_drain
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.source import Source
-from rivet_resources.drain.checkpoint_book import chain_of
-from rivet_resources.drain.commit import provenance_of
 from rivet_resources.errors import RivetError, SourceLost
 from rivet_resources.state.checkpoints.stores import Checkpoint, Checkpoints, file_checkpoints
 from rivet_resources.state.store import State
@@ -56,17 +54,9 @@ def log_findings(export: Cdc, source: Source, config: RivetConfig, state: State 
     except RivetError as error:
         found = (Finding("log", "fail", str(error), ASK_DOCTOR),)
     held, judged = _checkpoint(export, config, state)
-    read = _read(export, source, config.source_of(export)[0], identity, held) if identity else {}
+    name, _ = config.source_of(export)
+    read = read_of_drain(export, source, name, identity=identity, checkpoint=held) if identity else {}
     return LogLooked((*found, *judged), read)
-
-
-def _read(export: Cdc, source: Source, source_name: str, identity: str, held: Checkpoint | None) -> dict[str, Read]:
-    """Return whose changes a drain would read of each table, and where it goes on."""
-    ends = chain_of(held)
-    return {
-        export.folder_of(table): Read(provenance_of(source, source_name, identity, table), ends.get(table))
-        for table in export.captured
-    }
 
 
 def _checkpoint(export: Cdc, config: RivetConfig, state: State | None) -> tuple[Checkpoint | None, tuple[Finding, ...]]:

@@ -1,7 +1,7 @@
 """`rivet check`: look at each export through its source's own planner, and say whether it could run well.
 
 Belongs here: sessions, what goes side by side, one answer per export whatever happens to it. Not here: one export's dry
-plan (`facts.py`), its change log (`change_log.py`), whose state and files it would meet (`provenance.py`),
+plan (`facts.py`), its change log (`change_log.py`), whose state and files it would meet (`run/provenance.py`),
 judging (`verdict.py`), words and exit codes (`report.py`).
 
 No table is gone through, and nothing is changed. Exports of one source share a few sessions; a session that an error
@@ -23,10 +23,10 @@ from rivet_assets.preflight.change_log import log_findings
 from rivet_assets.preflight.column_types import TypeFact, refused_facts, type_facts
 from rivet_assets.preflight.facts import Place, Seen, see
 from rivet_assets.preflight.findings import findings
-from rivet_assets.preflight.provenance import Read, provenance_findings
 from rivet_assets.preflight.verdict import Advice, Judgement, Verdict, judge, worst
 from rivet_assets.run.admission import provenance_in
 from rivet_assets.run.log_status import HASTE
+from rivet_assets.run.provenance import Read, provenance_findings
 from rivet_assets.run.scope import bound
 from rivet_resources.contracts.evidence import Explained, Finding, Pressure
 from rivet_resources.contracts.provenance import DatabaseIdentity

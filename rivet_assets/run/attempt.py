@@ -19,6 +19,7 @@ from rivet_assets.modes.incremental_boundary import note_after
 from rivet_assets.modes.protocol import Mode, Planning, require_name
 from rivet_assets.run import interruption
 from rivet_assets.run.admission import Admission, refuse_unproven
+from rivet_assets.run.baseline import baseline_of
 from rivet_assets.run.drift import Drift, compare, judge
 from rivet_assets.run.journal import Journal
 from rivet_assets.run.progress import Progress
@@ -27,7 +28,6 @@ from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
 from rivet_resources.commit.manifest import current_manifests, window_manifest
 from rivet_resources.commit.publish import discard, remembered
 from rivet_resources.contracts.boundary import Boundary
-from rivet_resources.contracts.change_log import ENVELOPE
 from rivet_resources.contracts.extract import Extract, Staged, Window
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import pace
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from rivet_resources.state.store import State
 
 Tell = Callable[[str], None]  # one line for the log of the run
-# Ours: switching them is no drift of the source.
-META_COLUMNS = frozenset({"_rivet_exported_at", "_rivet_row_hash", *(field.name for field in ENVELOPE)})
 WHOLE = "all"  # lease of exports that have one window at a time, whatever its key will be
 
 
@@ -273,13 +271,13 @@ def _admitted(site: Site, relation: Relation) -> Drift:
 
     Raises:
         DriftRefused: by the export's policy.
+        ManifestUnreadable: the last commit's columns are known from there alone.
         UnknownColumn: `null_ratio_max` names a column that is not there.
         TransformError: a transform does not fit the relation.
     """
     export = site.export
-    stored = site.state.schema(export.name)
-    baseline = None if stored is None else [column for column in stored if column[0] not in META_COLUMNS]
     shaped = planned(relation, export.steps).schema
+    baseline = baseline_of(export.name, state=site.state, root=site.root)
     drift = compare(baseline, [(field.name, str(field.type)) for field in shaped])
     judge(drift, export.on_schema_drift, export=export.name, relation=relation.name)
     if drift and export.on_schema_drift != "continue":

@@ -22,7 +22,8 @@ import pyarrow as pa
 from rivet_assets.modes.protocol import Planning
 from rivet_assets.run import interruption
 from rivet_assets.run.admission import POSITION, adopt, any_manifest, refuse_destination, refuse_elsewhere
-from rivet_assets.run.attempt import META_COLUMNS, Tell, new_run_id, safe_text
+from rivet_assets.run.attempt import Tell, new_run_id, safe_text
+from rivet_assets.run.baseline import META_COLUMNS, baseline_of
 from rivet_assets.run.drift import Drift, compare, judge
 from rivet_assets.run.journal import Journal
 from rivet_assets.run.progress import Progress
@@ -268,8 +269,7 @@ class _Judge:
         if self.site.export.destination.is_stream:  # a stream has no columns to be held to
             return
         export, name = self.site.export, staged.extract.export
-        stored = self.site.state.schema(name)
-        baseline = None if stored is None else [column for column in stored if column[0] not in OUR_COLUMNS]
+        baseline = baseline_of(name, state=self.site.state, root=self.site.roots[table], without=OUR_COLUMNS)
         schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
         now = [(each.name, str(each.type)) for each in schema if each.name not in OUR_COLUMNS]
         drift = compare(baseline, now)

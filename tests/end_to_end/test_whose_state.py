@@ -106,11 +106,16 @@ class Desk:
         return self.rivet("run", "--json", "-q", "-c", file, *more)
 
     def foreseen(self, file: str, *more: str) -> list[str]:
-        """Give what `rivet check` says that a run would refuse; it ends with 1 when there is something."""
+        """Give what `rivet check` and `rivet doctor` say that a run would refuse; they end with 1 if there is any."""
         answer = self.rivet("check", "--json", "-c", file, *more)
         found = [each for export in json.loads(answer.out)["exports"] for each in export["findings"]]
         texts = [each["text"] for each in found if (each["name"], each["status"]) == ("provenance", "fail")]
         assert bool(texts) == bool(answer.code), answer
+        examined = self.rivet("doctor", "--json", "-c", file, *more)
+        rows = [each for each in json.loads(examined.out)["checks"] if each["name"] == "provenance"]
+        assert texts == [each["detail"] for each in rows if not each["ok"]], examined
+        assert bool(texts) == bool(examined.code), examined
+        assert all("--adopt" in each["hint"] for each in rows if not each["ok"])
         return texts
 
     def shown(self, file: str) -> dict[str, tuple[object, object]]:

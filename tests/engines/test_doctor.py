@@ -103,7 +103,7 @@ def test_server_that_is_well_is_all_ok(server: Own, tmp_path: Path) -> None:
     assert {} == troubles(rows)
     assert [
         "credentials", "connect", "clock", "version", "tls", "time_zone", "pooler", "standby", "connections",
-        "pg_read_all_stats", "table orders",
+        "pg_read_all_stats", "table orders", "provenance",
     ] == list(rows)  # fmt: skip
 
 

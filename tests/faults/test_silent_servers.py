@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rivet_resources import deadlines
 from rivet_resources.contracts.settings import Tuning, pace
 from rivet_resources.contracts.source import TypeRules
 from rivet_resources.destinations import gcs_client, s3_client
@@ -188,6 +189,33 @@ def test_server_that_falls_silent_while_a_chunk_is_read(
         def work() -> None:
             for _ in source.pages(
                 chunk, relation.columns, snapshot=session.snapshot, application="rivet:test", pace=SPEED,
+                wait=lambda rows: None,
+            ):  # fmt: skip
+                pass
+
+        must_pass(ended(work))
+    assert proxy.is_silent
+
+
+SILENT_AT = {"postgres": "COPY ", "mariadb": "SELECT `", "sqlserver": "SELECT TOP"}
+
+
+def test_server_without_a_limit_that_falls_silent_is_not_waited_for_for_ever(
+    engine: Engine, line: tuple[Proxy, str], lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `statement_timeout_s: 0` the server has no limit, and the client still has one."""
+    monkeypatch.setattr(deadlines, "LONGEST_SILENCE_SECONDS", 2.0)
+    unlimited = pace(SHORT.model_copy(update={"statement_timeout_s": 0}), None)
+    proxy, url = line
+    source = SOURCES[engine.name](url=url)
+    with SOURCES[engine.name](url=lab.url).session(application="rivet:test", pace=unlimited) as session:
+        relation = session.describe(**WHAT)
+        (chunk,) = session.chunks(relation)
+        proxy.silent_at = utf16(engine, SILENT_AT[engine.name])
+
+        def work() -> None:
+            for _ in source.pages(
+                chunk, relation.columns, snapshot=session.snapshot, application="rivet:test", pace=unlimited,
                 wait=lambda rows: None,
             ):  # fmt: skip
                 pass

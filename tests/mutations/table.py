@@ -1202,8 +1202,8 @@ SOURCES = (
     Fault(
         "deadlocks_of_sqlserver_are_not_tried_again",
         "rivet_resources/engines/sqlserver/errors.py",
-        "    1205: 1.0, 1222: 0.0, 3960: 1.0,\n",
-        "    1222: 0.0, 3960: 1.0,\n",
+        "    1205: 1.0, 1222: 0.0, 3960: 1.0, 1203: 1.0, 601: 1.0,\n",
+        "    1222: 0.0, 3960: 1.0, 1203: 1.0, 601: 1.0,\n",
         "one deadlock ends an export",
         (
             "tests/engines/sqlserver/test_errors.py::test_a_number_decides_the_class_and_the_pause",
@@ -1615,7 +1615,7 @@ LATEST = (
     ),
     Fault(
         "check_does_not_look_at_destinations",
-        "rivet_assets/preflight/provenance.py",
+        "rivet_assets/run/provenance.py",
         "    dealing = _lanes([export for export in exports if read.get(export.name)])\n",
         "    dealing = _lanes([])\n",
         "a new file is found to clash with another one only when it runs at night",
@@ -1648,7 +1648,7 @@ LATEST = (
     Fault(
         "position_of_before_is_not_found",
         "rivet_resources/drain/checkpoint_book.py",
-        "            self.checkpoints.adopt(self.plan.key, identity)\n",
+        "            self.checkpoints.adopt(self.plan.key, self.identity)\n",
         "            pass\n",
         "after an upgrade drains with state on a server say that their position is lost",
         (ADOPTED + "test_drain_of_several_tables_goes_on_where_an_earlier_rivet_left_it[server-mariadb]",),
@@ -1656,7 +1656,7 @@ LATEST = (
     Fault(
         "position_of_another_project_is_taken_over",
         "rivet_resources/drain/checkpoint_book.py",
-        "        if has_windows(self.checkpoints.waiting(self.plan.key), roots):\n",
+        "        if has_windows(waiting, roots):\n",
         "        if True:\n",
         "after an upgrade a new project's drain of the same server goes on from another one's position, without a copy",
         (ADOPTED + "test_drain_of_another_file_takes_nothing_of_a_state_of_before[server-mariadb]",),

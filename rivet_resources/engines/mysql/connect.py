@@ -36,7 +36,7 @@ class ConnectionParams:
     tls: Tls | None
     settings: Mapping[str, str]  # session variables, values as SQL
     application: str
-    patience_seconds: float | None  # for an answer, or more of one; None: without end
+    patience_seconds: float  # for an answer, or more of one
     secrets: tuple[str, ...] = field(repr=False)
 
     @property

@@ -38,6 +38,11 @@ PASSING = {
     1077: 15.0,  # ER_NORMAL_SHUTDOWN
     1079: 15.0,  # ER_SHUTDOWN_COMPLETE
     3032: 15.0,  # ER_SERVER_OFFLINE_MODE
+    3168: 15.0,  # ER_SERVER_ISNT_AVAILABLE
+    1047: 15.0,  # ER_UNKNOWN_COM_ERROR: of Galera, a node that has not joined its cluster yet, or has left it
+    9001: 15.0,  # ProxySQL: no server of the group could be reached in time
+    1042: 5.0,  # ER_BAD_HOST_ERROR: the server's own question to DNS
+    1021: 5.0,  # ER_DISK_FULL: no room for a temporary table
     1037: 5.0,  # ER_OUTOFMEMORY
     1041: 5.0,  # ER_OUT_OF_RESOURCES
     1135: 5.0,  # ER_CANT_CREATE_THREAD

@@ -41,9 +41,14 @@ class ConnectionParams:
     secrets: tuple[str, ...] = field(repr=False)
 
     @property
-    def patience_seconds(self) -> float | None:
-        """Return how long one statement is waited for: the server's own limit and a margin; None: without end."""
-        return patience_seconds(int(self.settings["statement_timeout"]) / 1000)
+    def limit_seconds(self) -> float:
+        """Return the server's own limit of a statement; 0: none."""
+        return int(self.settings["statement_timeout"]) / 1000
+
+    @property
+    def patience_seconds(self) -> float:
+        """Return how long one statement is waited for: the server's own limit and a margin."""
+        return patience_seconds(self.limit_seconds)
 
     def conninfo(self, *, options: bool = True) -> str:
         """Write the libpq connection string; without `options` for a pooler that refuses them."""
@@ -110,7 +115,7 @@ class Arrow:
     """An ADBC connection, with copies of its socket."""
 
     raw: Any
-    patience_seconds: float | None
+    patience_seconds: float
     is_at_work: Callable[[], bool] | None = None  # see `deadline`
     lines: list[socket.socket] = field(default_factory=list)
 
@@ -135,7 +140,7 @@ class Arrow:
 
 
 def open_arrow(
-    line: ConnectionParams, *, patience_seconds: float | None, is_at_work: Callable[[], bool] | None = None
+    line: ConnectionParams, *, patience_seconds: float, is_at_work: Callable[[], bool] | None = None
 ) -> Arrow:
     """Open one autocommit connection of ADBC; see `open_plain`.
 

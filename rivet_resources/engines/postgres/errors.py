@@ -29,7 +29,7 @@ from rivet_resources.errors import (
 # are added to the backoff. Source: PostgreSQL documentation, Appendix A; `contract.md`, section 6.
 PASSING = {
     "57P01": 15.0, "57P02": 15.0, "57P03": 15.0, "53300": 15.0, "53": 5.0, "40001": 1.0, "40P01": 1.0,
-    "55P03": 0.0, "25P03": 0.0, "08": 0.0,
+    "55P03": 0.0, "25P03": 0.0, "57P05": 0.0, "08": 0.0,
 }  # fmt: skip
 # What to do where waiting alone may not help.
 ADVICE = {
@@ -47,13 +47,17 @@ TEXTS = (
     ("lock timeout", "55P03"),
     ("conflict with recovery", "40001"),
     ("terminating connection due to administrator", "57P01"),
+    ("crash of another server process", "57P02"),
     ("idle-in-transaction timeout", "25P03"),
+    ("idle-session timeout", "57P05"),
     ("password authentication failed", "28P01"),
-    ("no pg_hba.conf entry", "28000"),
+    ("pg_hba.conf", "28000"),  # has no entry for the line, or one that rejects it
+    ("is not permitted to log in", "28000"),
     ("no password supplied", "28P01"),
     ("no such user", "28000"),
     ("authentication failed", "28000"),
     ("too many clients", "53300"),
+    ("too many connections for", "53300"),  # a role, or a database
     ("remaining connection slots", "53300"),
     ("starting up", "57P03"),
     ("shutting down", "57P03"),

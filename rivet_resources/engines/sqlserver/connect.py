@@ -10,8 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rivet_resources.engines.sqlserver import driver as sqlserver_driver
-from rivet_resources.engines.sqlserver.errors import connect_fault, fault
-from rivet_resources.errors import SourceError
+from rivet_resources.engines.sqlserver.errors import (
+    CANNOT_OPEN,
+    LOGIN_FAILED,
+    closed_database,
+    connect_fault,
+    fault,
+    missing_database,
+    number_of,
+)
+from rivet_resources.engines.sqlserver.sql import quote_text
+from rivet_resources.errors import RivetError, SourceError
 
 LOGIN_SECONDS = 15
 
@@ -31,6 +40,12 @@ PINNED = (
 )
 
 
+# How a database stands, for who could not open it; everybody may ask, in `master`.
+STANDING = """SELECT DB_ID({0}) AS number, HAS_DBACCESS({0}) AS may_enter,
+       CONVERT(nvarchar(60), DATABASEPROPERTYEX({0}, N'Status')) AS status,
+       CONVERT(nvarchar(60), DATABASEPROPERTYEX({0}, N'UserAccess')) AS access"""
+
+
 @dataclass(frozen=True)
 class ConnectionParams:
     """All that one connection needs. Holds secrets: never logged, never pickled, lives as long as its reader."""
@@ -45,6 +60,7 @@ class ConnectionParams:
     is_read_only: bool  # a readable secondary was asked for
     secrets: tuple[str, ...] = field(repr=False)
     tls_mode: str = ""  # of the `tls:` block, if there is one
+    database: str = ""  # '' for the login's own
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -63,20 +79,59 @@ def connect(line: ConnectionParams) -> Any:
     """Open one autocommit connection with every setting pinned.
 
     Raises:
-        SourceUnreachable, SourceAuth, SourceLost, SourceError
+        SourceUnreachable, SourceMissing, SourceAuth, SourceLost, SourceError
     """
     try:
         connection = sqlserver_driver.connect(line.text, port=line.port, seconds=LOGIN_SECONDS)
     except sqlserver_driver.MissingDriver as error:
         raise SourceError(str(error)) from None
     except sqlserver_driver.Refused as error:
-        raise connect_fault(error, where=line.where, secrets=line.secrets) from None
+        raise _refusal(error, line) from None
     try:
         run(connection, "; ".join(line.settings), timeout=line.statement_timeout_s)
     except sqlserver_driver.Refused as error:
         sqlserver_driver.close(connection)
         raise fault(error, doing=f"pinning the session at {line.where}", secrets=line.secrets) from None
     return connection
+
+
+def _refusal(error: sqlserver_driver.Refused, line: ConnectionParams) -> RivetError:
+    """Turn a refused connection into ours; where the database may be the matter, ask the server how it stands.
+
+    After a start a server takes log-ins before it has recovered its databases, and says the same of these as of one
+    that is not there at all: that it cannot be opened, and that the log-in failed, of which the driver tells the latter
+    alone. Whoever gets into `master` has the right password.
+    """
+    refused = connect_fault(error, where=line.where, secrets=line.secrets)
+    if number_of(error) not in (CANNOT_OPEN, LOGIN_FAILED) or not line.database:
+        return refused
+    try:
+        number, may_enter, status, access = _standing(line)
+    except sqlserver_driver.Refused:  # the password is wrong; or a user of that database alone, as on Azure
+        return refused
+    if number is None:
+        return missing_database(line.database, where=line.where)
+    if (may_enter, status, access) == (0, "ONLINE", "MULTI_USER"):
+        return closed_database(line.database, where=line.where, user=line.user)
+    passing = sqlserver_driver.Refused(
+        f'Cannot open database "{line.database}", which is {status}, {access}', number=CANNOT_OPEN
+    )
+    return connect_fault(passing, where=line.where, secrets=line.secrets)
+
+
+def _standing(line: ConnectionParams) -> tuple[Any, ...]:
+    """Ask how the line's database stands.
+
+    Raises:
+        Refused
+    """
+    text = line.text.replace(f"Database={escape(line.database)}", "Database={master}", 1)
+    connection = sqlserver_driver.connect(text, port=line.port, seconds=LOGIN_SECONDS)
+    try:
+        cursor = sqlserver_driver.execute(connection, STANDING.format(quote_text(line.database)), timeout=LOGIN_SECONDS)
+        return sqlserver_driver.rows_of(cursor)[0]
+    finally:
+        sqlserver_driver.close(connection)
 
 
 def run(connection: Any, statement: str, *, timeout: int) -> None:

@@ -17,6 +17,7 @@ from rivet_resources.errors import (
     SourceChanged,
     SourceError,
     SourceLost,
+    SourceMissing,
     SourcePermission,
     SourceTls,
     SourceUnreachable,
@@ -24,15 +25,23 @@ from rivet_resources.errors import (
     UnknownTable,
 )
 
+CANNOT_OPEN = 4060  # the database is not there, is closed to the login, or is not up yet; connect.py asks which
 # Numbers of faults of timing or connection, with the seconds that are added to the backoff. `contract.md`, section
 # 16, row 15; Microsoft, "Troubleshoot transient connection errors in SQL Database"; 3960: a snapshot's write conflict.
+# From 17000 on: a server that starts, stops, is upgraded or is full; 9xx: a database that recovers, is restored or
+# fails over; 701 to 8651, 1101, 1105, 1204: no memory, no room for sorting or no locks. Source: Microsoft, "Database
+# Engine events and errors".
 PASSING: Mapping[int, float] = {
-    1205: 1.0, 1222: 0.0, 3960: 1.0,
+    1205: 1.0, 1222: 0.0, 3960: 1.0, 1203: 1.0, 601: 1.0,
     40197: 10.0, 40501: 10.0, 40613: 10.0, 49918: 10.0, 49919: 10.0, 49920: 10.0, 10928: 10.0, 10929: 10.0,
-    10053: 10.0, 10054: 10.0, 10060: 10.0, 4060: 10.0, 233: 10.0, 64: 10.0, 4221: 10.0, 40143: 10.0, 615: 10.0,
-    596: 10.0, 6005: 10.0, 921: 10.0, 922: 10.0, 9001: 10.0, 17142: 10.0, 976: 10.0, 983: 10.0, 1203: 1.0,
+    10936: 10.0, 10053: 10.0, 10054: 10.0, 10060: 10.0, CANNOT_OPEN: 10.0, 233: 10.0, 64: 10.0, 121: 10.0,
+    4014: 10.0, 4221: 10.0, 40143: 10.0, 615: 10.0, 596: 10.0, 9001: 10.0,
+    921: 10.0, 922: 10.0, 927: 10.0, 976: 10.0, 983: 10.0, 988: 10.0,
+    6005: 10.0, 17142: 10.0, 17187: 10.0, 17189: 10.0, 17197: 10.0, 17809: 10.0, 18401: 10.0, 18451: 10.0, 18461: 10.0,
+    701: 5.0, 802: 5.0, 8645: 5.0, 8651: 5.0, 1101: 5.0, 1105: 5.0, 1204: 5.0,
 }  # fmt: skip
-AUTH = frozenset({18456, 18452, 18470, 18486, 18487, 18488, 4064, 40532, 40615, 916})
+LOGIN_FAILED = 18456
+AUTH = frozenset({LOGIN_FAILED, 18452, 18470, 18486, 18487, 18488, 4064, 40532, 40615, 916})
 PERMISSION = frozenset({229, 230, 262, 297, 300, 371})
 UNKNOWN_TABLE = frozenset({208, 2812})
 CLIENT_TIMEOUT = -2
@@ -43,9 +52,23 @@ SNAPSHOT_REFUSED = frozenset({3952, 3951, 3957})
 # Where the driver tells no number: a piece of the lower-cased text, the number it stands for. First match wins.
 TEXTS: Sequence[tuple[str, int]] = (
     ("query timeout expired", CLIENT_TIMEOUT),
-    ("login failed", 18456),
-    ("cannot open database", 4060),
+    # These say "login failed" too, which is for good where it stands alone.
+    ("cannot open database", CANNOT_OPEN),
     ("cannot open server", 40532),
+    ("script upgrade mode", 18401),
+    ("only administrators may connect", 18451),
+    ("server is in single user mode", 18461),
+    ("login failed due to timeout", 17197),
+    ("login failed", LOGIN_FAILED),
+    ("not ready to accept new client connections", 17187),
+    ("user connections has already been reached", 17809),
+    ("service has been paused", 17142),
+    ("shutdown is in progress", 6005),
+    ("is being recovered", 922),
+    ("in the middle of a restore", 927),
+    ("not accessible for queries", 976),
+    ("replica is not in the primary or secondary role", 983),
+    ("lacks a quorum", 988),
     ("is not currently available", 40613),
     ("service has encountered an error processing your request", 40197),
     ("service is currently busy", 40501),
@@ -142,6 +165,22 @@ def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = 
             f"SQL Server at {where} cannot be reached: {said}. Check `host`, `port` and the network from this machine."
         )
     return fault(error, doing=f"connecting to SQL Server at {where}", secrets=secrets)
+
+
+def missing_database(name: str, *, where: str) -> SourceMissing:
+    """Say that a server has no such database."""
+    return SourceMissing(
+        f"SQL Server at {where} has no database {name!r} that this login may see. Fix `database` of the source, or "
+        f"create it."
+    )
+
+
+def closed_database(name: str, *, where: str, user: str) -> SourceAuth:
+    """Say that a database is open, and not for this login."""
+    return SourceAuth(
+        f"SQL Server at {where} does not let the login {user} into database {name!r}. Fix `database` or `user` of the "
+        f"source, or let an administrator run, in that database: CREATE USER [{user}] FOR LOGIN [{user}]."
+    )
 
 
 def changed(error: RivetError, cause: BaseException, *, relation: str) -> RivetError:

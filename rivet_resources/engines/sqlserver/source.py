@@ -155,6 +155,7 @@ class SqlServer(Server):
             is_read_only=is_read_only,
             secrets=self.secret_texts(),
             tls_mode=self.tls.mode if self.tls else "",
+            database=found.database,
         )
 
     def _is_read_only(self, found: Address) -> bool:

@@ -435,6 +435,12 @@ class Rewriter:
             if isinstance(given[0], exp.Null):  # of the server
                 return call("coalesce", int(self.facts["login"] == "sa"), kind=INT)
             return call("tds_may_read", str(self.facts["login"]), given[0], kind=INT)
+        if name in ("DB_ID", "HAS_DBACCESS"):
+            asked = given[0].name.lower() if given else str(self.facts["database"]).lower()
+            if asked not in self.facts["databases"]:
+                return cast(exp.Null(), "INTEGER", INT)
+            may_enter = not asked.endswith("_closed") or self.facts["login"] == "sa"
+            return call("coalesce", 5 if name == "DB_ID" else int(may_enter), kind=INT)
         if name in CONSTANT:
             value = CONSTANT[name](self.facts, given)
             return call("coalesce", value, kind=INT if isinstance(value, int) else WIDE)
@@ -456,13 +462,13 @@ LOG_ENDS: Mapping[str, str] = {
     "WHERE tds_t.capture_instance = {}), unhex('00000000000000000000'))",
 }
 CONSTANT: Mapping[str, Callable[[Mapping[str, Any], Sequence[exp.Expression]], str | int]] = {
-    "DB_ID": lambda facts, given: 5,
     "DB_NAME": lambda facts, given: str(facts["database"]),
-    "DATABASEPROPERTYEX": lambda facts, given: str(facts["updateability"]),
+    "DATABASEPROPERTYEX": lambda facts, given: DATABASE_PROPERTIES.get(given[1].name) or str(facts["updateability"]),
     "SCHEMA_NAME": lambda facts, given: "dbo",
     "SUSER_SNAME": lambda facts, given: str(facts["login"]),
     "SERVERPROPERTY": lambda facts, given: SERVER_PROPERTIES[given[0].name],
 }
+DATABASE_PROPERTIES = {"Status": "ONLINE", "UserAccess": "MULTI_USER"}
 SERVER_PROPERTIES = {"ProductVersion": "16.0.4105.2", "EngineEdition": "3", "Edition": "Emulator"}
 
 

@@ -217,7 +217,7 @@ class Connection(socketserver.BaseRequestHandler):
             self._send(error(18456, f"Login failed for user '{user}'.") + done(FAILED))
             raise Closed
         database = self.server.databases.get((name or "app").lower())
-        if database is None:
+        if database is None or (name.lower().endswith("_closed") and user != "sa"):
             words = f'Cannot open database "{name}" requested by the login. The login failed.'
             self._send(error(4060, words) + error(18456, f"Login failed for user '{user}'.") + done(FAILED))
             raise Closed

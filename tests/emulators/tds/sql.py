@@ -179,6 +179,7 @@ class Executor:
             "open": int(bool(self.session.transaction)),
             "login": self.login,
             "database": self.database.name,
+            "databases": self.databases,
             "updateability": self.database.updateability,
             "rowversion": f"{self.database.least_active():016X}",
             "variables": self.variables,

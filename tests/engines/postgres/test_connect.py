@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import psycopg
 import pytest
@@ -160,6 +162,27 @@ def test_missing_database_is_permanent(postgres_url: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "expected", "retry"),
+    [("NOLOGIN", "RIVET_SOURCE_AUTH", False), ("LOGIN CONNECTION LIMIT 0", "RIVET_SOURCE_LOST", True)],
+)
+def test_role_that_may_not_come_in_and_one_that_may_later(
+    fresh_database: str, kind: str, expected: str, retry: bool
+) -> None:
+    """A role without LOGIN stays out; one whose connections are all taken gets in when one of them ends."""
+    role = f"guest_{secrets.token_hex(4)}"
+    with psycopg.connect(fresh_database, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} {kind}".encode())
+        try:
+            known = psycopg.conninfo.conninfo_to_dict(fresh_database)
+            where = urlencode({name: known[name] for name in ("host", "port") if known.get(name)})
+            error = connect_error(url=f"postgresql://{role}@/{known['dbname']}?{where}")
+        finally:
+            admin.execute(f"DROP ROLE {role}".encode())
+
+    assert (expected, retry) == (error.code, error.retry), str(error)
+
+
+@pytest.mark.parametrize(
     ("said", "expected"),
     [
         ('ERROR:  invalid input syntax for type integer: "4711"\n\nQuery was: SELECT 1. SQLSTATE: 22P02',
@@ -184,6 +207,10 @@ def test_driver_messages_are_cleaned(said: str, expected: str) -> None:
         ("FATAL:  terminating connection due to administrator command", "RIVET_SOURCE_LOST"),
         ("server closed the connection unexpectedly", "RIVET_SOURCE_LOST"),
         ("FATAL:  sorry, too many clients already", "RIVET_SOURCE_LOST"),
+        ('FATAL:  too many connections for database "shop"', "RIVET_SOURCE_LOST"),
+        ("WARNING:  terminating connection because of crash of another server process", "RIVET_SOURCE_LOST"),
+        ("FATAL:  terminating connection due to idle-session timeout", "RIVET_SOURCE_LOST"),
+        ('FATAL:  pg_hba.conf rejects connection for host "10.0.0.1", user "u"', "RIVET_SOURCE_AUTH"),
         ("ERROR:  canceling statement due to user request", "RIVET_SOURCE_REFUSED"),
         ("ERROR:  permission denied for table t", "RIVET_SOURCE_PERMISSION"),
         ("ERROR:  something new", "RIVET_SOURCE_REFUSED"),

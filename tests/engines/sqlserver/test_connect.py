@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from urllib.parse import quote, urlsplit, urlunsplit
+
 import pytest
 from pydantic import ValidationError
 
 from rivet_resources.contracts.settings import Tls
+from rivet_resources.engines.sqlserver.connect import connect
 from rivet_resources.engines.sqlserver.source import SqlServer
-from rivet_resources.errors import ConfigError, SourceAuth, SourceLost, SourceUnreachable
+from rivet_resources.errors import ConfigError, SourceAuth, SourceLost, SourceMissing, SourceUnreachable
 from tests.emulators.tds import server as tds
 from tests.engines.sqlserver.reads import EAGER, session
 
@@ -90,6 +94,51 @@ def test_a_wrong_password_is_said_without_showing_it(sqlserver_url: str):
         pass
 
     assert "Wrong-word-1" not in str(refused.value)
+
+
+@pytest.fixture
+def in_database(sqlserver_url: str) -> Callable[[str], str]:
+    """What spells the URL of another database of the server."""
+    return lambda name: urlunsplit(urlsplit(sqlserver_url)._replace(path=f"/{quote(name)}"))
+
+
+def test_a_database_that_is_not_there_is_said_at_once(in_database: Callable[[str], str]):
+    """The server's words are those of a database that is not up yet; it is asked which of the two it is."""
+    with pytest.raises(SourceMissing, match='no database "no\'where"') as missing, session(in_database("no'where")):
+        pass
+
+    assert not missing.value.retry
+
+
+@emulated
+def test_a_database_that_does_not_take_the_login_is_said_at_once(sqlserver_url: str):
+    """It is open, and the login has no user in it: nothing that passes."""
+    url = f"{tds.create_database(sqlserver_url)}_closed"
+    name = urlsplit(url).path.removeprefix("/")
+    tds.execute(sqlserver_url, f"CREATE DATABASE [{name}]")
+    with pytest.raises(SourceAuth, match=r"CREATE USER \[reader\] FOR LOGIN \[reader\]"), session(tds.as_reader(url)):
+        pass
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("number", "text", "times"),
+    [
+        (4060, 'Cannot open database "app" requested by the login. The login failed.', 1),
+        (4060, 'Cannot open database "app" requested by the login. The login failed.', 3),
+        (18456, "Login failed for user 'sa'.", 1),  # all that the driver tells of the two errors
+    ],
+)
+def test_a_database_that_cannot_be_opened_yet_may_pass(sqlserver_url: str, number: int, text: str, times: int):
+    """After a start a server takes log-ins before its databases are recovered."""
+    tds.fault(sqlserver_url, match="LOGIN sa", number=number, text=text, times=times)
+    try:
+        with pytest.raises(SourceLost) as lost:
+            connect(SqlServer(url=sqlserver_url).line("test", EAGER))
+    finally:
+        tds.forget(sqlserver_url)
+
+    assert (type(lost.value), lost.value.extra_seconds) == (SourceLost, 10)
 
 
 @emulated

@@ -25,6 +25,8 @@ CLASSES = [
     (1205, SourceLost, 1), (1222, SourceLost, 0), (40197, SourceLost, 10), (40501, SourceLost, 10),
     (40613, SourceLost, 10), (49918, SourceLost, 10), (49919, SourceLost, 10), (49920, SourceLost, 10),
     (10928, SourceLost, 10), (10929, SourceLost, 10), (10053, SourceLost, 10), (10054, SourceLost, 10),
+    (17187, SourceLost, 10), (17809, SourceLost, 10), (18401, SourceLost, 10), (927, SourceLost, 10),
+    (701, SourceLost, 5), (1105, SourceLost, 5),
     (10060, SourceLost, 10), (4060, SourceLost, 10), (233, SourceLost, 10), (3960, SourceLost, 1),
     (-2, StatementTimeout, None), (18456, SourceAuth, None), (208, UnknownTable, None), (229, SourcePermission, None),
     (102, SourceError, None), (207, SourceError, None), (3952, SourceError, None), (8134, SourceError, None),
@@ -55,11 +57,33 @@ def test_a_number_arrives_through_the_driver(sqlserver_url: str, number, kind, e
 
 TEXTS = [
     ("Login failed for user 'sa'.", SourceAuth),
+    ('Cannot open database "x" requested by the login. The login failed.', SourceLost),
+    ("Login failed for user 'sa'. Reason: Server is in script upgrade mode. Only administrator can connect at this "
+     "time.", SourceLost),
+    ("Login failed for user 'sa'. Only administrators may connect at this time.", SourceLost),
+    ("Login failed for user 'sa'. Reason: Server is in single user mode. Only one administrator can connect at this "
+     "time.", SourceLost),
+    ("Login failed due to timeout; the connection has been closed. This error may indicate heavy server load.",
+     SourceLost),
+    ("SQL Server is not ready to accept new client connections; the connection has been closed. Wait a few minutes "
+     "before trying again.", SourceLost),
+    ("Could not connect because the maximum number of '5' user connections has already been reached.", SourceLost),
+    ("SQL Server service has been paused. No new connections will be allowed.", SourceLost),
+    ("SHUTDOWN is in progress.", SourceLost),
+    ("Database 'x' is being recovered. Waiting until recovery is finished.", SourceLost),
+    ("Database 'x' cannot be opened. It is in the middle of a restore.", SourceLost),
+    ("The target database, 'x', is participating in an availability group and is currently not accessible for "
+     "queries.", SourceLost),
+    ("Unable to access availability database 'x' because the database replica is not in the PRIMARY or SECONDARY role.",
+     SourceLost),
+    ("Login failed for user 'x'. Reason: The account is disabled.", SourceAuth),
+    ("Cannot open server 'x' requested by the login. Client with IP address 'y' is not allowed to access the server.",
+     SourceAuth),
     ('Cannot open database "x" requested by the login.', SourceLost),
     ("Database 'x' on server 'y' is not currently available.", SourceLost),
     ("Query timeout expired", StatementTimeout),
     ("something else", SourceError),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "kind"), TEXTS)

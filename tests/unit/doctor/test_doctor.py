@@ -122,6 +122,8 @@ def test_healthy_exports_are_all_ok(shop):
         ("export", "query", "ok"),
         ("destination", "write", "ok"),
         ("destination", "space", "ok"),
+        ("export", "provenance", "ok"),
+        ("export", "provenance", "ok"),
     ]
     assert ["2 columns"] == [row.text for row in rows if row.name == "table orders"]
     assert 0 == exit_code(rows)
@@ -148,7 +150,8 @@ def test_one_export_is_asked_for_by_name(shop):
     """Others, and what only they need, are left alone."""
     rows = examine(shop, ["names"])
 
-    assert [("export", "query", "ok")] == [row for row in told(rows) if row[0] == "export"]
+    of_export = [row for row in told(rows) if row[0] == "export"]
+    assert [("export", "query", "ok"), ("export", "provenance", "ok")] == of_export
     with pytest.raises(ConfigError, match="no export 'nams'"):
         examine(shop, ["nams"])
 

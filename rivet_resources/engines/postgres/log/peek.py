@@ -80,7 +80,7 @@ class Wire:
 
     def __init__(self, line: ConnectionParams) -> None:
         self.line = replace(line, settings={**line.settings, "statement_timeout": "0"})
-        self._asked_every = line.patience_seconds or MARGIN_SECONDS
+        self._asked_every = line.patience_seconds if line.limit_seconds else MARGIN_SECONDS
         self._looking = replace(line, settings={**line.settings, "statement_timeout": str(LOOK_SECONDS * 1000)})
         self._slot = ""
         self._connection: Arrow | None = None

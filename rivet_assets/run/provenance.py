@@ -1,7 +1,7 @@
-"""What a check says of the state and the destination that an export would meet: what its run would refuse, foreseen.
+"""What state and destination an export would meet: what its run would refuse, foreseen by `rivet check` and `doctor`.
 
 Belongs here: asking before a run what is asked in it, in the same words. Not here: the rules and the words
-(`run/admission.py`), asking databases who they are (`check.py`, `change_log.py`).
+(`admission.py`), asking databases who they are (`preflight/check.py`, `doctor/source.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run.admission import (
     POSITION,
     any_manifest,
@@ -24,8 +25,12 @@ from rivet_assets.run.admission import (
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.provenance import Provenance
+from rivet_resources.contracts.source import Source
+from rivet_resources.drain.checkpoint_book import chain_of
+from rivet_resources.drain.commit import provenance_of
 from rivet_resources.errors import ProvenanceRefused, RivetError
 from rivet_resources.fan_out import NoAnswer, into_lanes, side_by_side
+from rivet_resources.state.checkpoints.stores import Checkpoint
 from rivet_resources.state.provenances import Remembered
 
 if TYPE_CHECKING:
@@ -55,6 +60,21 @@ class Foreseen:
     state: State
     root: Root
     place: str
+
+
+def read_of_drain(
+    export: Cdc, source: Source, source_name: str, *, identity: str, checkpoint: Checkpoint | None
+) -> dict[str, Read]:
+    """Return whose changes a drain would read of each table, and where it goes on, by the table's folder.
+
+    Args:
+        identity: of the source, as its log tells it.
+    """
+    ends = chain_of(checkpoint)
+    return {
+        export.folder_of(table): Read(provenance_of(source, source_name, identity, table), ends.get(table))
+        for table in export.captured
+    }
 
 
 def provenance_findings(

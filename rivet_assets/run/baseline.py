@@ -1,0 +1,74 @@
+"""Which columns the next commit of an export is compared with: those of its last one, whoever remembers it.
+
+Belongs here: asking the state store and, where it may not know the last commit, the manifests. Not here: the comparison
+and the policies (`drift.py`).
+
+The store is told of a commit last of all. A run that died before that, and a store that was lost, leave manifests whose
+rows stand beside the next window's, so their columns count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rivet_resources.commit.manifest import Manifest, current_manifests
+from rivet_resources.contracts.change_log import ENVELOPE
+from rivet_resources.state.committed import columns_of
+from rivet_resources.state.schemas import Columns
+
+if TYPE_CHECKING:
+    from rivet_resources.contracts.destination import Root
+    from rivet_resources.state.store import State
+
+# Ours: switching them is no drift of the source.
+META_COLUMNS = frozenset({"_rivet_exported_at", "_rivet_row_hash", *(field.name for field in ENVELOPE)})
+RUNS_LOOKED_AT = 50  # back to the last one that ended well; those that skipped an empty window tell nothing
+
+
+def baseline_of(export: str, *, state: State, root: Root, without: Collection[str] = META_COLUMNS) -> Columns | None:
+    """Return the columns of an export's last commit; None before the first, and after a reset.
+
+    Args:
+        without: columns that are not the source's.
+
+    Raises:
+        ManifestUnreadable, StateError
+    """
+    columns = state.schema(export)
+    if columns is None or _may_have_died(export, state):
+        newest = _newest(export, state, root)
+        if newest is not None and not (columns and _is_recorded(newest, state)):
+            columns = columns_of(newest)
+    return None if columns is None else [column for column in columns if column[0] not in without]
+
+
+def _may_have_died(export: str, state: State) -> bool:
+    """Return whether a run since the last one that ended well may have committed what the store was not told."""
+    told = (run.status for run in state.runs(export, last=RUNS_LOOKED_AT))
+    return next((status for status in told if status not in ("running", "skipped")), "success") != "success"
+
+
+def _is_recorded(manifest: Manifest, state: State) -> bool:
+    run = state.run(manifest.run_id)
+    return run is not None and run.status == "success"
+
+
+def _newest(export: str, state: State, root: Root) -> Manifest | None:
+    """Read the manifest that was committed last, since the export was reset if it was; None where there is none.
+
+    Raises:
+        ManifestUnreadable
+    """
+    if not root.keeps_manifests:
+        return None
+    reset_at = _reset_at(export, state)
+    known = [each for each in current_manifests(root).values() if reset_at is None or each.finished_at > reset_at]
+    return max(known, key=lambda each: each.finished_at, default=None)
+
+
+def _reset_at(export: str, state: State) -> datetime | None:
+    """Return when a reset forgot the columns on purpose; None where nothing was reset since a cursor moved."""
+    cursor = state.cursor(export)
+    return cursor.updated_at if cursor is not None and cursor.value is None else None
