@@ -42,7 +42,7 @@ SMALL: Mapping[str, str] = {
     "log_timezone": "UTC",
 }
 # PostgreSQL refuses to run as root; the first of these users that exists runs it then.
-SERVANTS = ("postgres", "nobody")
+UNPRIVILEGED_USERS = ("postgres", "nobody")
 # Longest path of a Unix socket that every system takes, minus "/.s.PGSQL.5432".
 LONGEST_SOCKET_FOLDER = 103 - 15
 
@@ -82,7 +82,7 @@ class ServerFailed(RivetError):
 
 
 @dataclass(frozen=True)
-class Server:
+class EmbeddedServer:
     """A running server. `url(database)` is what a source's `url` takes."""
 
     folder: Path
@@ -117,7 +117,7 @@ def wheel_binaries() -> Path:
 @contextmanager
 def serving(
     folder: Path, *, binaries: Path | None = None, password: str | None = None, settings: Mapping[str, str] = SMALL
-) -> Iterator[Server]:
+) -> Iterator[EmbeddedServer]:
     """Run the server whose files are in `folder` (made on first use) until the last user leaves.
 
     Without `password` it listens on a Unix socket only that users of the folder can reach; with one, on a free
@@ -198,11 +198,12 @@ def _servant() -> str | None:
     import pwd
 
     known = {entry.pw_name for entry in pwd.getpwall()}
-    for name in SERVANTS:
+    for name in UNPRIVILEGED_USERS:
         if name in known:
             return name
     raise ServerFailed(
-        f"PostgreSQL does not run as root, and none of the users {', '.join(SERVANTS)} exists. Run as another user."
+        f"PostgreSQL does not run as root, and none of the users {', '.join(UNPRIVILEGED_USERS)} exists. "
+        f"Run as another user."
     )
 
 
@@ -272,7 +273,7 @@ def _initialise(place: _Place, password: str | None) -> None:
         raise ServerFailed(f"initdb failed in {place.home}: {(done.stderr or done.stdout).strip()[-800:]}")
 
 
-def _running(place: _Place, password: str | None) -> tuple[Server, int, None] | None:
+def _running(place: _Place, password: str | None) -> tuple[EmbeddedServer, int, None] | None:
     """Find the server that another process already runs on this data, None when there is none."""
     try:
         lines = (place.data / "postmaster.pid").read_text().splitlines()
@@ -281,11 +282,11 @@ def _running(place: _Place, password: str | None) -> tuple[Server, int, None] | 
     except (OSError, IndexError, ValueError):
         return None
     host = address if password is not None else sockets
-    server = Server(place.home, host, port, password=password)
+    server = EmbeddedServer(place.home, host, port, password=password)
     return (server, pid, None) if _answers(place, server) else None
 
 
-def _start(place: _Place, password: str | None, settings: Mapping[str, str]) -> tuple[Server, int, Child]:
+def _start(place: _Place, password: str | None, settings: Mapping[str, str]) -> tuple[EmbeddedServer, int, Child]:
     """Start the server in a session of its own (a Ctrl-C is for us, not for it) and wait until it answers."""
     sockets = place.socket_folder
     sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -304,7 +305,7 @@ def _start(place: _Place, password: str | None, settings: Mapping[str, str]) -> 
             command, user=place.servant, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             start_new_session=True, env=_environment(),
         )  # fmt: skip
-    server = Server(place.home, host, port, password=password)
+    server = EmbeddedServer(place.home, host, port, password=password)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         if _answers(place, server):
@@ -317,7 +318,7 @@ def _start(place: _Place, password: str | None, settings: Mapping[str, str]) -> 
     raise ServerFailed(f"The embedded PostgreSQL in {place.home} did not start: {' / '.join(end)}")
 
 
-def _answers(place: _Place, server: Server) -> bool:
+def _answers(place: _Place, server: EmbeddedServer) -> bool:
     return place.run("pg_isready", "-q", "-h", server.host, "-p", str(server.port), "-U", server.user).returncode == 0
 
 

@@ -164,7 +164,7 @@ class NameOr:
         return value if value is None or isinstance(value, str) else self.choice.validate(value)
 
 
-class Word:
+class OneWordOf:
     """Pydantic metadata: a text that is one of the words of a list, which may grow until it is looked into."""
 
     def __init__(self, words: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, ValidationError, field_validator, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from rivet_assets.blocks.choice import Choice, NameOr, Word, details, refusals
+from rivet_assets.blocks.choice import Choice, NameOr, OneWordOf, details, refusals
 from rivet_assets.blocks.export_rules import broken_rules
 from rivet_assets.blocks.export_values import (
     ColumnRules,
@@ -120,7 +120,7 @@ class Export(Settings):
     )
     table: TableName | None = Field(None, description='name or schema.name; quoted where SQL needs it: public."Orders"')
     params: Texts = Field(default_factory=dict, description="values bound to :name in the query, as text")
-    format: Annotated[str, Word(FORMATS)] = Field(description="how parts are written")
+    format: Annotated[str, OneWordOf(FORMATS)] = Field(description="how parts are written")
     compression: Codec = Field("zstd", description="codec of Parquet parts; CSV and NDJSON are never compressed")
     compression_level: int | None = Field(None, description="zstd 1 to 22, default 3; gzip 0 to 10, default 6")
     compression_profile: Literal["none", "fast", "balanced", "compact"] | None = Field(

@@ -21,7 +21,7 @@ from rivet_resources.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Finding:
+class ConfigFault:
     """One fault, or one warning, with its place."""
 
     loc: Loc
@@ -76,7 +76,7 @@ VERBS = re.compile(
 )
 
 
-def findings(error: ValidationError, block: Any, document: Document) -> list[Finding]:
+def findings(error: ValidationError, block: Any, document: Document) -> list[ConfigFault]:
     """Turn every error into a finding; `block` is the raw root after substitution."""
     found = []
     for fault in error.errors(include_url=False):
@@ -86,23 +86,23 @@ def findings(error: ValidationError, block: Any, document: Document) -> list[Fin
         place = _existing(loc, block)
         written = None if fault["type"] == "extra_forbidden" else _shown(place, block, document)
         message = _about(place, sentence, written, owned=len(owner_of(loc, block)[1]))
-        found.append(Finding(loc, code, message, document.line(loc)))
+        found.append(ConfigFault(loc, code, message, document.line(loc)))
     return found
 
 
-def lines(found: Iterable[Finding], block: Any, *, file: str) -> list[str]:
+def lines(found: Iterable[ConfigFault], block: Any, *, file: str) -> list[str]:
     """Write findings down, by line; equal ones once."""
     ordered = sorted(found, key=lambda finding: finding.line)
     return list(dict.fromkeys(_line(finding, block, file) for finding in ordered))
 
 
-def config_error(found: Iterable[Finding], block: Any, *, file: str) -> ConfigError:
+def config_error(found: Iterable[ConfigFault], block: Any, *, file: str) -> ConfigError:
     """Join all findings into the one error that is raised."""
     ordered = sorted(found, key=lambda finding: finding.line)
     return ConfigError("\n".join(lines(ordered, block, file=file)), codes=tuple(dict.fromkeys(f.code for f in ordered)))
 
 
-def _line(finding: Finding, block: Any, file: str) -> str:
+def _line(finding: ConfigFault, block: Any, file: str) -> str:
     owner, _ = owner_of(finding.loc, block)
     return f"{file}:{finding.line}: {owner + ': ' if owner else ''}{finding.message}"
 

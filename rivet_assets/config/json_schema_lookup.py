@@ -16,7 +16,7 @@ from rivet_assets.config.root import RivetConfig
 
 
 @dataclass(frozen=True)
-class Described:
+class SchemaEntry:
     """What is known of one place; all empty where the models know nothing of it."""
 
     keys: tuple[str, ...] = ()
@@ -25,14 +25,14 @@ class Described:
     is_secret: bool = False
 
 
-def describe(block: Any, loc: Loc) -> Described:
+def describe(block: Any, loc: Loc) -> SchemaEntry:
     """Describe the place `loc` of a raw root block."""
     schema: Mapping[str, Any] = _schema()
     for step in loc:
         schema = _step(_resolve(schema, block), step)
         block = _value(block, step)
     here = _resolve(schema, block)
-    return Described(
+    return SchemaEntry(
         keys=tuple(here.get("properties", ())),
         words=tuple(str(word) for word in here.get("enum", ())),
         text=str(schema.get("description", here.get("description", ""))),

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rivet_assets.config.errors import Finding, config_error, findings, key_path, lines, owner_of
+from rivet_assets.config.errors import ConfigFault, config_error, findings, key_path, lines, owner_of
 from rivet_assets.config.json_schema import ExportsAttributes, config_json_schema
 from rivet_assets.config.root import AnyExport, RivetConfig
 from rivet_assets.config.variables import MissingVariable, Substitution
@@ -118,7 +118,7 @@ class _Reading:
     def config(self) -> RivetConfig:
         """Go the whole way, and raise all faults together."""
         block = self.substitution.value(self.written)
-        found = [Finding(d.loc, d.code, d.message, d.line) for d in self.document.duplicates]
+        found = [ConfigFault(d.loc, d.code, d.message, d.line) for d in self.document.duplicates]
         found += self._query_files(block)
         found += [self._unanswered(missing, block) for missing in self.substitution.missing]
         try:
@@ -130,11 +130,11 @@ class _Reading:
             raise config_error(found, block, file=_display(self.file))
         return self._completed(config, block)
 
-    def _unanswered(self, missing: MissingVariable, block: Any) -> Finding:
+    def _unanswered(self, missing: MissingVariable, block: Any) -> ConfigFault:
         key = key_path(missing.loc[len(owner_of(missing.loc, block)[1]) :])
-        return Finding(missing.loc, missing.code, f"{key}: {missing.message}", self.document.line(missing.loc))
+        return ConfigFault(missing.loc, missing.code, f"{key}: {missing.message}", self.document.line(missing.loc))
 
-    def _query_files(self, block: Any) -> Iterator[Finding]:
+    def _query_files(self, block: Any) -> Iterator[ConfigFault]:
         """Read every query file, and substitute in it."""
         exports = block.get("exports") if isinstance(block, Mapping) else None
         for index, export in enumerate(exports if isinstance(exports, list) else ()):
@@ -146,7 +146,7 @@ class _Reading:
                 self.queries[index] = self.substitution.text(_query_text(name, self.file.parent), loc)
             except ValueError as error:
                 code = getattr(error, "type", "RIVET_CONFIG_QUERY_FILE")
-                yield Finding(
+                yield ConfigFault(
                     loc, code, f"query_file '{self.document.written(loc) or name}' {error}", self.document.line(loc)
                 )
 

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from rivet_assets.blocks.choice import Loc
-from rivet_assets.config.errors import Finding, at, scalars
+from rivet_assets.config.errors import ConfigFault, at, scalars
 from rivet_assets.config.root import RivetConfig
 from rivet_assets.config.variables import has_reference
 from rivet_assets.config.yaml_document import Document
@@ -20,7 +20,7 @@ from rivet_resources.shape.transforms.mask import Mask
 from rivet_resources.write.formats.parquet import GZIP_HIGHEST
 
 
-def warnings_of(document: Document, block: Any, config: RivetConfig, *, unused: Sequence[str]) -> list[Finding]:
+def warnings_of(document: Document, block: Any, config: RivetConfig, *, unused: Sequence[str]) -> list[ConfigFault]:
     """Find everything worth a warning in a valid configuration."""
     found = [
         *_secrets(document, block, config),
@@ -28,9 +28,9 @@ def warnings_of(document: Document, block: Any, config: RivetConfig, *, unused: 
         *_guessable(config),
         *_silent_notifications(config),
     ]
-    placed = [Finding(loc, "RIVET_CONFIG_WARNING", message, document.line(loc)) for loc, message in found]
+    placed = [ConfigFault(loc, "RIVET_CONFIG_WARNING", message, document.line(loc)) for loc, message in found]
     message = "no reference ${{{name}}} uses the param {name}; check its spelling, names are case-sensitive"
-    return placed + [Finding((), "RIVET_CONFIG_WARNING", message.format(name=name), 1) for name in unused]
+    return placed + [ConfigFault((), "RIVET_CONFIG_WARNING", message.format(name=name), 1) for name in unused]
 
 
 def _secrets(document: Document, block: Any, config: RivetConfig) -> Iterator[tuple[Loc, str]]:

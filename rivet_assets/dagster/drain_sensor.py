@@ -26,12 +26,12 @@ from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES  # not expor
 
 from rivet_assets.dagster.drain_asset import lag_metadata as lag_numbers
 from rivet_assets.dagster.drain_checks import change_evaluations
-from rivet_assets.dagster.drain_sensor_cursor import Memory, Remembered
+from rivet_assets.dagster.drain_sensor_cursor import DrainCursor, DrainTick
 from rivet_assets.dagster.pools import drain_pool, limit_to_one
 from rivet_assets.dagster.specs import asset_spec
 from rivet_assets.run.drain import LEASE, checkpoint_key, checkpoints_of
 from rivet_assets.run.drain_verdicts import lag_verdict, slot_verdict
-from rivet_assets.run.log_status import Look, capture_exports, look, opened
+from rivet_assets.run.log_status import LogLook, capture_exports, look, opened
 from rivet_assets.run.scope import state_of
 from rivet_resources.errors import LogBusy, RivetError
 from rivet_resources.fan_out import NoAnswer, side_by_side
@@ -128,7 +128,7 @@ def tick(watched: Sequence[Watched], context: dg.SensorEvaluationContext, *, now
     """Look at every log, tell what was seen, and ask for the drains that are due."""
     for each in watched:
         limit_to_one(context.instance, drain_pool(each.source_name, each.export))
-    memory = Memory.read(context.cursor)
+    memory = DrainCursor.read(context.cursor)
     in_flight = _in_flight(watched, context.instance)
     looks = side_by_side({each.tag: partial(_look, each) for each in watched}, seconds=LOOK_SECONDS)
     requests: list[dg.RunRequest] = []
@@ -136,13 +136,13 @@ def tick(watched: Sequence[Watched], context: dg.SensorEvaluationContext, *, now
     events: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
     for each in watched:
         seen, before = looks[each.tag], memory.of(each.tag)
-        if isinstance(seen, Look) and worth_telling(seen, before, now=now):
+        if isinstance(seen, LogLook) and worth_telling(seen, before, now=now):
             events += _events(each, seen, context.instance)
             memory.tell(each.tag, _kind(seen), at=now)
         reason = _not_now(each, seen, before, in_flight.get(each.tag), context.instance, now=now)
         if reason:
             reasons.append(f"{each.export.name}: {reason}")
-        elif isinstance(seen, Look):
+        elif isinstance(seen, LogLook):
             requests.append(_request(each, context))
             memory.ask(each.tag, _place(seen), at=now)
     for text in reasons:
@@ -168,7 +168,7 @@ def own_checks(context: dg.SensorEvaluationContext, key: dg.AssetKey) -> list[dg
     return list(context.repository_def.asset_graph.get(key).assets_def.check_keys)
 
 
-def _look(each: Watched) -> Look:
+def _look(each: Watched) -> LogLook:
     """Open state, checkpoint and log, each for this look alone.
 
     Raises:
@@ -183,7 +183,7 @@ def _look(each: Watched) -> Look:
 
 
 def _not_now(
-    each: Watched, seen: Look | Exception, before: Remembered, run_id: str | None, instance: dg.DagsterInstance,
+    each: Watched, seen: LogLook | Exception, before: DrainTick, run_id: str | None, instance: dg.DagsterInstance,
     *, now: float,
 ) -> str:  # fmt: skip
     """Say why no drain is asked for; '' when one is due."""
@@ -262,12 +262,12 @@ def _has_succeeded(tag: str, instance: dg.DagsterInstance) -> bool:
 # --- telling -------------------------------------------------------------------------------------
 
 
-def worth_telling(seen: Look, before: Remembered, *, now: float) -> bool:
+def worth_telling(seen: LogLook, before: DrainTick, *, now: float) -> bool:
     """Say whether to store an observation: it has facts, of another kind than the last told or some time after it."""
     return bool(look_metadata(seen)) and (_kind(seen) != before.kind or now - before.told_at >= TELL_SECONDS)
 
 
-def look_metadata(seen: Look) -> dict[str, Any]:
+def look_metadata(seen: LogLook) -> dict[str, Any]:
     """Give what a look tells as metadata: numbers as numbers, under names that stay."""
     facts: dict[str, Any] = {
         **lag_numbers(seen.lag),
@@ -279,7 +279,7 @@ def look_metadata(seen: Look) -> dict[str, Any]:
 
 
 def _events(
-    each: Watched, seen: Look, instance: dg.DagsterInstance
+    each: Watched, seen: LogLook, instance: dg.DagsterInstance
 ) -> Iterable[dg.AssetObservation | dg.AssetCheckEvaluation]:
     metadata, verdicts = look_metadata(seen), [lag_verdict(seen.lag), slot_verdict(seen.lag)]
     for key in each.keys:
@@ -291,12 +291,12 @@ def _plain(fact: Any) -> Any:
     return fact if isinstance(fact, bool | int | float | str) else str(fact)
 
 
-def _kind(seen: Look) -> str:
+def _kind(seen: LogLook) -> str:
     """Sum up what people should hear of at once: from unread to none and back, and every turn of health."""
     levels = (lag_verdict(seen.lag).level, slot_verdict(seen.lag).level)
     return " ".join(("unread" if seen.has_unread else "read", *levels, "lost" if seen.lost else "kept"))
 
 
-def _place(seen: Look) -> str:
+def _place(seen: LogLook) -> str:
     """Name where we stand and where the log ends: what a drain was asked for."""
     return f"{seen.position.key if seen.position else ''}…{seen.survey.target.key}"

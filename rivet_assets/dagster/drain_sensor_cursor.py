@@ -13,7 +13,7 @@ FORGET_SECONDS = 30 * 86_400.0
 
 
 @dataclass(frozen=True)
-class Remembered:
+class DrainTick:
     """What is known of one export; times in unix seconds, 0: never."""
 
     place: str = ""  # where we stood and the log ended when a drain was last asked for
@@ -23,23 +23,23 @@ class Remembered:
 
 
 @dataclass
-class Memory:
+class DrainCursor:
     """The memory of one sensor, by export."""
 
-    exports: dict[str, Remembered] = field(default_factory=dict)
+    exports: dict[str, DrainTick] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, cursor: str | None) -> Memory:
+    def read(cls, cursor: str | None) -> DrainCursor:
         """Read a cursor; what cannot be read was never remembered."""
         try:
             entries = json.loads(cursor or "{}")
-            return cls({str(name): Remembered(**entry) for name, entry in entries.items()})
+            return cls({str(name): DrainTick(**entry) for name, entry in entries.items()})
         except (ValueError, TypeError, AttributeError):
             return cls()
 
-    def of(self, name: str) -> Remembered:
+    def of(self, name: str) -> DrainTick:
         """Give what is known of an export."""
-        return self.exports.get(name, Remembered())
+        return self.exports.get(name, DrainTick())
 
     def ask(self, name: str, place: str, *, at: float) -> None:
         """Note that a drain was asked for."""

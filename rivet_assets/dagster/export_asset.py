@@ -27,11 +27,11 @@ from rivet_assets.run.admission import ADOPT, Admission
 from rivet_assets.run.attempt import Attempt, Site, attempt
 from rivet_assets.run.progress import Reporter
 from rivet_assets.run.quality import refusal
-from rivet_assets.run.read_ahead import Refused, staged_ahead, summary
+from rivet_assets.run.read_ahead import RefusedWindow, staged_ahead, summary
 from rivet_assets.run.scope import state_of
 from rivet_resources.contracts.settings import pace
 from rivet_resources.dagster.errors import STEP_RETRIES, failure, translated
-from rivet_resources.dagster.io_manager import Offer
+from rivet_resources.dagster.io_manager import StagedOutput
 from rivet_resources.errors import GateRefused, RivetError
 
 DATA_VERSION_TAG = "dagster/data_version"
@@ -113,7 +113,7 @@ def _windows(export: Export, config: RivetConfig, spec: dg.AssetSpec) -> dg.Asse
                         with ready.attempt() as made:
                             yield from _commit(site, spec, made, context.instance)
                     except RivetError as error:
-                        refused.append(Refused(ready.window.key, error))
+                        refused.append(RefusedWindow(ready.window.key, error))
                         context.log.error(f"{export.name} {ready.window.key}: {error}")
                         if refused[-1].is_hopeless:
                             break
@@ -175,8 +175,8 @@ def _site(export: Export, config: RivetConfig, context: dg.AssetExecutionContext
     )
 
 
-def _offer(site: Site, made: Attempt) -> Offer:
-    return Offer(staged=made.staged, root=site.root, state=site.state, lease=made.lease)
+def _offer(site: Site, made: Attempt) -> StagedOutput:
+    return StagedOutput(staged=made.staged, root=site.root, state=site.state, lease=made.lease)
 
 
 def _in_dagster_words(
@@ -189,7 +189,7 @@ def _in_dagster_words(
     return translated(retry_number=tried, seconds_to_wait=wait)
 
 
-def _failure_of(export: Export, refused: Sequence[Refused], *, of: int, tried: int) -> dg.Failure:
+def _failure_of(export: Export, refused: Sequence[RefusedWindow], *, of: int, tried: int) -> dg.Failure:
     error, text = summary(export.name, refused, of=of, tried=tried)
     reasons = {each.window: str(each.error) for each in refused[:MOST_REASONS]}
     return failure(error, text=text, facts={"rivet/windows": dg.MetadataValue.json(reasons)})

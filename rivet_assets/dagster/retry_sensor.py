@@ -59,14 +59,14 @@ class Missing:
 
 
 @dataclass
-class Memory:
+class RetryCursor:
     """What the sensor remembers: up to where it has read failed runs, and what is missing, by `source/export`."""
 
     seen: float
     missing: dict[str, Missing] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, cursor: str | None, *, now: float) -> Memory:
+    def read(cls, cursor: str | None, *, now: float) -> RetryCursor:
         """Read a cursor; what cannot be read was never remembered."""
         try:
             found = json.loads(cursor or "")
@@ -140,7 +140,7 @@ def retry_sensors(config: RivetConfig, *, spec_of: SpecOf | None = None) -> list
 
 def tick(scheduled: Sequence[Scheduled], context: dg.SensorEvaluationContext, *, now: float) -> dg.SensorResult:
     """Read the runs that failed since the last tick, and ask for what is due."""
-    instance, memory = context.instance, Memory.read(context.cursor, now=now)
+    instance, memory = context.instance, RetryCursor.read(context.cursor, now=now)
     _read_failures(scheduled, instance, memory)
     requests: list[dg.RunRequest] = []
     reasons: list[str] = []
@@ -166,7 +166,7 @@ def tick(scheduled: Sequence[Scheduled], context: dg.SensorEvaluationContext, *,
 # --- what failed ---------------------------------------------------------------------------------
 
 
-def _read_failures(scheduled: Sequence[Scheduled], instance: dg.DagsterInstance, memory: Memory) -> None:
+def _read_failures(scheduled: Sequence[Scheduled], instance: dg.DagsterInstance, memory: RetryCursor) -> None:
     since = datetime.fromtimestamp(memory.seen, UTC)
     filters = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=since)
     records = instance.get_run_records(filters, limit=RUNS_SEEN, order_by="update_timestamp", ascending=True)
@@ -198,7 +198,7 @@ def _exit_codes(run_id: str, instance: dg.DagsterInstance) -> dict[str, int]:
     return found
 
 
-def _note(each: Scheduled, record: dg.RunRecord, memory: Memory) -> None:
+def _note(each: Scheduled, record: dg.RunRecord, memory: RetryCursor) -> None:
     began = record.start_time or record.create_timestamp.timestamp()
     ended = record.end_time or record.update_timestamp.timestamp()
     windows = tuple(_windows_of(each, record.dagster_run.tags))
@@ -232,7 +232,7 @@ def _windows_of(each: Scheduled, tags: Mapping[str, str]) -> Iterator[str]:
 # --- what is due ---------------------------------------------------------------------------------
 
 
-def _still(each: Scheduled, memory: Memory, instance: dg.DagsterInstance) -> Missing | None:
+def _still(each: Scheduled, memory: RetryCursor, instance: dg.DagsterInstance) -> Missing | None:
     """Return what is still missing of an export, and forget what is there by now."""
     entry = memory.missing.get(each.tag)
     if entry is None:

@@ -22,7 +22,7 @@ from rivet_assets.run.table_version import Kind, name_of, next_version
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.settings import pace
 from rivet_resources.dagster.errors import translated
-from rivet_resources.dagster.io_manager import Offer
+from rivet_resources.dagster.io_manager import StagedOutput
 from rivet_resources.errors import GateRefused
 
 TOLD = {
@@ -78,7 +78,7 @@ def _applied(
                 if made.is_refused:
                     yield from results
                     raise GateRefused(refusal(site.root.uri, "all", made.verdicts))
-                offer = Offer(staged=made.staged, root=site.root, state=site.state, lease=made.lease)
+                offer = StagedOutput(staged=made.staged, root=site.root, state=site.state, lease=made.lease)
                 _, published = offer.publish()
                 yield dg.MaterializeResult(
                     asset_key=spec.key,

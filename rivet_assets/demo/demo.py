@@ -24,7 +24,7 @@ from rivet_assets.demo import shop
 from rivet_assets.launch import outcome as report
 from rivet_assets.run import interruption
 from rivet_assets.run.words import human_bytes
-from rivet_resources.embedded_postgres import SMALL, Server, ServerFailed, serving
+from rivet_resources.embedded_postgres import SMALL, EmbeddedServer, ServerFailed, serving
 
 if TYPE_CHECKING:
     from rivet_assets.config.load import RivetConfig
@@ -137,7 +137,7 @@ def _write_secret(path: Path, text: str) -> None:
         file.write(text + "\n")
 
 
-def _fill(server: Server, say: Say, *, add_rows: bool) -> int:
+def _fill(server: EmbeddedServer, say: Say, *, add_rows: bool) -> int:
     """Make the shop, or add a round of rows to it; the number of the round that the shop is in."""
     import psycopg
 

@@ -12,7 +12,7 @@ from rivet_assets.doctor.row import Row, Told, aged, failed
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run.drain import LEASE, checkpoint_key, checkpoints_of
 from rivet_assets.run.drain_verdicts import ChangeVerdict, lag_verdict, slot_verdict
-from rivet_assets.run.log_status import Look, drained_to, look, opened
+from rivet_assets.run.log_status import LogLook, drained_to, look, opened
 from rivet_assets.run.provenance import read_of_drain
 from rivet_resources.contracts.source import Source
 from rivet_resources.drain.checkpoint_book import DRAINING
@@ -73,7 +73,7 @@ def _checkpoint(export: Cdc, checkpoint: Checkpoint | None, about: str) -> Row:
     return Row("checkpoint", "ok", f"saved {age} ago by run {checkpoint.run_id or '(unknown)'}", about=about)
 
 
-def _position(seen: Look, checkpoint: Checkpoint | None, about: str) -> list[Row]:
+def _position(seen: LogLook, checkpoint: Checkpoint | None, about: str) -> list[Row]:
     """Compare the checkpoint with the source, and judge the lag."""
     if checkpoint is not None and checkpoint.source_identity not in ("", seen.survey.identity):
         other = CheckpointUnusable(

@@ -21,7 +21,7 @@ from rivet_assets.doctor.provenance import provenance_rows
 from rivet_assets.doctor.row import Row, failed
 from rivet_assets.doctor.source import source_rows
 from rivet_assets.modes.cdc import drain_of
-from rivet_assets.run.provenance import Read
+from rivet_assets.run.provenance import ForeseenRead
 from rivet_resources.fan_out import side_by_side
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def examine(config: RivetConfig, names: Sequence[str] = ()) -> list[Row]:
     state, rows = open_store(config, seconds=EACH_SECONDS)
     sources = by_source(config, exports)
     kinds = [source.type for source, _ in sources.values()] + [export.destination.type for export in exports]
-    read: dict[str, Mapping[str, Read]] = {}
+    read: dict[str, Mapping[str, ForeseenRead]] = {}
 
-    def tell(export: Export, of_it: Mapping[str, Read]) -> None:
+    def tell(export: Export, of_it: Mapping[str, ForeseenRead]) -> None:
         read[export.name] = of_it
 
     asks: dict[str, Callable[[], list[Row]]] = {

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rivet_assets.doctor.row import Row, found
-from rivet_assets.run.provenance import NAME, Read, provenance_findings
+from rivet_assets.run.provenance import NAME, ForeseenRead, provenance_findings
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -21,7 +21,7 @@ UNKNOWN = "Do what the rows of the destination and of the state store say, then 
 
 
 def provenance_rows(
-    exports: Sequence[Export], read: Mapping[str, Mapping[str, Read]], state: State | None
+    exports: Sequence[Export], read: Mapping[str, Mapping[str, ForeseenRead]], state: State | None
 ) -> list[Row]:
     """Judge what each export would meet; no row of one whose source did not say who it is."""
     rows: list[Row] = []

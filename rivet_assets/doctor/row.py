@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from rivet_assets.run.provenance import Read
+from rivet_assets.run.provenance import ForeseenRead
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.errors import (
     BucketMissing,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
 
 # Told what a run of an export would read, by the name under which state and files of it are kept.
-Told = Callable[["Export", Mapping[str, Read]], None]
+Told = Callable[["Export", Mapping[str, ForeseenRead]], None]
 
 # What went wrong, in the words people sort by, and where to look; the first class that fits.
 CATEGORIES: Sequence[tuple[type[RivetError], str, str]] = (

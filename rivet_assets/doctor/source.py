@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from rivet_assets.doctor.row import Row, Told, counted, failed, found
 from rivet_assets.run.admission import provenance_in
-from rivet_assets.run.log_status import HASTE
-from rivet_assets.run.provenance import Read
+from rivet_assets.run.log_status import INTERACTIVE_LIMITS
+from rivet_assets.run.provenance import ForeseenRead
 from rivet_resources.contracts.provenance import DatabaseIdentity
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import pace
@@ -46,7 +46,7 @@ def source_rows(
     """
     about, pending = f"source {name}", list(_relations(exports))
     rows = [*_credentials(about, source, exports, warnings)]
-    hasty = pace(source.tuning, None).model_copy(update=HASTE)
+    hasty = pace(source.tuning, None).model_copy(update=INTERACTIVE_LIMITS)
     is_connected = False
     tables: list[Row] = []
     try:
@@ -61,7 +61,7 @@ def source_rows(
                     export, relation = asked
                     if not export.answers.follows_log:
                         identity = identity or session.identity()
-                        tell(export, {export.name: Read(provenance_in(source, name, identity, relation))})
+                        tell(export, {export.name: ForeseenRead(provenance_in(source, name, identity, relation))})
     except RivetError as error:
         rows.append(failed(about, "connect", error))
     return [*rows, *_with_script(tables, rows)]

@@ -23,7 +23,7 @@ from rivet_assets.launch.run_exports import run_plan, warm_spark
 from rivet_assets.plan import facts as plan_facts
 from rivet_assets.plan.artefact import PlanArtefact, PlanEntry
 from rivet_assets.plan.fingerprint import config_fingerprint, export_fingerprint
-from rivet_assets.plan.priority import Gate, Standing, age_gates, world_gates
+from rivet_assets.plan.priority import StaleReason, Standing, age_gates, world_gates
 from rivet_assets.plan.schedule import Turn, run_turns
 from rivet_assets.run.scope import state_of
 from rivet_resources.errors import (
@@ -60,12 +60,12 @@ class PlanStale(RivetError):
 
 
 @dataclass(frozen=True)
-class Applied:
+class AppliedPlan:
     """What became of a plan: its exports in the order of the plan, what was passed over, what to look at."""
 
     plan_id: str
     outcomes: tuple[Outcome, ...]
-    forced: tuple[Gate, ...] = ()
+    forced: tuple[StaleReason, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -77,7 +77,7 @@ def apply_plan(
     force: bool = False,
     pool: int | None = None,
     at: datetime | None = None,
-) -> Applied:
+) -> AppliedPlan:
     """Prove a plan and run it; nothing runs unless all of it holds, or `force` passes over what does not.
 
     The order: every planned export is held against another application, the world is compared, what is forced is
@@ -106,7 +106,7 @@ def apply_plan(
         _refuse(gates, force=force, ran="nothing ran")
         _journal(state, artefact, gates)
 
-        def latecomers(entry: PlanEntry) -> list[Gate]:
+        def latecomers(entry: PlanEntry) -> list[StaleReason]:
             found = _gates_of(config, entry, state=state, at=datetime.now(UTC))
             return [gate for gate in found if gate not in gates]
 
@@ -115,7 +115,7 @@ def apply_plan(
         gates += late
         outcomes = {name: _with_gates(outcome, gates) for name, outcome in outcomes.items()}
         _journal_runs(state, artefact, gates, outcomes)
-    return Applied(
+    return AppliedPlan(
         artefact.plan_id,
         tuple(outcomes[entry.export_name] for entry in artefact.exports),
         tuple(gates),
@@ -126,11 +126,11 @@ def apply_plan(
 # --- proving -------------------------------------------------------------------------------------
 
 
-def _gates_of(config: RivetConfig, entry: PlanEntry, *, state: State, at: datetime) -> list[Gate]:
+def _gates_of(config: RivetConfig, entry: PlanEntry, *, state: State, at: datetime) -> list[StaleReason]:
     try:
         export = config.export(entry.export_name)
     except ConfigError:
-        return [Gate("config", "the configuration no longer has it", entry.export_name, yields=False)]
+        return [StaleReason("config", "the configuration no longer has it", entry.export_name, yields=False)]
     place = plan_facts.place_of(config, export, state=state, at=at)
     boundary = plan_facts.boundary_of(place)
     windows = [(window.table, window.key) for window in entry.computed.windows]
@@ -159,7 +159,7 @@ def _named(table: str, key: str) -> str:
     return f"{table} {key}" if table else key
 
 
-def _columns_now(place: plan_facts.Place) -> tuple[tuple[tuple[str, str], ...], str]:
+def _columns_now(place: plan_facts.PlanContext) -> tuple[tuple[tuple[str, str], ...], str]:
     """Describe what the export reads, or say why it cannot be.
 
     A source that does not answer, or not to this user, says nothing of a plan.
@@ -175,7 +175,7 @@ def _columns_now(place: plan_facts.Place) -> tuple[tuple[tuple[str, str], ...], 
         return (), str(error)
 
 
-def _refuse(gates: Sequence[Gate], *, force: bool, ran: str) -> None:
+def _refuse(gates: Sequence[StaleReason], *, force: bool, ran: str) -> None:
     """Raise for the gates that stay shut.
 
     Raises:
@@ -191,7 +191,7 @@ def _refuse(gates: Sequence[Gate], *, force: bool, ran: str) -> None:
     raise (PlanStale if any(gate.exit_code == PlanStale.exit_code for gate in shut) else PlanExpired)(text)
 
 
-def _edited(config: RivetConfig, artefact: PlanArtefact, gates: Sequence[Gate]) -> str:
+def _edited(config: RivetConfig, artefact: PlanArtefact, gates: Sequence[StaleReason]) -> str:
     """Say that the file was edited where no planned export was; '' otherwise."""
     is_same = config_fingerprint(config) == artefact.config_fingerprint
     if is_same or any(gate.name == "config" for gate in gates):
@@ -208,11 +208,11 @@ def _run(
     *,
     watch: Watch,
     pool: int | None,
-    latecomers: Callable[[PlanEntry], list[Gate]],
+    latecomers: Callable[[PlanEntry], list[StaleReason]],
     force: bool,
-) -> tuple[dict[str, Outcome], list[Gate]]:
+) -> tuple[dict[str, Outcome], list[StaleReason]]:
     """Run the planned exports and windows: {export: its outcome}, and the gates that shut since and were forced."""
-    outcomes, forced = dict[str, Outcome](), list[Gate]()
+    outcomes, forced = dict[str, Outcome](), list[StaleReason]()
     entries = {entry.export_name: entry for entry in artefact.exports}
     exports = {entry.export_name: config.export(entry.export_name) for entry in artefact.exports}
     windows = {
@@ -256,24 +256,26 @@ def _turn(entry: PlanEntry) -> Turn:
 # --- telling -------------------------------------------------------------------------------------
 
 
-def _of(export: str, gates: Iterable[Gate]) -> list[Gate]:
+def _of(export: str, gates: Iterable[StaleReason]) -> list[StaleReason]:
     return [gate for gate in gates if gate.export in ("", export)]
 
 
-def _with_gates(outcome: Outcome, gates: Sequence[Gate]) -> Outcome:
+def _with_gates(outcome: Outcome, gates: Sequence[StaleReason]) -> Outcome:
     """Put what was forced among the outcome's warnings."""
     forced = tuple(f"forced: {gate.text}" for gate in _of(outcome.export, gates))
     return replace(outcome, warnings=(*outcome.warnings, *forced))
 
 
-def _journal(state: State, artefact: PlanArtefact, gates: Sequence[Gate]) -> None:
+def _journal(state: State, artefact: PlanArtefact, gates: Sequence[StaleReason]) -> None:
     """Write what is forced under the plan's own id, before anything runs: a dead process leaves no run to tell it."""
     for entry in artefact.exports:
         for gate in _of(entry.export_name, gates):
             state.write_journal(artefact.plan_id, entry.export_name, WARNING, _detail(artefact, gate))
 
 
-def _journal_runs(state: State, artefact: PlanArtefact, gates: Sequence[Gate], outcomes: Mapping[str, Outcome]) -> None:
+def _journal_runs(
+    state: State, artefact: PlanArtefact, gates: Sequence[StaleReason], outcomes: Mapping[str, Outcome]
+) -> None:
     """Write into each run's journal which plan it applied, and what was forced."""
     for entry in artefact.exports:
         for run_id in outcomes[entry.export_name].run_ids:
@@ -283,7 +285,7 @@ def _journal_runs(state: State, artefact: PlanArtefact, gates: Sequence[Gate], o
                 state.write_journal(run_id, entry.export_name, WARNING, _detail(artefact, gate))
 
 
-def _detail(artefact: PlanArtefact, gate: Gate) -> dict[str, str]:
+def _detail(artefact: PlanArtefact, gate: StaleReason) -> dict[str, str]:
     return {"plan_id": artefact.plan_id, "forced": gate.name, "text": gate.text}
 
 

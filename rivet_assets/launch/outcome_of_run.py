@@ -31,7 +31,7 @@ MOST_NOTES = 20
 
 
 @dataclass(frozen=True)
-class History:
+class RunRecords:
     """What the store has of one export's part in this run; records oldest first."""
 
     records: tuple[RunRecord, ...] = ()
@@ -42,7 +42,7 @@ class History:
     resumable: bool = False
 
 
-def history(state: State, export: str, began: datetime) -> History:
+def history(state: State, export: str, began: datetime) -> RunRecords:
     """Read what this process recorded of an export since `began`."""
     last, runs = PAGE, state.runs(export, last=PAGE)
     while len(runs) == last and runs[-1].started_at >= began:
@@ -53,7 +53,7 @@ def history(state: State, export: str, began: datetime) -> History:
     events = [entry for entry in state.journal(export, last=MOST_EVENTS) if entry.run_id in ids]
     notes = dict.fromkeys(str(each.detail.get("text", "")) for each in events if each.event == "PlanWarning")
     changes = [_changes(each.detail) for each in events if each.event == "SchemaChanged"]
-    return History(
+    return RunRecords(
         records=tuple(mine),
         before=next((run for run in runs if run.started_at < began), None),
         notes=tuple(notes)[:MOST_NOTES],
@@ -64,7 +64,7 @@ def history(state: State, export: str, began: datetime) -> History:
 
 
 def outcome_of(
-    config: RivetConfig, export: Export, keys: list[str] | None, step: Step, told: History, *, run_failure: str
+    config: RivetConfig, export: Export, keys: list[str] | None, step: Step, told: RunRecords, *, run_failure: str
 ) -> Outcome:
     """Judge how an export ended. `keys` are the windows it was asked for; None: it has no partitions."""
     records = told.records

@@ -73,9 +73,9 @@ def _windows(export: Export, outcome: Outcome) -> list[str] | None:
 
 
 def _validated(export: Export, outcome: Outcome, windows: Sequence[str] | None, state: State) -> Outcome:
-    from rivet_assets.prove.validate import Asked, validate_export
+    from rivet_assets.prove.validate import ValidationScope, validate_export
 
-    folders = validate_export(export, Asked(depth="full", windows=tuple(windows or ())), state=state)
+    folders = validate_export(export, ValidationScope(depth="full", windows=tuple(windows or ())), state=state)
     facts = validation_facts(folders)
     outcome = replace(outcome, validation=facts)
     for run_id in outcome.run_ids[-1:]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from rivet_assets.config.selection import chosen, due
 from rivet_assets.launch.outcome import Outcome
-from rivet_assets.launch.outcome_of_run import History, history, outcome_of
+from rivet_assets.launch.outcome_of_run import RunRecords, history, outcome_of
 from rivet_assets.launch.recorder import Recorder, Watch
 from rivet_assets.run import interruption
 from rivet_assets.run.progress import watched_by
@@ -211,12 +211,12 @@ def _outcomes(config: RivetConfig, plan: Plan, recorder: Recorder, began: dateti
     histories = _histories(config, [export.name for export, _ in plan], began)
     outcomes = []
     for export, keys in plan:
-        step, history = recorder.steps[export.name], histories.get(export.name, History())
+        step, history = recorder.steps[export.name], histories.get(export.name, RunRecords())
         outcomes.append(outcome_of(config, export, keys, step, history, run_failure=recorder.run_failure))
     return outcomes
 
 
-def _histories(config: RivetConfig, names: Iterable[str], began: datetime) -> dict[str, History]:
+def _histories(config: RivetConfig, names: Iterable[str], began: datetime) -> dict[str, RunRecords]:
     """Read this process's runs since `began`; {} when the store cannot be opened (exports say why)."""
     from rivet_assets.run.scope import state_of
 

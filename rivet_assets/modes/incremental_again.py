@@ -18,7 +18,7 @@ from rivet_assets.modes.protocol import Planning
 from rivet_resources.commit.chain import edge_of, resolve_cursor
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.commit.manifest_entries import ManifestCursor
-from rivet_resources.contracts.boundary import MOST_REMEMBERED, Boundary, Edge, Ends, Sift
+from rivet_resources.contracts.boundary import MOST_REMEMBERED, Boundary, BoundaryEnds, Edge, Sift
 from rivet_resources.errors import EndsUnknown
 
 
@@ -61,7 +61,7 @@ def newer_rows(planning: Planning, cursor: CursorColumns, high: str | None, shar
 
 def ends_again(
     planning: Planning, cursor: CursorColumns, committed: ManifestCursor, shared: Shared, *, is_public: bool
-) -> Ends:
+) -> BoundaryEnds:
     """Say how the rows of a committed window are told from those of others.
 
     Raises:
@@ -69,7 +69,7 @@ def ends_again(
     """
     identity, scheme = identity_of(planning.relation, cursor) if committed.scheme else ((), "")
     low_sift = Sift(_ids(shared.low, committed, scheme), only=True) if shared.low.rows else None
-    return Ends(
+    return BoundaryEnds(
         scheme=scheme,
         identity=identity,
         low=committed.low,

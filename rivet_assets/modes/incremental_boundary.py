@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rivet_assets.modes.protocol import Planning
-from rivet_resources.contracts.boundary import MOST_REMEMBERED, Boundary, Edge, End, Ends, Sift
+from rivet_resources.contracts.boundary import MOST_REMEMBERED, Boundary, BoundaryEnds, Edge, End, Sift
 from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.types import Column
@@ -45,7 +45,7 @@ class CursorColumns:
         return tuple(column.name for column in self.columns)
 
 
-def ends_of(planning: Planning, cursor: CursorColumns, *, high: str | None, is_public: bool) -> Ends:
+def ends_of(planning: Planning, cursor: CursorColumns, *, high: str | None, is_public: bool) -> BoundaryEnds:
     """Say how rows at the two ends of the next window are told apart; by nothing where no value comes a second time.
 
     Args:
@@ -60,7 +60,7 @@ def ends_of(planning: Planning, cursor: CursorColumns, *, high: str | None, is_p
     is_known = bool(scheme) and before.scheme == scheme and before.edge.ids is not None
     if low is not None and is_too_large(before) and before.scheme == scheme:
         refuse_more(planning, cursor, before)
-    return Ends(
+    return BoundaryEnds(
         scheme=scheme,
         identity=identity,
         low=low,
@@ -120,7 +120,7 @@ def refuse_more(planning: Planning, cursor: CursorColumns, before: Boundary) -> 
         )
 
 
-def note_before(planning: Planning, cursor: CursorColumns, ends: Ends) -> str:
+def note_before(planning: Planning, cursor: CursorColumns, ends: BoundaryEnds) -> str:
     """Say what the window will not see of the value at which the last one ended; '' when it sees all."""
     if planning.cursor is None or ends.reads_low or is_unique(planning.relation, cursor):
         return ""
@@ -149,7 +149,7 @@ def note_after(boundary: Boundary, *, column: str) -> str:
 # --- what is read --------------------------------------------------------------------------------
 
 
-def pieces(planning: Planning, cursor: CursorColumns, ends: Ends | None, *, high: str | None) -> Read:
+def pieces(planning: Planning, cursor: CursorColumns, ends: BoundaryEnds | None, *, high: str | None) -> Read:
     """Give the predicates to read one after another."""
     low, literal = planning.cursor, planning.source.literal
     expression, column = cursor.expression, cursor.columns[0]

@@ -37,7 +37,7 @@ from rivet_resources.contracts.settings import Settings, pace
 from rivet_resources.contracts.source import Horizon
 from rivet_resources.errors import SourcePermission
 from rivet_resources.poll.diff_pages import WithFound
-from rivet_resources.poll.full_diff import Diff, Found
+from rivet_resources.poll.full_diff import Diff, DiffRows
 from rivet_resources.poll.places import Order, last_place, strict
 from rivet_resources.poll.watermark import Place, Watermark, check_fits, parse
 from rivet_resources.registry import FORMATS
@@ -240,7 +240,7 @@ class Poll(Export):
 
     # --- deletions -------------------------------------------------------------------------------
 
-    def _diff(self, planning: Planning, each: _Pass) -> Found | None:
+    def _diff(self, planning: Planning, each: _Pass) -> DiffRows | None:
         """Compare the table with what is published, if it is time to; never in the first run."""
         detection = self.delete_detection
         if detection.type != "full_diff" or each.low is None or planning.runs % detection.every:
@@ -273,7 +273,7 @@ class Poll(Export):
             fallback=created if self.null_policy == "coalesce" else "",
         )
 
-    def _composed(self, planning: Planning, held: Watermark, passes: list[_Pass], found: Found | None) -> Extract:
+    def _composed(self, planning: Planning, held: Watermark, passes: list[_Pass], found: DiffRows | None) -> Extract:
         has_found = found is not None and found.rows.num_rows > 0
         is_new = has_found or any(each.high != each.low for each in passes)
         window = held.windows if planning.cursor is not None else 0
@@ -327,7 +327,7 @@ class Poll(Export):
             pieces=1,
         )
 
-    def _notes(self, planning: Planning, passes: list[_Pass], found: Found | None) -> Iterator[str]:
+    def _notes(self, planning: Planning, passes: list[_Pass], found: DiffRows | None) -> Iterator[str]:
         """Say what the reader of a run would not expect."""
         for each in passes:
             horizon, column = each.horizon, each.order.columns[0]

@@ -23,7 +23,7 @@ from rivet_resources.errors import ConfigError, SourceError, UnknownColumn
 from rivet_resources.shape.rowhash.hash import check_columns
 from rivet_resources.shape.shape import planned, schema_of
 from rivet_resources.shape.transforms.mask import Mask
-from rivet_resources.shape.transforms.pipeline import Plan
+from rivet_resources.shape.transforms.pipeline import TransformPlan
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -177,7 +177,7 @@ def _hashed(export: Export, shaped: pa.Schema) -> tuple[str, ...] | None:
     return covered
 
 
-def _refuse_masked(export: Export, plan: Plan, decisive: tuple[str, ...]) -> None:
+def _refuse_masked(export: Export, plan: TransformPlan, decisive: tuple[str, ...]) -> None:
     """Refuse a mask on a column whose values stand in cursors, bounds and manifests as they are.
 
     Raises:
@@ -192,7 +192,7 @@ def _refuse_masked(export: Export, plan: Plan, decisive: tuple[str, ...]) -> Non
             )
 
 
-def _refuse_leaks(export: Export, plan: Plan) -> None:
+def _refuse_leaks(export: Export, plan: TransformPlan) -> None:
     """Refuse columns that were made of a masked one before its mask, unless the mask says `reveals`.
 
     A mask with `when` leaves plain values on purpose.

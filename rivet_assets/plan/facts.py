@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, cast
 from rivet_assets.modes.cdc import START, Cdc, drain_of
 from rivet_assets.modes.partitions import windows_of
 from rivet_assets.modes.protocol import Mode, Planning
-from rivet_assets.plan.priority import History
+from rivet_assets.plan.priority import RunHistory
 from rivet_assets.run.baseline import baseline_of
 from rivet_assets.run.drain import checkpoint_key, checkpoints_of
 from rivet_assets.run.drift import Drift, compare
-from rivet_assets.run.log_status import Look, drained_to, look, opened
+from rivet_assets.run.log_status import LogLook, drained_to, look, opened
 from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
 from rivet_resources.commit.manifest import Manifest, current_manifests
 from rivet_resources.contracts.boundary import Boundary
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from rivet_resources.state.store import State
 
 APPLICATION = "rivet plan"
-IMPATIENT = {"max_retries": 0}  # someone waits for the plan; `rivet apply`, which proves it, has time
+INTERACTIVE_LIMITS = {"max_retries": 0}  # someone waits for the plan; `rivet apply`, which proves it, has time
 MOST_LOOKED_AT = 31  # windows of one export; further ones are planned by their bounds alone
 RUNS_LOOKED_AT = 20  # of an export's history
 
 
 @dataclass(frozen=True)
-class Place:
+class PlanContext:
     """Where one export stands: its source, state and destination, as a run at `at` would open them."""
 
     export: Export
@@ -63,7 +63,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Held:
+class Committed:
     """What is committed: the boundary, and for each window (table, key) its manifest; None: nobody committed it."""
 
     boundary: str | None
@@ -71,7 +71,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Seen:
+class PlannedExtract:
     """What the source said of one window."""
 
     window: Window
@@ -80,27 +80,27 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Looked:
+class SourceLook:
     """What the source said of the export."""
 
     columns: tuple[tuple[str, str], ...]
-    seen: tuple[Seen, ...]
+    seen: tuple[PlannedExtract, ...]
     relation: Relation | None = None
     drift: Drift = field(default_factory=Drift)
     notes: tuple[str, ...] = ()
     unread: int | None = None  # changes in a log that a drain would find
 
 
-def place_of(config: RivetConfig, export: Export, *, state: State, at: datetime) -> Place:
+def place_of(config: RivetConfig, export: Export, *, state: State, at: datetime) -> PlanContext:
     """Join an export with where it works."""
     name, source = config.source_of(export)
-    return Place(export, name, source, state, config.folder, at)
+    return PlanContext(export, name, source, state, config.folder, at)
 
 
 # --- what is committed ---------------------------------------------------------------------------
 
 
-def boundary_of(place: Place) -> str | None:
+def boundary_of(place: PlanContext) -> str | None:
     """Read how far the export has committed, and write nothing; None for modes without a boundary, and at the start.
 
     Raises:
@@ -119,7 +119,7 @@ def boundary_of(place: Place) -> str | None:
     return resolve_cursor(current_manifests(place.root()))  # the truth, where the store was lost
 
 
-def remembered_of(place: Place) -> Boundary:
+def remembered_of(place: PlanContext) -> Boundary:
     """Read what is remembered of the rows that have the committed cursor's value, and write nothing.
 
     Raises:
@@ -131,7 +131,7 @@ def remembered_of(place: Place) -> Boundary:
     return resolve_boundary(current_manifests(place.root()))
 
 
-def windows_to_run(place: Place, keys: Sequence[str] | None, boundary: str | None) -> list[tuple[str, Window]]:
+def windows_to_run(place: PlanContext, keys: Sequence[str] | None, boundary: str | None) -> list[tuple[str, Window]]:
     """Name the windows that a run from `boundary` covers, as (table of a drain or '', window)."""
     export = place.export
     if (drain := drain_of(export)) is not None:
@@ -146,7 +146,7 @@ def windows_to_run(place: Place, keys: Sequence[str] | None, boundary: str | Non
     return [("", Window("all"))]
 
 
-def held_of(place: Place, windows: Sequence[tuple[str, str]], boundary: str | None) -> Held:
+def held_of(place: PlanContext, windows: Sequence[tuple[str, str]], boundary: str | None) -> Committed:
     """Read which of these windows, (table, key), are committed, as a reader sees them.
 
     Raises:
@@ -157,14 +157,14 @@ def held_of(place: Place, windows: Sequence[tuple[str, str]], boundary: str | No
         root = place.root(table)
         current = current_manifests(root) if root.keeps_manifests else {}
         found |= {(table, key): current.get(key) for each, key in windows if each == table}
-    return Held(boundary, found)
+    return Committed(boundary, found)
 
 
-def history_of(place: Place) -> History:
+def history_of(place: PlanContext) -> RunHistory:
     """Sum up the newest runs that ended."""
     runs = [run for run in place.state.runs(place.export.name, last=RUNS_LOOKED_AT) if run.finished_at is not None]
     seconds = [run.duration_ms / 1000 for run in runs if run.status == "success" and run.duration_ms is not None]
-    return History(
+    return RunHistory(
         runs=len(runs),
         last_failed=bool(runs) and runs[0].status in ("failed", "interrupted"),
         retry_rate=sum(run.retries for run in runs) / len(runs) if runs else 0.0,
@@ -175,7 +175,7 @@ def history_of(place: Place) -> History:
 # --- what the source says ------------------------------------------------------------------------
 
 
-def describe(place: Place) -> tuple[tuple[str, str], ...]:
+def describe(place: PlanContext) -> tuple[tuple[str, str], ...]:
     """Look up the columns of what the export reads; those of a drain of several tables as `table.column`.
 
     Raises:
@@ -185,7 +185,7 @@ def describe(place: Place) -> tuple[tuple[str, str], ...]:
         return _columns(_relations(place.export, session))
 
 
-def look_at(place: Place, windows: Sequence[tuple[str, Window]], boundary: str | None) -> Looked:
+def look_at(place: PlanContext, windows: Sequence[tuple[str, Window]], boundary: str | None) -> SourceLook:
     """Plan each window as its run would, up to MOST_LOOKED_AT, and ask the planner for its first statement.
 
     Raises:
@@ -194,23 +194,23 @@ def look_at(place: Place, windows: Sequence[tuple[str, Window]], boundary: str |
     if (drain := drain_of(place.export)) is not None:
         return _look_at_log(place, drain, windows, boundary)
     export, asked = place.export.without_comparison()
-    with _session(place, snapshot=True, **IMPATIENT) as session:
+    with _session(place, snapshot=True, **INTERACTIVE_LIMITS) as session:
         ((_, relation),) = _relations(export, session)
         seen = [
             _seen(place, export, session, relation, window=window, cursor=boundary)
             for _, window in windows[:MOST_LOOKED_AT]
         ]
     notes = [note for each in seen if each.extract for note in each.extract.notes]
-    return Looked(
+    return SourceLook(
         columns=_columns([("", relation)]),
-        seen=(*seen, *(Seen(window) for _, window in windows[MOST_LOOKED_AT:])),
+        seen=(*seen, *(PlannedExtract(window) for _, window in windows[MOST_LOOKED_AT:])),
         relation=relation,
         drift=_drift(place, relation),
         notes=tuple(dict.fromkeys([*asked, *notes])),
     )
 
 
-def _session(place: Place, *, snapshot: bool, **limits: int) -> Any:
+def _session(place: PlanContext, *, snapshot: bool, **limits: int) -> Any:
     planned_pace = pace(place.source.tuning, place.export.tuning).model_copy(update=limits)
     return place.source.session(application=f"{APPLICATION}:{place.export.name}", pace=planned_pace, snapshot=snapshot)
 
@@ -233,8 +233,8 @@ def _columns(relations: Sequence[tuple[str, Relation]]) -> tuple[tuple[str, str]
 
 
 def _seen(
-    place: Place, export: Export, session: Session, relation: Relation, *, window: Window, cursor: str | None
-) -> Seen:
+    place: PlanContext, export: Export, session: Session, relation: Relation, *, window: Window, cursor: str | None
+) -> PlannedExtract:
     extract = cast(Mode, export).extract(
         Planning(
             source=place.source,
@@ -248,7 +248,7 @@ def _seen(
             tasks=export.parallel,
         )
     )
-    return Seen(window, extract, _explained(session, extract))
+    return PlannedExtract(window, extract, _explained(session, extract))
 
 
 def _explained(session: Session, extract: Extract) -> Explained | None:
@@ -261,7 +261,7 @@ def _explained(session: Session, extract: Extract) -> Explained | None:
         return None
 
 
-def _drift(place: Place, relation: Relation) -> Drift:
+def _drift(place: PlanContext, relation: Relation) -> Drift:
     """Compare what the relation becomes with the last commit, as a run does."""
     baseline = baseline_of(place.export.name, state=place.state, root=place.root())
     shaped = planned(relation, place.export.steps).schema
@@ -271,11 +271,13 @@ def _drift(place: Place, relation: Relation) -> Drift:
 # --- change logs ---------------------------------------------------------------------------------
 
 
-def _look_at_log(place: Place, export: Cdc, windows: Sequence[tuple[str, Window]], boundary: str | None) -> Looked:
+def _look_at_log(
+    place: PlanContext, export: Cdc, windows: Sequence[tuple[str, Window]], boundary: str | None
+) -> SourceLook:
     """Describe the tables, and ask the log how far behind we are; the log itself is not read."""
-    with _session(place, snapshot=False, **IMPATIENT) as session:
+    with _session(place, snapshot=False, **INTERACTIVE_LIMITS) as session:
         relations = _relations(export, session)
-    looked = Looked(columns=_columns(relations), seen=tuple(Seen(window) for _, window in windows))
+    looked = SourceLook(columns=_columns(relations), seen=tuple(PlannedExtract(window) for _, window in windows))
     if boundary is None:
         copies = export.cdc.initial is not None
         sizes = [relation.rows_estimate for _, relation in relations]
@@ -291,7 +293,7 @@ def _look_at_log(place: Place, export: Cdc, windows: Sequence[tuple[str, Window]
     return replace(looked, notes=tuple(_lag_notes(found)), unread=found.lag.unread_changes)
 
 
-def _lag_notes(found: Look) -> Iterator[str]:
+def _lag_notes(found: LogLook) -> Iterator[str]:
     if found.lost is not None:
         yield f"the log behind the position is gone: {found.lost}"
     lag = found.lag

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from rivet_assets.config.selection import chosen, due
 from rivet_assets.plan import facts as plan_facts
 from rivet_assets.plan.artefact import Computed, Diagnostics, PlanArtefact, PlanEntry, Prioritization
-from rivet_assets.plan.facts import Looked
+from rivet_assets.plan.facts import SourceLook
 from rivet_assets.plan.fingerprint import Hidden, config_fingerprint, export_fingerprint, hidden, redacted
 from rivet_assets.plan.priority import (
     UNKNOWN_SECONDS,
     CursorWorth,
-    Facts,
-    History,
     Priority,
+    PriorityFacts,
+    RunHistory,
     cursor_worth,
     is_narrow,
     prioritise,
@@ -54,7 +54,7 @@ class Unplanned:
 
 
 @dataclass(frozen=True)
-class Planned:
+class UnsealedPlan:
     """A plan, not yet sealed, and the exports that are missing in it."""
 
     artefact: PlanArtefact
@@ -70,7 +70,7 @@ def plan_exports(
     lifetime: timedelta = LIFETIME,
     at: datetime | None = None,
     checker: Checker = check_exports,
-) -> Planned:
+) -> UnsealedPlan:
     """Plan a run of these exports and windows, chosen as `run_exports` does; entries in the order they would run.
 
     Args:
@@ -104,7 +104,7 @@ def plan_exports(
         config_fingerprint=config_fingerprint(config),
         exports=tuple(sorted(entries, key=_turn)),
     )
-    return Planned(artefact, tuple(unplanned))
+    return UnsealedPlan(artefact, tuple(unplanned))
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,11 @@ def _entry(desk: _Desk, export: Export, keys: list[str] | None, judged: Checked 
 # --- judging -------------------------------------------------------------------------------------
 
 
-def _facts(export: Export, found: Computed, looked: Looked, judged: Checked | None, history: History) -> Facts:
+def _facts(
+    export: Export, found: Computed, looked: SourceLook, judged: Checked | None, history: RunHistory
+) -> PriorityFacts:
     rows = found.row_estimate if found.row_estimate is not None else judged.rows_estimate if judged else None
-    return Facts(
+    return PriorityFacts(
         mode=export.mode,
         rows=rows,
         verdict=(judged.verdict if judged else None) or "",
@@ -166,7 +168,7 @@ def _facts(export: Export, found: Computed, looked: Looked, judged: Checked | No
     )
 
 
-def _cursor_worth(export: Export, looked: Looked) -> CursorWorth | None:
+def _cursor_worth(export: Export, looked: SourceLook) -> CursorWorth | None:
     relation = looked.relation
     if relation is None or export.cursor is None:
         return None
@@ -179,7 +181,7 @@ def _cursor_worth(export: Export, looked: Looked) -> CursorWorth | None:
     )
 
 
-def _is_sparse(export: Export, looked: Looked) -> bool:
+def _is_sparse(export: Export, looked: SourceLook) -> bool:
     """Say whether ranges of equal width would mostly be empty (`contract.md`, 13.1)."""
     extract = looked.seen[0].extract if looked.seen else None
     rows = looked.relation.rows_estimate if looked.relation else None
@@ -197,7 +199,9 @@ def _warnings(judged: Checked | None) -> list[str]:
     return [*failed, *(f"{finding.name}: {finding.text}" for finding in judged.findings if finding.status != "ok")]
 
 
-def _diagnostics(export: Export, judged: Checked | None, looked: Looked, history: History, hide: Hidden) -> Diagnostics:
+def _diagnostics(
+    export: Export, judged: Checked | None, looked: SourceLook, history: RunHistory, hide: Hidden
+) -> Diagnostics:
     return Diagnostics(
         verdict=(judged.verdict if judged else None) or "",
         warnings=tuple(hide.text(text) for text in (*_refused_drift(export, looked), *_warnings(judged))),
@@ -209,7 +213,7 @@ def _diagnostics(export: Export, judged: Checked | None, looked: Looked, history
     )
 
 
-def _refused_drift(export: Export, looked: Looked) -> list[str]:
+def _refused_drift(export: Export, looked: SourceLook) -> list[str]:
     """Say that the run would refuse what changed; [] where it would not."""
     try:
         judge(looked.drift, export.on_schema_drift, export=export.name, relation=export.table or "the query")
@@ -218,7 +222,7 @@ def _refused_drift(export: Export, looked: Looked) -> list[str]:
     return []
 
 
-def _prioritization(export: Export, priority: Priority, history: History) -> Prioritization:
+def _prioritization(export: Export, priority: Priority, history: RunHistory) -> Prioritization:
     return Prioritization(
         score=priority.score,
         signals=dict(priority.signals),

@@ -62,7 +62,7 @@ UNKNOWN_SECONDS = 5.0  # of an export without history
 
 
 @dataclass(frozen=True)
-class History:
+class RunHistory:
     """What earlier runs of an export tell: how many were looked at, and how they went."""
 
     runs: int = 0
@@ -72,7 +72,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Facts:
+class PriorityFacts:
     """All that the priority of one export depends on."""
 
     mode: str
@@ -84,7 +84,7 @@ class Facts:
     is_narrow: bool = False
     reconcile_required: bool = False
     warnings: int = 0
-    history: History = History()
+    history: RunHistory = RunHistory()
     wave: int | None = None  # the user's own word
 
 
@@ -99,7 +99,7 @@ class Priority:
     cost: Cost
 
 
-def prioritise(facts: Facts) -> Priority:
+def prioritise(facts: PriorityFacts) -> Priority:
     """Judge one export; a `wave` of its own wins over that of its score."""
     signals = {name: POINTS[name] for name in _signals(facts)}
     score = max(0, min(100, BASE + sum(signals.values())))
@@ -135,7 +135,7 @@ def is_narrow(windows: Sequence[tuple[datetime, datetime]], *, at: datetime) -> 
     return bool(spans) and (sum(spans, timedelta()) <= NARROW or min(end for _, end in windows) >= at - NARROW)
 
 
-def _signals(facts: Facts) -> Iterable[str]:
+def _signals(facts: PriorityFacts) -> Iterable[str]:
     yield from _of_rows(facts.rows)
     yield from _of_mode(facts)
     if facts.is_sparse:
@@ -160,7 +160,7 @@ def _of_rows(rows: int | None) -> Iterable[str]:
         yield "rows_many"
 
 
-def _of_mode(facts: Facts) -> Iterable[str]:
+def _of_mode(facts: PriorityFacts) -> Iterable[str]:
     answers = MODES[facts.mode].answers
     if answers.cuts and not answers.by_ranges:
         yield "full"
@@ -170,7 +170,7 @@ def _of_mode(facts: Facts) -> Iterable[str]:
         yield "chunked_large"
 
 
-def _of_history(history: History) -> Iterable[str]:
+def _of_history(history: RunHistory) -> Iterable[str]:
     if history.last_failed:
         yield "last_run_failed"
     if history.runs < RUNS_THAT_SAY:
@@ -185,7 +185,7 @@ def _of_history(history: History) -> Iterable[str]:
 
 
 @dataclass(frozen=True)
-class Gate:
+class StaleReason:
     """One way in which the world is not what a plan saw. `export` is '' where it is about the whole plan."""
 
     name: str
@@ -206,38 +206,38 @@ class Standing:
     lost: str = ""  # why the relation cannot be described now
 
 
-def age_gates(*, created_at: datetime, expires_at: datetime, at: datetime) -> tuple[list[Gate], str]:
+def age_gates(*, created_at: datetime, expires_at: datetime, at: datetime) -> tuple[list[StaleReason], str]:
     """Judge a plan's age: the gates it shuts, and a warning ('' for none)."""
     if at >= expires_at:
         text = f"the plan of {_minute(created_at)} expired at {_minute(expires_at)}"
-        return [Gate("expired", text, exit_code=1)], ""
+        return [StaleReason("expired", text, exit_code=1)], ""
     if created_at - at > SILENT:
         text = f"the plan was made at {_minute(created_at)}, which is in the future; compare the clocks"
-        return [Gate("from_the_future", text, exit_code=1)], ""
+        return [StaleReason("from_the_future", text, exit_code=1)], ""
     age = at - created_at
     hours = f"{age / timedelta(hours=1):.1f} h"
     return [], f"the plan is {hours} old; the source may have changed since" if age >= SILENT else ""
 
 
-def world_gates(export: str, planned: Standing, now: Standing) -> list[Gate]:
+def world_gates(export: str, planned: Standing, now: Standing) -> list[StaleReason]:
     """Compare what a plan saw of one export with what is there now."""
     gates = []
     if planned.fingerprint != now.fingerprint:
-        gates.append(Gate("config", "its configuration is not the planned one", export))
+        gates.append(StaleReason("config", "its configuration is not the planned one", export))
     if now.lost:
-        gates.append(Gate("relation", f"what it reads is not there as planned: {now.lost}", export))
+        gates.append(StaleReason("relation", f"what it reads is not there as planned: {now.lost}", export))
     else:
         drift = compare(planned.columns, now.columns)
         if drift:
-            gates.append(Gate("schema", f"the columns of its relation changed: {drift}", export))
+            gates.append(StaleReason("schema", f"the columns of its relation changed: {drift}", export))
     if planned.boundary != now.boundary:
         told = f"the committed boundary was {_told(planned.boundary)} and is {_told(now.boundary)}"
-        gates.append(Gate("boundary", told, export))
+        gates.append(StaleReason("boundary", told, export))
     for window, run_id in planned.manifests.items():
         if now.manifests.get(window) != run_id:
             by = now.manifests.get(window)
             text = f"window {window} was committed since, by run {by}" if by else f"the commit of {window} is gone"
-            gates.append(Gate("manifest", text, export))
+            gates.append(StaleReason("manifest", text, export))
     return gates
 
 

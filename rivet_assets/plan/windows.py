@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rivet_assets.modes.cdc import START
 from rivet_assets.plan import facts as plan_facts
 from rivet_assets.plan.artefact import MOST_RANGES, Computed, PlannedWindow
-from rivet_assets.plan.facts import Held, Looked, Seen
+from rivet_assets.plan.facts import Committed, PlannedExtract, SourceLook
 from rivet_assets.plan.fingerprint import Hidden
 from rivet_resources.contracts.extract import Window
 from rivet_resources.contracts.relation import Chunk, KeyRange
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def computed(
-    export: Export, windows: Sequence[tuple[str, Window]], held: Held, looked: Looked, hide: Hidden
+    export: Export, windows: Sequence[tuple[str, Window]], held: Committed, looked: SourceLook, hide: Hidden
 ) -> Computed:
     """Join what is planned of each window with the sums over all of them."""
     planned = tuple(
@@ -51,7 +51,9 @@ def _all_rows(windows: Sequence[PlannedWindow]) -> int | None:
     return round(sum(known) * len(windows) / len(known)) if len(known) == len(estimates) else None
 
 
-def _window(export: Export, table: str, seen: Seen, held: Held, looked: Looked, hide: Hidden) -> PlannedWindow:
+def _window(
+    export: Export, table: str, seen: PlannedExtract, held: Committed, looked: SourceLook, hide: Hidden
+) -> PlannedWindow:
     extract, window = seen.extract, seen.window
     manifest = held.manifests.get((table, window.key))
     ranges = tuple(filter(None, (_range_text(chunk) for chunk in extract.chunks))) if extract else ()
@@ -69,7 +71,7 @@ def _window(export: Export, table: str, seen: Seen, held: Held, looked: Looked, 
     )
 
 
-def _rows(seen: Seen, looked: Looked) -> int | None:
+def _rows(seen: PlannedExtract, looked: SourceLook) -> int | None:
     """Estimate the rows of one window: the catalog's count for all rows, the planner's for some."""
     extract = seen.extract
     if extract is None:
@@ -83,7 +85,7 @@ def _rows(seen: Seen, looked: Looked) -> int | None:
     return seen.explained.rows if seen.explained else None
 
 
-def _text(export: Export, seen: Seen) -> str:
+def _text(export: Export, seen: PlannedExtract) -> str:
     """Say what one window covers."""
     window, extract = seen.window, seen.extract
     if window.start is not None and window.end is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run.drain import checkpoint_key, checkpoints_of
 from rivet_assets.run.log_status import opened
-from rivet_assets.run.provenance import Read, read_of_drain
+from rivet_assets.run.provenance import ForeseenRead, read_of_drain
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.source import Source
 from rivet_resources.errors import RivetError, SourceLost
@@ -33,7 +33,7 @@ class LogLooked:
     """What a look at a log came to; `read` is what a drain would read, by the name under which each table is kept."""
 
     findings: tuple[Finding, ...]
-    read: Mapping[str, Read] = field(default_factory=dict)
+    read: Mapping[str, ForeseenRead] = field(default_factory=dict)
 
 
 def log_findings(export: Cdc, source: Source, config: RivetConfig, state: State | None) -> LogLooked:

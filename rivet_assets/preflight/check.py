@@ -21,12 +21,12 @@ from rivet_assets.config.by_source import by_source
 from rivet_assets.modes.cdc import drain_of
 from rivet_assets.preflight.change_log import log_findings
 from rivet_assets.preflight.column_types import TypeFact, refused_facts, type_facts
-from rivet_assets.preflight.facts import Place, Seen, see
+from rivet_assets.preflight.facts import PreflightContext, PreflightFacts, see
 from rivet_assets.preflight.findings import findings
 from rivet_assets.preflight.verdict import Advice, Judgement, Verdict, judge, worst
 from rivet_assets.run.admission import provenance_in
-from rivet_assets.run.log_status import HASTE
-from rivet_assets.run.provenance import Read, provenance_findings
+from rivet_assets.run.log_status import INTERACTIVE_LIMITS
+from rivet_assets.run.provenance import ForeseenRead, provenance_findings
 from rivet_assets.run.scope import bound
 from rivet_resources.contracts.evidence import Explained, Finding, Pressure
 from rivet_resources.contracts.provenance import DatabaseIdentity
@@ -71,7 +71,7 @@ class Checked:
     cursor_range: tuple[str, str] | None = None  # of the column that decides; None: unknown without a scan
     range_is_exact: bool = False
     types: tuple[TypeFact, ...] = ()
-    read: Mapping[str, Read] = field(default_factory=dict)  # what a run would read, by the name of its state
+    read: Mapping[str, ForeseenRead] = field(default_factory=dict)  # what a run would read, by the name of its state
     error: RivetError | None = None
 
 
@@ -123,7 +123,7 @@ def _pressure(source: Source) -> Pressure:
 
 
 def _hasty(source: Source, export: Export | None) -> Any:
-    return pace(source.tuning, export.tuning if export else None).model_copy(update=HASTE)
+    return pace(source.tuning, export.tuning if export else None).model_copy(update=INTERACTIVE_LIMITS)
 
 
 def _unanswered(answer: object) -> CheckFailed:
@@ -197,7 +197,7 @@ class _Look:
         self, export: Export, source: Source, session: Session, pressure: Pressure | None, identity: DatabaseIdentity
     ) -> Checked:
         """Look at one export; whatever is raised is its answer."""
-        place = Place(
+        place = PreflightContext(
             source,
             session,
             cursor=self._cursor(export),
@@ -211,7 +211,7 @@ class _Look:
                 looked = log_findings(drain, source, self.config, self.state)
                 return replace(checked, findings=(*looked.findings, *checked.findings), read=looked.read)
             (table,) = tables
-            read = {export.name: Read(provenance_in(source, name, identity, table.relation))}
+            read = {export.name: ForeseenRead(provenance_in(source, name, identity, table.relation))}
             return replace(checked, read=read)
         except _Refused as refused:
             return Checked(export.name, types=refused.types, error=refused.error)
@@ -220,7 +220,7 @@ class _Look:
         except Exception as error:  # one export's bug must not hide what the others are like; its text may hold secrets
             return Checked(export.name, error=_unanswered(error))
 
-    def _table(self, export: Export, table: str | None, place: Place) -> _Table:
+    def _table(self, export: Export, table: str | None, place: PreflightContext) -> _Table:
         relation = self._described(export, table, place.session)
         seen = see(export, relation, place)
         if seen.plan.facts.explained is not None and export.params:
@@ -282,7 +282,7 @@ class _Table:
 
     name: str
     relation: Relation
-    seen: Seen
+    seen: PreflightFacts
     judgement: Judgement
     types: tuple[TypeFact, ...] = field(default=())
 

@@ -5,7 +5,7 @@ Belongs here: what stands in for counts, bounds and horizons while an export is 
 
 MIN and MAX are read only where an index leads with the column: two look-ups. Otherwise bounds come from the planner's
 statistics or a sample of blocks (some 20,000 rows); where there are none, from values made up to give a statement of
-the same shape, and `Ends` says so. Counts are the catalog's estimates. The horizon is the newest value: waiting for
+the same shape, and `KeyEnds` says so. Counts are the catalog's estimates. The horizon is the newest value: waiting for
 open transactions is for runs. MySQL and SQLite cut by walking the whole key, so their chunks are cut evenly between its
 ends instead.
 """
@@ -33,7 +33,7 @@ MOST_PIECES = 256  # that are cut here; more would only cost time, and the first
 
 
 @dataclass(frozen=True)
-class Ends:
+class KeyEnds:
     """Smallest and largest value of the column that decides. `is_exact`: read at the two ends of its index."""
 
     low: str
@@ -45,7 +45,7 @@ class DrySession:
     """Plans by asking a real session only what costs it nothing; see `Session`. Not shared between threads."""
 
     def __init__(self, session: Session, source: Source) -> None:
-        self.ends: Ends | None = None  # of the column asked about last; None: unknown, or the table is empty
+        self.ends: KeyEnds | None = None  # of the column asked about last; None: unknown, or the table is empty
         self.is_empty = False  # an index was looked at, and there is no value
         self.pieces = 1  # the most that were wanted
         self._session = session
@@ -108,7 +108,7 @@ class DrySession:
             found = self._session.bounds(relation, expression)
             self.is_empty = found.low is None
             if found.low is not None and found.high is not None:
-                self.ends = Ends(found.low, found.high, is_exact=True)
+                self.ends = KeyEnds(found.low, found.high, is_exact=True)
             return found
         sampled = self._sampled(relation, column)
         if sampled is not None:
@@ -117,12 +117,12 @@ class DrySession:
         made = made_up(column, rows=relation.rows_estimate)
         return Bounds(*made, 0) if made else Bounds(None, None, 0)
 
-    def _sampled(self, relation: Relation, column: Column | None) -> Ends | None:
+    def _sampled(self, relation: Relation, column: Column | None) -> KeyEnds | None:
         """Take the outer ones of sampled bounds for the ends."""
         if column is None or not relation.is_table or not self._source.facts.samples_bounds:
             return None
         found = self._session.quantiles(relation, column, SAMPLED)
-        return Ends(found[0], found[-1], is_exact=False) if found else None
+        return KeyEnds(found[0], found[-1], is_exact=False) if found else None
 
     def horizon(
         self, relation: Relation, expression: str, column: Column, *, after: str | None, lag_seconds: float = 0.0

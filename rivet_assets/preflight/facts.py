@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from rivet_assets.modes.protocol import Mode, Planning
-from rivet_assets.preflight.dry_session import DrySession, Ends, dry, made_up
-from rivet_assets.preflight.findings import Plan
-from rivet_assets.preflight.verdict import Facts
+from rivet_assets.preflight.dry_session import DrySession, KeyEnds, dry, made_up
+from rivet_assets.preflight.findings import PreflightPlan
+from rivet_assets.preflight.verdict import VerdictFacts
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.extract import Extract, Window
 from rivet_resources.contracts.relation import Chunk, Relation
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
+class PreflightContext:
     """Where an export is looked at: its source, a session there, and what is known of both from elsewhere."""
 
     source: Source
@@ -37,16 +37,16 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Seen:
+class PreflightFacts:
     """What one export's plan came to."""
 
-    plan: Plan  # without its access, which the judge decides
+    plan: PreflightPlan  # without its access, which the judge decides
     extract: Extract
-    ends: Ends | None
+    ends: KeyEnds | None
     is_empty: bool
 
 
-def see(export: Export, relation: Relation, place: Place) -> Seen:
+def see(export: Export, relation: Relation, place: PreflightContext) -> PreflightFacts:
     """Plan an export dry and explain the first page of its first chunk; `relation` is what it reads.
 
     Raises:
@@ -76,10 +76,12 @@ def see(export: Export, relation: Relation, place: Place) -> Seen:
     ):  # the catalog knows no size: the planner's word on all of it has to do
         whole = session.explain(Chunk(0, "cursor", relation.sql), extract.relation.columns, pace=extract.pace)
         facts = replace(facts, rows=whole.rows)
-    return Seen(_plan(export, facts, session.ends), extract, session.ends, session.is_empty)
+    return PreflightFacts(_plan(export, facts, session.ends), extract, session.ends, session.is_empty)
 
 
-def _facts(export: Export, extract: Extract, session: DrySession, chunk: Chunk | None, place: Place) -> Facts:
+def _facts(
+    export: Export, extract: Extract, session: DrySession, chunk: Chunk | None, place: PreflightContext
+) -> VerdictFacts:
     relation, quote = extract.relation, place.source.quote
     name, is_made = export.deciding_column(relation.key)
     column = relation.column(name) if name else None
@@ -88,7 +90,7 @@ def _facts(export: Export, extract: Extract, session: DrySession, chunk: Chunk |
     chunks = len(extract.chunks) if not export.answers.cuts else max(len(extract.chunks), session.pieces)
     if export.answers.by_ranges and session.ends is None and not session.is_empty:
         chunks = 0
-    return Facts(
+    return VerdictFacts(
         export=export.name,
         mode=export.mode,
         engine=place.source.facts,
@@ -114,11 +116,11 @@ def _facts(export: Export, extract: Extract, session: DrySession, chunk: Chunk |
     )
 
 
-def _plan(export: Export, facts: Facts, ends: Ends | None) -> Plan:
+def _plan(export: Export, facts: VerdictFacts, ends: KeyEnds | None) -> PreflightPlan:
     quality: Any = export.quality
     cautions = export.cautions
     is_whole = ends is not None and ends.low.lstrip("-").isdigit() and ends.high.lstrip("-").isdigit()
-    return Plan(
+    return PreflightPlan(
         facts,
         "pages",
         widest=int(ends.high) - int(ends.low) + 1 if is_whole and ends is not None else None,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rivet_assets.preflight.verdict import MILLION, SMALL_ROWS, Access, Facts, free_connections, rows_at_most
+from rivet_assets.preflight.verdict import MILLION, SMALL_ROWS, Access, VerdictFacts, free_connections, rows_at_most
 from rivet_resources.contracts.evidence import Finding
 
 MIB = 1024 * 1024
@@ -27,10 +27,10 @@ UNIQUE_ROWS = 10 * MILLION
 
 
 @dataclass(frozen=True)
-class Plan:
+class PreflightPlan:
     """What the export's own block says, and what its plan came to, as far as warnings need it."""
 
-    facts: Facts
+    facts: VerdictFacts
     access: Access
     widest: int | None = None  # whole numbers between the smallest and the largest key; None: not numbers, or unknown
     batch_rows: int | None = None  # the user's own `batch_size`
@@ -42,10 +42,10 @@ class Plan:
     is_stdout: bool = False
 
 
-Warn = Callable[[Plan], Iterator[Finding]]
+Warn = Callable[[PreflightPlan], Iterator[Finding]]
 
 
-def findings(plan: Plan) -> tuple[Finding, ...]:
+def findings(plan: PreflightPlan) -> tuple[Finding, ...]:
     """List what to be warned of, the gravest first."""
     return tuple(found for rule in RULES for found in rule(plan))
 
@@ -57,7 +57,7 @@ def _warn(name: str, text: str, fix: str = "") -> Finding:
 # --- high ----------------------------------------------------------------------------------------
 
 
-def connections(plan: Plan) -> Iterator[Finding]:
+def connections(plan: PreflightPlan) -> Iterator[Finding]:
     """Warn of tasks that would take the last connections."""
     facts, free = plan.facts, free_connections(plan.facts)
     if free is None or facts.parallel <= free:
@@ -68,7 +68,7 @@ def connections(plan: Plan) -> Iterator[Finding]:
     yield _warn("connections", f"parallel is {facts.parallel}, and {why}", f"parallel: {max(1, free)}")
 
 
-def memory(plan: Plan) -> Iterator[Finding]:
+def memory(plan: PreflightPlan) -> Iterator[Finding]:
     """Warn of pages and tasks that would not fit together, and of rows so wide that a page of them would not."""
     facts = plan.facts
     page_mb = (plan.batch_rows or 0) * facts.row_bytes / MIB
@@ -88,7 +88,7 @@ def memory(plan: Plan) -> Iterator[Finding]:
         )
 
 
-def statement_timeout(plan: Plan) -> Iterator[Finding]:
+def statement_timeout(plan: PreflightPlan) -> Iterator[Finding]:
     """Warn of a statement that may have to go through more than its timeout allows."""
     facts = plan.facts
     limit = facts.pace.statement_timeout_s
@@ -108,7 +108,7 @@ def statement_timeout(plan: Plan) -> Iterator[Finding]:
 # --- medium --------------------------------------------------------------------------------------
 
 
-def sparse_key(plan: Plan) -> Iterator[Finding]:
+def sparse_key(plan: PreflightPlan) -> Iterator[Finding]:
     """Warn of ranges of a key most of which would be empty."""
     facts, width = plan.facts, plan.widest
     if not facts.answers.by_ranges or plan.is_dense or not facts.rows or not width or facts.chunks <= SPARSE_CHUNKS:
@@ -123,7 +123,7 @@ def sparse_key(plan: Plan) -> Iterator[Finding]:
         )
 
 
-def wide_window(plan: Plan) -> Iterator[Finding]:
+def wide_window(plan: PreflightPlan) -> Iterator[Finding]:
     """Warn of chunks so large that one that fails costs much."""
     facts = plan.facts
     if not facts.answers.by_ranges or facts.size_bytes is None or facts.chunks < 1:
@@ -137,14 +137,14 @@ def wide_window(plan: Plan) -> Iterator[Finding]:
         )
 
 
-def no_checkpoint(plan: Plan) -> Iterator[Finding]:
+def no_checkpoint(plan: PreflightPlan) -> Iterator[Finding]:
     """Warn of a long chunked run that would begin anew when it dies (plan rule resume-no-checkpoint)."""
     rows = rows_at_most(plan.facts)
     if plan.facts.answers.by_ranges and not plan.has_checkpoint and rows is not None and rows >= SMALL_ROWS:
         yield _warn("resume-no-checkpoint", f"a run of {rows:,} rows that dies begins anew", "chunk_checkpoint: true")
 
 
-def nullable(plan: Plan) -> Iterator[Finding]:
+def nullable(plan: PreflightPlan) -> Iterator[Finding]:
     """Warn of NULLs in the column that decides: what becomes of such rows differs by mode."""
     facts = plan.facts
     if not facts.is_nullable:
@@ -161,7 +161,7 @@ def nullable(plan: Plan) -> Iterator[Finding]:
         yield _warn("null-keys", f"{facts.column} may be NULL: one such row refuses the run", "")
 
 
-def sorting(plan: Plan) -> Iterator[Finding]:
+def sorting(plan: PreflightPlan) -> Iterator[Finding]:
     """Warn of a statement that sorts a large table before it answers."""
     facts, rows = plan.facts, rows_at_most(plan.facts)
     if facts.explained is not None and facts.explained.sorts and rows is not None and rows >= MILLION:
@@ -170,7 +170,7 @@ def sorting(plan: Plan) -> Iterator[Finding]:
         )
 
 
-def unique_cost(plan: Plan) -> Iterator[Finding]:
+def unique_cost(plan: PreflightPlan) -> Iterator[Finding]:
     """Warn of an exact test of uniqueness over very many rows (plan rule quality-unique-no-cap)."""
     rows = rows_at_most(plan.facts)
     if plan.unique_columns and rows is not None and rows > UNIQUE_ROWS:
@@ -184,7 +184,7 @@ def unique_cost(plan: Plan) -> Iterator[Finding]:
 # --- low -----------------------------------------------------------------------------------------
 
 
-def dense_surrogate(plan: Plan) -> Iterator[Finding]:
+def dense_surrogate(plan: PreflightPlan) -> Iterator[Finding]:
     """Warn of chunks by row number: the whole key is counted and walked before the first row is read."""
     if plan.is_dense:
         yield _warn(
@@ -194,7 +194,7 @@ def dense_surrogate(plan: Plan) -> Iterator[Finding]:
         )
 
 
-def stdout_cursor(plan: Plan) -> Iterator[Finding]:
+def stdout_cursor(plan: PreflightPlan) -> Iterator[Finding]:
     """Warn of a cursor that moves although nobody can prove the rows arrived (plan rule stdout-manifest-phantom)."""
     if plan.is_stdout and plan.facts.answers.keeps_cursor:
         yield _warn(

@@ -42,7 +42,7 @@ MANY_PIECES = 8
 
 
 @dataclass(frozen=True)
-class Facts:
+class VerdictFacts:
     """What is known of one export before a row is read. None: unknown."""
 
     export: str
@@ -97,7 +97,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Rule:
+class VerdictRule:
     """A row of the verdict's table: holds up to so many rows, both ends included; None: whatever their number."""
 
     at_most: int | None
@@ -105,12 +105,20 @@ class Rule:
 
 
 # The first rule that holds. `contract.md`, 13.1, as changed above.
-RULES: Mapping[Access, Sequence[Rule]] = {
-    "range": (Rule(10 * MILLION, "EFFICIENT"), Rule(None, "ACCEPTABLE")),
-    "pages": (Rule(None, "ACCEPTABLE"),),
-    "stream": (Rule(SMALL_ROWS - 1, "ACCEPTABLE"), Rule(MILLION, "DEGRADED"), Rule(None, "UNSAFE")),
-    "once": (Rule(SMALL_ROWS - 1, "ACCEPTABLE"), Rule(50 * MILLION, "DEGRADED"), Rule(None, "UNSAFE")),
-    "each": (Rule(SMALL_ROWS - 1, "ACCEPTABLE"), Rule(MILLION, "DEGRADED"), Rule(None, "UNSAFE")),
+RULES: Mapping[Access, Sequence[VerdictRule]] = {
+    "range": (VerdictRule(10 * MILLION, "EFFICIENT"), VerdictRule(None, "ACCEPTABLE")),
+    "pages": (VerdictRule(None, "ACCEPTABLE"),),
+    "stream": (
+        VerdictRule(SMALL_ROWS - 1, "ACCEPTABLE"),
+        VerdictRule(MILLION, "DEGRADED"),
+        VerdictRule(None, "UNSAFE"),
+    ),
+    "once": (
+        VerdictRule(SMALL_ROWS - 1, "ACCEPTABLE"),
+        VerdictRule(50 * MILLION, "DEGRADED"),
+        VerdictRule(None, "UNSAFE"),
+    ),
+    "each": (VerdictRule(SMALL_ROWS - 1, "ACCEPTABLE"), VerdictRule(MILLION, "DEGRADED"), VerdictRule(None, "UNSAFE")),
 }
 SAID: Mapping[Access, str] = {
     "range": "an index on {column} finds the rows of each statement",
@@ -121,7 +129,7 @@ SAID: Mapping[Access, str] = {
 }
 
 
-def judge(facts: Facts) -> Judgement:
+def judge(facts: VerdictFacts) -> Judgement:
     """Judge one export; see the table RULES."""
     access, doubt = access_of(facts)
     verdict = verdict_of(access, rows_at_most(facts))
@@ -154,14 +162,14 @@ def verdict_of(access: Access, rows: int | None) -> Verdict:
     )
 
 
-def rows_at_most(facts: Facts) -> int | None:
+def rows_at_most(facts: VerdictFacts) -> int | None:
     """Give the rows as estimated; of a table without statistics, the most that its size allows."""
     if facts.rows is not None or facts.size_bytes is None:
         return facts.rows
     return facts.size_bytes // LEAST_ROW_BYTES
 
 
-def access_of(facts: Facts) -> tuple[Access, str]:
+def access_of(facts: VerdictFacts) -> tuple[Access, str]:
     """Tell how the table is gone through, and why an index that is there does not help; '' when it does."""
     if not facts.reader:
         return "pages", ""
@@ -180,12 +188,12 @@ def access_of(facts: Facts) -> tuple[Access, str]:
     return _unserved(facts), ""
 
 
-def _unserved(facts: Facts) -> Access:
+def _unserved(facts: VerdictFacts) -> Access:
     is_once = facts.answers.keeps_cursor or (facts.answers.by_ranges and facts.chunks == 1)
     return "once" if is_once else "each"
 
 
-def _rows_told(facts: Facts) -> str:
+def _rows_told(facts: VerdictFacts) -> str:
     if facts.rows is not None:
         return f"about {facts.rows:,} rows"
     most = rows_at_most(facts)
@@ -197,7 +205,7 @@ def _rows_told(facts: Facts) -> str:
 # --- what would help -----------------------------------------------------------------------------
 
 
-def create_index(facts: Facts) -> str:
+def create_index(facts: VerdictFacts) -> str:
     """Write the statement that makes the index an export lacks; '' where there is none to make."""
     if not facts.relation or not facts.index_columns:
         return ""
@@ -206,7 +214,7 @@ def create_index(facts: Facts) -> str:
     return pattern.format(name=facts.index_name, relation=facts.relation, columns=", ".join(facts.index_columns))
 
 
-def suggestions(facts: Facts, access: Access, verdict: Verdict, *, doubt: str) -> list[str]:
+def suggestions(facts: VerdictFacts, access: Access, verdict: Verdict, *, doubt: str) -> list[str]:
     """List what to run or to write, best first."""
     found = []
     if doubt:
@@ -230,7 +238,7 @@ def suggestions(facts: Facts, access: Access, verdict: Verdict, *, doubt: str) -
 # --- advice --------------------------------------------------------------------------------------
 
 
-def profile_advice(facts: Facts, access: Access) -> Advice:
+def profile_advice(facts: VerdictFacts, access: Access) -> Advice:
     """Recommend a profile (`contract.md`, 13.1)."""
     rows = rows_at_most(facts)
     told = "an unknown number of rows" if rows is None else f"{rows:,} rows"
@@ -243,7 +251,7 @@ def profile_advice(facts: Facts, access: Access) -> Advice:
     return Advice(value, f"{told}, gone through for more than is wanted")
 
 
-def parallel_advice(facts: Facts, access: Access) -> Advice:
+def parallel_advice(facts: VerdictFacts, access: Access) -> Advice:
     """Recommend `parallel` (`contract.md`, 13.1), never more than the source has connections for."""
     value, reason = _parallel(facts, access)
     free = free_connections(facts)
@@ -252,7 +260,7 @@ def parallel_advice(facts: Facts, access: Access) -> Advice:
     return Advice(str(value), reason)
 
 
-def _parallel(facts: Facts, access: Access) -> tuple[int, str]:
+def _parallel(facts: VerdictFacts, access: Access) -> tuple[int, str]:
     rows = rows_at_most(facts)
     if not facts.answers.cuts or access == "stream":
         return 1, f"mode {facts.mode} reads one chunk" if access != "stream" else "one statement is one task"
@@ -265,7 +273,7 @@ def _parallel(facts: Facts, access: Access) -> tuple[int, str]:
     return (2, f"{rows:,} rows") if rows < 500_000 else (4, f"{rows:,} rows in pieces that do not touch each other")
 
 
-def free_connections(facts: Facts) -> int | None:
+def free_connections(facts: VerdictFacts) -> int | None:
     """Give the connections tasks may take: three are left to people, as many as PostgreSQL reserves; None: unknown."""
     free = None
     if facts.connections is not None and facts.connections_limit:  # 0: no limit of its own

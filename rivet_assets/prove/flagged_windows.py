@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rivet_assets.prove.reconcile import reconcile_export
 from rivet_assets.prove.reconcile_report import Flagged, flagged_in, flagged_of
 from rivet_assets.prove.reconcile_result import Depth
-from rivet_assets.prove.validate import Asked, validate_export
+from rivet_assets.prove.validate import ValidationScope, validate_export
 from rivet_assets.prove.validate_report import document
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def flagged_now(
         ConfigError: no such window is committed.
         RivetError: whatever looking raises.
     """
-    folders = validate_export(export, Asked(depth=FILE_DEPTHS[depth], windows=tuple(windows or ())), state=state)
+    folders = validate_export(
+        export, ValidationScope(depth=FILE_DEPTHS[depth], windows=tuple(windows or ())), state=state
+    )
     rows = reconcile_export(config, export, depth=depth, windows=windows, state=state, tell=tell)
     if depth == "counts":
         folders += _seen_wrong_before(export, folders, state)
@@ -63,7 +65,7 @@ def _seen_wrong_before(export: Export, folders: Sequence[Validated], state: Stat
         for each in state.verifications(export.name, "validate")
         if each.verdict == "mismatch" and passed.get(each.window) == each.run_id
     )
-    return validate_export(export, Asked(depth="full", windows=doubted), state=state) if doubted else []
+    return validate_export(export, ValidationScope(depth="full", windows=doubted), state=state) if doubted else []
 
 
 def joined(files: Flagged, rows: Flagged) -> Flagged:

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rivet_assets.prove.reconcile_result import Depth, Reconciled, WindowVerdict, reconciled_facts
-from rivet_assets.prove.reconcile_window import Comparison
+from rivet_assets.prove.reconcile_window import WindowComparison
 from rivet_assets.run.attempt import new_run_id
 from rivet_resources.commit.manifest import Manifest, current_manifests
 from rivet_resources.contracts.settings import Spark, pace
@@ -100,7 +100,7 @@ def _reconcile_rows(
             table=export.table, query=export.query, params=export.params, rules=export.type_rules()
         )
         for manifest in manifests:
-            site = Comparison(export, source, session, relation, root, exporter, permits, manifest, current)
+            site = WindowComparison(export, source, session, relation, root, exporter, permits, manifest, current)
             verdicts.append(site.verdict(depth))
             tell(f"{export.name} {manifest.window}: {verdicts[-1].verdict}, {verdicts[-1].text}")
     return Reconciled(export.name, export.mode, depth, tuple(verdicts))

@@ -17,7 +17,7 @@ from rivet_assets.modes.cdc import Cdc
 from rivet_assets.modes.full import Full
 from rivet_assets.modes.protocol import Planning
 from rivet_assets.run.attempt import Site, new_run_id
-from rivet_assets.run.drain_verdicts import Comparison
+from rivet_assets.run.drain_verdicts import MirrorComparison
 from rivet_assets.run.table_version import key_of
 from rivet_resources.commit.manifest import Manifest, window_manifest
 from rivet_resources.commit.publish import publish
@@ -29,7 +29,7 @@ from rivet_resources.contracts.settings import pace
 from rivet_resources.errors import ManifestUnreadable
 
 
-def compared(site: Site, table: str) -> Comparison:
+def compared(site: Site, table: str) -> MirrorComparison:
     """Read the whole table as one more export, and compare it with the mirror by key and by every cell.
 
     What changed at the source after the mirror's position counts as a difference: run it after a drain, on a source
@@ -50,7 +50,7 @@ def compared(site: Site, table: str) -> Comparison:
         source = read_parts(session, root, [copy])
         mirror = read_parts(session, site.root, [found[0]])
         differences = mirror_differences(mirror, source, key_of(site, export, table))
-        return Comparison(
+        return MirrorComparison(
             source_rows=copy.row_count,
             mirror_rows=found[0].row_count,
             missing=differences.missing,

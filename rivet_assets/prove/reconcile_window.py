@@ -58,7 +58,7 @@ class _Found:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class WindowComparison:
     """One committed window and its source."""
 
     export: Export

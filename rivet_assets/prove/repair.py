@@ -27,7 +27,7 @@ from rivet_assets.prove.reconcile_result import Reconciled
 from rivet_assets.run.attempt import WHOLE, Attempt, Site, attempt, new_run_id
 from rivet_assets.run.quality import Verdict, audit, blocks, refusal, rules_of
 from rivet_resources.commit.manifest import Manifest, current_manifests, schema_of, window_manifest
-from rivet_resources.commit.publish import Step, mark_success, pass_over, publish, sweep
+from rivet_resources.commit.publish import Step, mark_success, no_hook, publish, sweep
 from rivet_resources.contracts.extract import Extract, Window
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.errors import WORST_FIRST, BoundsUnusable, GateRefused, RivetError, WindowBusy, WindowTaken
@@ -91,7 +91,7 @@ def repair_export(
     exporter: Exporter,
     state: State,
     tell: Tell,
-    step: Step = pass_over,
+    step: Step = no_hook,
 ) -> Repaired:
     """Plan the repair of an export's flagged windows, and carry it out when `execute`; a failed window stops no other.
 

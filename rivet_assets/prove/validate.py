@@ -27,7 +27,7 @@ DEPTHS: Sequence[Depth] = ("light", "sample", "full")
 
 
 @dataclass(frozen=True)
-class Asked:
+class ValidationScope:
     """What of an export is validated, and how far."""
 
     depth: Depth = "full"
@@ -51,7 +51,7 @@ def validated_folders(export: Export) -> list[str]:
     return [*export.folders(), *export.tables_beside()]
 
 
-def validate_export(export: Export, asked: Asked = Asked(), *, state: State) -> list[Validated]:
+def validate_export(export: Export, asked: ValidationScope = ValidationScope(), *, state: State) -> list[Validated]:
     """Validate an export's folders, one after the other; each window's verdict is kept in the state store.
 
     Raises:
@@ -68,7 +68,9 @@ def validate_export(export: Export, asked: Asked = Asked(), *, state: State) -> 
     return found
 
 
-def validate_folder(export: Export, folder: str, asked: Asked = Asked(), *, state: State) -> Validated:
+def validate_folder(
+    export: Export, folder: str, asked: ValidationScope = ValidationScope(), *, state: State
+) -> Validated:
     """Validate one of `validated_folders`, and keep its windows' verdicts."""
     root = _root(export, folder, asked)
     cursor = None if export.answers.follows_log else state.cursor(export.name)
@@ -86,7 +88,7 @@ def validate_folder(export: Export, folder: str, asked: Asked = Asked(), *, stat
     return found
 
 
-def _root(export: Export, folder: str, asked: Asked) -> Root:
+def _root(export: Export, folder: str, asked: ValidationScope) -> Root:
     """Address the folder: where the export is configured to write, on the day asked for, or the very place given."""
     destination = export.destination if asked.day is None else export.destination.on(asked.day)
     root: Any = destination.root(folder)
@@ -97,7 +99,7 @@ def _root(export: Export, folder: str, asked: Asked) -> Root:
     return replace(root, uri=os.path.abspath(asked.prefix))  # type: ignore[no-any-return]
 
 
-def _has_run(export: Export, folder: str, asked: Asked, state: State) -> bool:
+def _has_run(export: Export, folder: str, asked: ValidationScope, state: State) -> bool:
     """Say whether the store knows a commit at this place; with `{date}` in it, one of that very day."""
     days = {file.created_at.date() for file in state.files(folder, last=1_000)}
     days |= {run.started_at.date() for run in state.runs(folder, last=1_000) if run.status == "success"}
@@ -107,7 +109,7 @@ def _has_run(export: Export, folder: str, asked: Asked, state: State) -> bool:
     return (asked.day or datetime.now(UTC).date()) in days
 
 
-def _refuse_unknown(export: Export, asked: Asked, found: Sequence[Validated]) -> None:
+def _refuse_unknown(export: Export, asked: ValidationScope, found: Sequence[Validated]) -> None:
     """Refuse windows and runs that nothing is committed of: an answer about nothing would look like a good one."""
     if asked.is_whole or any(each.flaws or each.note for each in found):
         return

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rivet_resources.contracts.destination import Root
     from rivet_resources.contracts.relation import Relation
     from rivet_resources.contracts.source import Session, Source
-    from rivet_resources.state.provenances import Remembered
+    from rivet_resources.state.provenances import KnownProvenance
     from rivet_resources.state.store import State
 
 ADOPT = "rivet/adopt"  # run tag: "true" is what `rivet run --adopt` sets
@@ -122,7 +122,7 @@ def any_manifest(root: Root) -> Manifest | None:
 
 
 def adopt(
-    name: str, found: Provenance, known: Remembered, standing: Manifest | None,
+    name: str, found: Provenance, known: KnownProvenance, standing: Manifest | None,
     *, destination: str, state: State, tell: Callable[[str], None],
 ) -> None:  # fmt: skip
     """Take over what is there, whatever it is of; from now on it counts as this database's."""
@@ -133,7 +133,7 @@ def adopt(
         tell(f"{name}: what is known of {other} is taken over as of {found}, as asked for.")
 
 
-def refuse(site: Claim, found: Provenance, known: Remembered, standing: Manifest | None) -> None:
+def refuse(site: Claim, found: Provenance, known: KnownProvenance, standing: Manifest | None) -> None:
     """Refuse state or a destination of another database, and a cursor without the rows before it.
 
     Raises:
@@ -148,7 +148,7 @@ def refuse(site: Claim, found: Provenance, known: Remembered, standing: Manifest
 
 
 def refuse_destination(
-    name: str, found: Provenance, known: Remembered, standing: Manifest | None, *, root: Root
+    name: str, found: Provenance, known: KnownProvenance, standing: Manifest | None, *, root: Root
 ) -> None:
     """Refuse a place that holds another database's rows, unless these are what the export's own state was of before.
 
@@ -179,7 +179,7 @@ def of_state(name: str, store: str, what: str, known: Provenance, found: Provena
     )
 
 
-def refuse_moved(site: Claim, known: Remembered) -> None:
+def refuse_moved(site: Claim, known: KnownProvenance) -> None:
     """Refuse to go on from a cursor at a place to which the rows before it never came.
 
     Raises:
@@ -191,7 +191,7 @@ def refuse_moved(site: Claim, known: Remembered) -> None:
         refuse_elsewhere(site.export.name, held.value, known, root=site.root, place=site.place, what=what)
 
 
-def refuse_elsewhere(name: str, end: str, known: Remembered, *, root: Root, place: str, what: str) -> None:
+def refuse_elsewhere(name: str, end: str, known: KnownProvenance, *, root: Root, place: str, what: str) -> None:
     """Refuse a place without the window that ends where an export's last one did, unless it is the place of before.
 
     A place that was moved with its manifests, or mounted elsewhere, holds that window.

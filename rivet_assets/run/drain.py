@@ -37,11 +37,11 @@ from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session
 from rivet_resources.drain.checkpoint_book import chain_of
 from rivet_resources.drain.drain import drain
-from rivet_resources.drain.plan import Drained, DrainPlan, Hands, told
+from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, told
 from rivet_resources.read.source_cost import log_harm, total
 from rivet_resources.shape.shape import schema_of
 from rivet_resources.state.checkpoints.stores import Checkpoints, file_checkpoints, state_checkpoints
-from rivet_resources.state.provenances import Remembered
+from rivet_resources.state.provenances import KnownProvenance
 from rivet_resources.state.runs import RunRecord
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def run_drain(site: DrainSite) -> Drained:
         plan = plan_of(site, run_id, started_at)
         roots = site.roots
         _swept(site, roots, run_id)
-        hands = Hands(
+        hands = DrainServices(
             state=site.state,
             checkpoints=checkpoints_of(export, folder=site.folder, state=site.state),
             lease=lease,
@@ -239,7 +239,7 @@ class _Admit:
             self._refuse_moved(table, known)
         site.state.remember(name, found, destination=root.uri)
 
-    def _refuse_moved(self, table: str, known: Remembered) -> None:
+    def _refuse_moved(self, table: str, known: KnownProvenance) -> None:
         """Refuse to go on at a place to which the changes before the position never came.
 
         Raises:

@@ -46,7 +46,7 @@ class ChangeVerdict(Verdict):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class MirrorComparison:
     """How a table at the source and its mirror differ, counted by key; no key and no value is in it."""
 
     source_rows: int
@@ -104,7 +104,7 @@ def sequence_verdict(links: Iterable[tuple[str | None, str]], *, disorder: int, 
     return ChangeVerdict(SEQUENCE, not broken, False, broken, 0, rows, text, facts, "fail" if broken else "ok")
 
 
-def mirror_verdict(found: Comparison) -> ChangeVerdict:
+def mirror_verdict(found: MirrorComparison) -> ChangeVerdict:
     """Judge whether a mirror holds exactly the rows of its table."""
     off = found.missing + found.extra + found.different
     text = f"{found.source_rows:,} rows at the source, {found.mirror_rows:,} in the mirror"

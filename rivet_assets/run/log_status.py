@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from rivet_assets.config.load import RivetConfig
 
 # A look waits for nothing: what is busy now is looked at again half a minute later.
-HASTE = {"max_retries": 0, "statement_timeout_s": 10, "lock_timeout_s": 5}
+INTERACTIVE_LIMITS = {"max_retries": 0, "statement_timeout_s": 10, "lock_timeout_s": 5}
 
 
 @dataclass(frozen=True)
-class Look:
+class LogLook:
     """What one look at a log tells."""
 
     survey: Survey
@@ -65,7 +65,7 @@ def drained_to(checkpoint: Checkpoint | None) -> Position | None:
     return position_of(checkpoint)
 
 
-def look(log: Log, checkpoint: Checkpoint | None) -> Look:
+def look(log: Log, checkpoint: Checkpoint | None) -> LogLook:
     """Look at an open log from where we stand; reads no change, and changes nothing.
 
     Raises:
@@ -78,8 +78,8 @@ def look(log: Log, checkpoint: Checkpoint | None) -> Look:
         try:
             log.refuse_lost(position, survey)
         except PositionLost as lost:
-            return Look(survey, lag, checkpoint, lost)
-    return Look(survey, lag, checkpoint)
+            return LogLook(survey, lag, checkpoint, lost)
+    return LogLook(survey, lag, checkpoint)
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def opened(export: Cdc, source: Any, *, deployment: str) -> Iterator[Log]:
     """
     if not hasattr(source, "open_log"):
         raise LogSetup(f"A source of type {source.type} has no change log; use `mode: poll` for {export.name}.")
-    hasty = pace(source.tuning, export.tuning).model_copy(update=HASTE)
+    hasty = pace(source.tuning, export.tuning).model_copy(update=INTERACTIVE_LIMITS)
     with cast(LogSource, source).open_log(
         export.capture(deployment=deployment), application=f"rivet look {export.name}", pace=hasty
     ) as log:

@@ -31,7 +31,7 @@ from rivet_resources.drain.commit import provenance_of
 from rivet_resources.errors import ProvenanceRefused, RivetError
 from rivet_resources.fan_out import NoAnswer, into_lanes, side_by_side
 from rivet_resources.state.checkpoints.stores import Checkpoint
-from rivet_resources.state.provenances import Remembered
+from rivet_resources.state.provenances import KnownProvenance
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -45,7 +45,7 @@ EACH_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Read:
+class ForeseenRead:
     """What a run would read; `end` is where the last window of a drain's table ended, None where there is none."""
 
     provenance: Provenance
@@ -64,7 +64,7 @@ class Foreseen:
 
 def read_of_drain(
     export: Cdc, source: Source, source_name: str, *, identity: str, checkpoint: Checkpoint | None
-) -> dict[str, Read]:
+) -> dict[str, ForeseenRead]:
     """Return whose changes a drain would read of each table, and where it goes on, by the table's folder.
 
     Args:
@@ -72,13 +72,13 @@ def read_of_drain(
     """
     ends = chain_of(checkpoint)
     return {
-        export.folder_of(table): Read(provenance_of(source, source_name, identity, table), ends.get(table))
+        export.folder_of(table): ForeseenRead(provenance_of(source, source_name, identity, table), ends.get(table))
         for table in export.captured
     }
 
 
 def provenance_findings(
-    exports: Sequence[Export], read: Mapping[str, Mapping[str, Read]], state: State | None
+    exports: Sequence[Export], read: Mapping[str, Mapping[str, ForeseenRead]], state: State | None
 ) -> dict[str, tuple[Finding, ...]]:
     """Return what runs of exports would refuse, by export; a warning where the destination cannot be read.
 
@@ -111,7 +111,7 @@ def _lanes(exports: Sequence[Export]) -> Iterator[list[Export]]:
 
 
 def _look(
-    exports: Sequence[Export], read: Mapping[str, Mapping[str, Read]], state: State | None,
+    exports: Sequence[Export], read: Mapping[str, Mapping[str, ForeseenRead]], state: State | None,
     told: dict[str, tuple[Finding, ...]],
 ) -> None:  # fmt: skip
     """Look at the destinations of exports, one after the other.
@@ -131,7 +131,7 @@ def _unknown(error: Exception) -> Finding:
     return Finding(NAME, "warn", text, "rivet doctor")
 
 
-def _refusal(export: Export, name: str, read: Read, state: State | None) -> str:
+def _refusal(export: Export, name: str, read: ForeseenRead, state: State | None) -> str:
     """Return why the export's run would refuse to work; '' when it would go on.
 
     Raises:
@@ -144,14 +144,14 @@ def _refusal(export: Export, name: str, read: Read, state: State | None) -> str:
     return ""
 
 
-def _refuse(export: Export, name: str, read: Read, state: State | None) -> None:
+def _refuse(export: Export, name: str, read: ForeseenRead, state: State | None) -> None:
     """Refuse as the export's run would.
 
     Raises:
         ProvenanceRefused
     """
     found, root = read.provenance, export.destination.on(datetime.now(UTC).date()).root(name)
-    known, standing = Remembered() if state is None else state.provenance(name), any_manifest(root)
+    known, standing = KnownProvenance() if state is None else state.provenance(name), any_manifest(root)
     if state is None or export.answers.follows_log:  # the position of a drain knows its source itself
         refuse_destination(name, found, known, standing, root=root)
         if read.end is not None:

@@ -26,7 +26,7 @@ DRIFT = "drift"
 
 
 @dataclass(frozen=True)
-class Rule:
+class QualityRule:
     """One line of `quality:`. `threshold` is a number of rows, a ratio, or 0 duplicates."""
 
     name: str  # of the check: row_count_min, null_ratio_max__email
@@ -59,23 +59,23 @@ class Verdict:
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
-def rules_of(quality: Quality | None) -> tuple[Rule, ...]:
+def rules_of(quality: Quality | None) -> tuple[QualityRule, ...]:
     """List the rules of a `quality:` block, in the order of the contract; none without the block."""
     if quality is None:
         return ()
     rules = []
     if quality.row_count_min is not None:
-        rules.append(Rule("row_count_min", "row_count_min", quality.row_count_min))
+        rules.append(QualityRule("row_count_min", "row_count_min", quality.row_count_min))
     if quality.row_count_max is not None:
-        rules.append(Rule("row_count_max", "row_count_max", quality.row_count_max))
+        rules.append(QualityRule("row_count_max", "row_count_max", quality.row_count_max))
     for column, ratio in quality.null_ratio_max.items():
-        rules.append(Rule(f"null_ratio_max__{_word(column)}", "null_ratio_max", ratio, column))
+        rules.append(QualityRule(f"null_ratio_max__{_word(column)}", "null_ratio_max", ratio, column))
     for column in quality.unique_columns:
-        rules.append(Rule(f"unique__{_word(column)}", "unique", 0, column))
+        rules.append(QualityRule(f"unique__{_word(column)}", "unique", 0, column))
     return tuple(rules)
 
 
-def audit(rules: Iterable[Rule], measures: Measures, duplicates: Mapping[str, int]) -> tuple[Verdict, ...]:
+def audit(rules: Iterable[QualityRule], measures: Measures, duplicates: Mapping[str, int]) -> tuple[Verdict, ...]:
     """Judge a whole staged window. `duplicates` counts, per unique column, the cells that repeat an earlier one."""
     return tuple(_judge(rule, measures, duplicates) for rule in rules)
 
@@ -111,7 +111,7 @@ def schema_drift(drift: Drift, *, accepted: bool, rows: int) -> Verdict:
     return Verdict(DRIFT, accepted or not drift, False, changes, 0, rows, str(drift))
 
 
-def _judge(rule: Rule, measures: Measures, duplicates: Mapping[str, int]) -> Verdict:
+def _judge(rule: QualityRule, measures: Measures, duplicates: Mapping[str, int]) -> Verdict:
     rows = measures.rows
     match rule.kind:
         case "row_count_min":
@@ -130,7 +130,7 @@ def _judge(rule: Rule, measures: Measures, duplicates: Mapping[str, int]) -> Ver
             return _verdict(rule, repeats, repeats == 0, rows, f"{repeats} rows repeat a {rule.column}, 0 allowed")
 
 
-def _verdict(rule: Rule, observed: float, passed: bool, rows: int, text: str) -> Verdict:
+def _verdict(rule: QualityRule, observed: float, passed: bool, rows: int, text: str) -> Verdict:
     return Verdict(rule.name, passed, True, observed, rule.threshold, rows, text)
 
 

@@ -49,7 +49,7 @@ MOST_NAMED = 10  # windows in one message
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedWindow:
     """A window that was not published, and why."""
 
     window: str
@@ -96,7 +96,7 @@ def staged_ahead(site: Site, windows: Sequence[Window]) -> Generator[Ready, None
                 _drop(ready)
 
 
-def summary(export: str, refused: Sequence[Refused], *, of: int, tried: int) -> tuple[RivetError, str]:
+def summary(export: str, refused: Sequence[RefusedWindow], *, of: int, tried: int) -> tuple[RivetError, str]:
     """Give the error that decides the exit code, and one text that names the windows."""
     codes = [each.error.exit_code for each in refused]
     worst = next((code for code in WORST_FIRST if code in codes), codes[0])

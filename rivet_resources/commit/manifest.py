@@ -33,9 +33,9 @@ from rivet_resources.commit.manifest_entries import (
     Superseded,
 )
 from rivet_resources.contracts.addressing import MANIFESTS, WindowFolder
-from rivet_resources.contracts.boundary import Edge, Ends, boundary_after
+from rivet_resources.contracts.boundary import BoundaryEnds, Edge, boundary_after
 from rivet_resources.contracts.destination import Root
-from rivet_resources.contracts.extract import Applied, Staged, Window
+from rivet_resources.contracts.extract import AppliedChanges, Staged, Window
 from rivet_resources.contracts.parts import Measures, Part
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
@@ -77,7 +77,7 @@ class Manifest(Entry):
     parts: tuple[ManifestPart, ...]
     measures: ManifestMeasures = ManifestMeasures()
     supersedes: tuple[Superseded, ...] = ()
-    applied: Applied | None = None  # tables made from changes: how much of them
+    applied: AppliedChanges | None = None  # tables made from changes: how much of them
     chunks: tuple[ManifestChunk, ...] = ()  # windows cut by key ranges only
     column_checksums: tuple[ColumnChecksum, ...] | None = None
     checksum_render: str | None = None  # how the sums were made: xxh3-64-sum-v2
@@ -188,7 +188,7 @@ def describe_cursor(staged: Staged) -> ManifestCursor | None:
     )
 
 
-def describe_edge(edge: Edge, ends: Ends) -> ManifestEdge | None:
+def describe_edge(edge: Edge, ends: BoundaryEnds) -> ManifestEdge | None:
     """Name the rows at one end, but not by hashes of what the parts do not show; None where there is none."""
     return ManifestEdge(rows=edge.rows, ids=edge.ids if ends.is_public else None) if edge.rows else None
 

@@ -21,7 +21,7 @@ from rivet_resources.commit.manifest import (
     read_manifests,
     success_marker,
 )
-from rivet_resources.commit.supersede import Succession, succession
+from rivet_resources.commit.supersede import Replacement, succession
 from rivet_resources.contracts.addressing import nonce_of, part_nonce, started_at
 from rivet_resources.contracts.boundary import Boundary, boundary_after
 from rivet_resources.contracts.destination import Root
@@ -29,7 +29,7 @@ from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.parts import Part
 from rivet_resources.errors import WindowTaken
 
-STRANGERS_STAY = timedelta(days=1)
+UNKNOWN_RUN_GRACE = timedelta(days=1)
 PART_THREADS = 8  # an object store answers each part in tenths of a second
 
 Step = Callable[[str], None]  # told the name of the step that begins
@@ -47,11 +47,11 @@ class Ledger(Protocol):
     def known_runs(self, export: str) -> set[str]: ...
 
 
-def pass_over(name: str) -> None:
+def no_hook(name: str) -> None:
     """Begin a step without ado."""
 
 
-def publish(staged: Staged, *, root: Root, state: Ledger, step: Step = pass_over) -> Manifest | None:
+def publish(staged: Staged, *, root: Root, state: Ledger, step: Step = no_hook) -> Manifest | None:
     """Make a staged window visible, so that a death at any line loses no row and repeats none.
 
     Every step is durable before the next begins, and begins by calling `step` with its name:
@@ -76,7 +76,7 @@ def publish(staged: Staged, *, root: Root, state: Ledger, step: Step = pass_over
         discard(staged, root=root)
         return None
     with withdrawn_if_taken(staged, root=root):
-        old = succession(staged, root=root) if root.keeps_manifests else Succession(None)
+        old = succession(staged, root=root) if root.keeps_manifests else Replacement(None)
         manifest = build_manifest(staged, staged.parts, supersedes=old.hides)
         step("parts")
         publish_parts(staged.parts, root=root)
@@ -148,7 +148,7 @@ def sweep(root: Root, *, export: str, state: Ledger) -> int:
 def is_fresh(run: str) -> bool:
     """Say whether a run, by its id or a part's path, began so lately that somebody may be about to commit it."""
     began = started_at(run)
-    return began is not None and datetime.now(UTC) - began < STRANGERS_STAY
+    return began is not None and datetime.now(UTC) - began < UNKNOWN_RUN_GRACE
 
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def mark_success(manifest: Manifest, *, root: Root) -> None:
     root.put(below(manifest.window_folder, "_SUCCESS"), success_marker(content))
 
 
-def remove_replaced(old: Succession, manifest: Manifest, *, root: Root) -> None:
+def remove_replaced(old: Replacement, manifest: Manifest, *, root: Root) -> None:
     """Remove manifests and parts that the new manifest replaced; manifests first, so that none names a missing part."""
     remove_manifests(list(old.replaced), root=root)
     outgoing = [each for each in (old.previous, *old.replaced) if each is not None]

@@ -36,7 +36,7 @@ from rivet_resources.errors import WindowConflict, WindowTaken
 
 
 @dataclass(frozen=True)
-class Succession:
+class Replacement:
     """What goes when a window is committed: its own older manifest, and those of other windows."""
 
     previous: Manifest | None
@@ -48,7 +48,7 @@ class Succession:
         return tuple(manifest.entry for manifest in self.replaced)
 
 
-def succession(staged: Staged, *, root: Root) -> Succession:
+def succession(staged: Staged, *, root: Root) -> Replacement:
     """Find what a staged window replaces, as the destination stands now.
 
     Raises:
@@ -67,7 +67,7 @@ def succession(staged: Staged, *, root: Root) -> Succession:
     others = tuple(path for path in manifest_paths(root) if path != manifest_path(extract.window))
     refuse_neighbours(extract, others, root=root)
     ruled = tuple(replaced_by_rule(extract, previous, others, root=root))
-    return Succession(previous, with_hidden(previous, ruled, root=root))
+    return Replacement(previous, with_hidden(previous, ruled, root=root))
 
 
 def replaced_by_rule(

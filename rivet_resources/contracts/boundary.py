@@ -62,7 +62,7 @@ class Sift:
 
 
 @dataclass(frozen=True)
-class Ends:
+class BoundaryEnds:
     """How a page's rows at the two ends of an incremental window are found, sifted and remembered (`boundary.py`).
 
     `low` and `high` are canonical texts of the two cursor values; None: that end is open. Where they are the same
@@ -91,7 +91,7 @@ class Sifted(Protocol):
     def high_edge(self) -> Edge: ...
 
 
-def boundary_after(ends: Ends, found: Sifted) -> Boundary:
+def boundary_after(ends: BoundaryEnds, found: Sifted) -> Boundary:
     """Say what to remember once a window with these ends is committed."""
     if ends.high != ends.low:
         # A window ends where a row was: one that is not among those read was changed meanwhile, or was not found.

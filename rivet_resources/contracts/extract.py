@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from rivet_resources.contracts.boundary import Ends
+from rivet_resources.contracts.boundary import BoundaryEnds
 from rivet_resources.contracts.parts import Measures, Part
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
@@ -83,7 +83,7 @@ class CursorMove:
     high: str | None  # None: nothing was found, the cursor stays
     column: str
     note: str = ""  # why `high` is lower than the newest row, when it is
-    ends: Ends | None = None  # of mode incremental: how rows that share a value with an end are told apart
+    ends: BoundaryEnds | None = None  # of mode incremental: how rows that share a value with an end are told apart
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class MetaColumns:
 
 
 @dataclass(frozen=True)
-class Applied:
+class AppliedChanges:
     """How much of a change export a table made from it holds; kept in its manifest."""
 
     changes: str  # address of the change export
@@ -133,7 +133,7 @@ class Extract:
     poll: PollShape | None = None  # rows become changes, told by their own stamps; None: they stay rows
     notes: tuple[str, ...] = ()  # what the plan wants people to know; shown as metadata
     part_prefix: str = ""  # changes: parts are named by where they start, `cdc-<position>`, not by the export
-    applied: Applied | None = None  # tables made from changes; None: rows of a source
+    applied: AppliedChanges | None = None  # tables made from changes; None: rows of a source
     provenance: Provenance | None = None  # whose rows they are; None: nobody asked the database
 
     @property

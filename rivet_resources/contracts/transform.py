@@ -16,7 +16,7 @@ from rivet_resources.errors import RivetError
 
 
 @dataclass(frozen=True)
-class Planned:
+class StepPlan:
     """What one step makes of a schema, known before any row is read.
 
     `origins`: output column → input columns it is made of. `changed`: output columns whose cells are not those of
@@ -36,7 +36,7 @@ class Transform(Protocol):
     def type(self) -> str:
         """Name the step, as in YAML."""
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Derive the output schema.
 
         Raises:

@@ -99,7 +99,7 @@ DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 
 
 @dataclass(frozen=True)
-class Word:
+class TypeWord:
     """One parsed override word: its stem (`decimal`, `timestamp_tz`, …) and the Arrow type it asks for."""
 
     stem: str
@@ -115,21 +115,21 @@ class Word:
         return self.stem if self.stem in ("json", "uuid") else ""
 
 
-def parse_word(text: str) -> Word:
+def parse_word(text: str) -> TypeWord:
     """Read an override word of `columns:`; `decimal(p,s)` holds 1 ≤ p ≤ 76 and 0 ≤ s ≤ p.
 
     Raises:
         ValueError: no such word, or precision and scale outside these limits; the message lists what exists.
     """
     if text in WORDS:
-        return Word(text, WORDS[text])
+        return TypeWord(text, WORDS[text])
     match = DECIMAL.fullmatch(text)
     if not match:
         raise ValueError(f"{text!r} is not a type; choose one of {', '.join(WORDS)}, decimal(p,s)")
     precision, scale = int(match[1]), int(match[2])
     if not (1 <= precision <= 76 and scale <= precision):
         raise ValueError(f"{text!r} is outside decimal(1,0) to decimal(76,76) with scale not above precision")
-    return Word("decimal", decimal(precision, scale))
+    return TypeWord("decimal", decimal(precision, scale))
 
 
 def decimal(precision: int, scale: int) -> pa.DataType:

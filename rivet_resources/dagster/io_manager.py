@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Offer:
+class StagedOutput:
     """A staged window whose gate passed, with the store that will record it and the lease that it holds."""
 
     staged: Staged
@@ -62,7 +62,7 @@ class Lake(dg.ConfigurableIOManager):
 
     rivet: dg.ResourceDependency[Rivet]
 
-    def handle_output(self, context: dg.OutputContext, obj: Offer) -> None:
+    def handle_output(self, context: dg.OutputContext, obj: StagedOutput) -> None:
         """Publish a staged window."""
         tried = context.step_context.previous_attempt_count
         with translated(retry_number=tried, seconds_to_wait=obj.staged.extract.pace.retry_backoff_ms / 1000):

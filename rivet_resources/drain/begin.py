@@ -11,9 +11,9 @@ from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.change_log import Handover, Log, Position, Survey
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.extract import Staged
-from rivet_resources.drain.checkpoint_book import BEGINNING, COPYING, DRAINING, NOWHERE, Book
+from rivet_resources.drain.checkpoint_book import BEGINNING, COPYING, DRAINING, NOWHERE, CheckpointBook
 from rivet_resources.drain.commit import Committing
-from rivet_resources.drain.plan import Drained, DrainPlan, Hands, told
+from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, told
 from rivet_resources.errors import CheckpointUnusable, LogSetup, RivetError, SourceLost
 
 
@@ -22,9 +22,9 @@ class Beginning:
     """A drain's first run over an open log."""
 
     plan: DrainPlan
-    hands: Hands
+    hands: DrainServices
     log: Log
-    book: Book
+    book: CheckpointBook
     committing: Committing
 
     def position(self, survey: Survey, done: Drained) -> Position:

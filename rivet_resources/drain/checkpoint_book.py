@@ -26,7 +26,7 @@ NOWHERE = Position("", BEGINNING, "Custom")  # sorts before no other, so any may
 
 
 @dataclass
-class Book:
+class CheckpointBook:
     """The drain's memory during one run: `take` reads it, `save` makes it durable."""
 
     plan: DrainPlan

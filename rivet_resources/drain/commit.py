@@ -17,9 +17,9 @@ from rivet_resources.contracts.extract import CursorMove, Extract, MetaColumns, 
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.source import Source
-from rivet_resources.drain.checkpoint_book import Book
+from rivet_resources.drain.checkpoint_book import CheckpointBook
 from rivet_resources.drain.parts import TableWindow
-from rivet_resources.drain.plan import DrainPlan, Hands, TableDrained
+from rivet_resources.drain.plan import DrainPlan, DrainServices, TableDrained
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Committing:
     """How the tables of one drain are committed."""
 
     plan: DrainPlan
-    hands: Hands
-    book: Book
+    hands: DrainServices
+    book: CheckpointBook
 
     def extract(self, table: str) -> Extract:
         """Describe a table's window as far as it is known before its first change."""

@@ -22,18 +22,18 @@ import pyarrow as pa
 from rivet_resources.contracts.change_log import Commit, Log, Position, Survey
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.drain.begin import Beginning
-from rivet_resources.drain.checkpoint_book import DRAINING, Book
+from rivet_resources.drain.checkpoint_book import DRAINING, CheckpointBook
 from rivet_resources.drain.commit import Committing, schemas_between
 from rivet_resources.drain.lines import lines
 from rivet_resources.drain.parts import WindowParts, scratch_of
-from rivet_resources.drain.plan import Drained, DrainPlan, Hands, TableDrained, told
+from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, TableDrained, told
 from rivet_resources.errors import SourceLost
 
 WINDOW_CHANGES = 500_000  # a PostgreSQL peek pays for itself from here on (`cdc.md`, 4.3)
 IDLE_SECONDS = 1.0  # between two looks of a drain that has no end
 
 
-def drain(plan: DrainPlan, hands: Hands) -> Drained:
+def drain(plan: DrainPlan, hands: DrainServices) -> Drained:
     """Read the log from the checkpoint to its end, or to `max_events`, and commit every window on the way.
 
     Raises:
@@ -50,9 +50,9 @@ def drain(plan: DrainPlan, hands: Hands) -> Drained:
 class _Drain:
     """One run over an open log."""
 
-    def __init__(self, plan: DrainPlan, hands: Hands, log: Log) -> None:
+    def __init__(self, plan: DrainPlan, hands: DrainServices, log: Log) -> None:
         self.plan, self.hands, self.log = plan, hands, log
-        self.book = Book(plan, hands.checkpoints)
+        self.book = CheckpointBook(plan, hands.checkpoints)
         self.committing = Committing(plan, hands, self.book)
         self.seconds: dict[str, float] = {}
         self.began = time.monotonic()

@@ -33,7 +33,7 @@ from rivet_resources.contracts.types import Column
 from rivet_resources.errors import RivetError
 from rivet_resources.scratch import enough_room
 from rivet_resources.shape.shape import EXPORTED_AT
-from rivet_resources.shape.transforms.pipeline import Plan, plan
+from rivet_resources.shape.transforms.pipeline import TransformPlan, plan
 from rivet_resources.write.measures import Tally
 from rivet_resources.write.parts import PartFiles
 
@@ -47,7 +47,7 @@ class ChangeShaping:
     steps: tuple[Transform, ...]
     exported_at: datetime | None
     _columns: tuple[Column, ...] | None = None
-    _plan: Plan | None = None
+    _plan: TransformPlan | None = None
 
     def shape(self, changes: Changes) -> pa.Table:
         """Shape one batch; both images go through the steps, so that a mask hides the row before as well.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rivet_resources.commit.manifest import Manifest
-from rivet_resources.commit.publish import Ledger, Step, pass_over
+from rivet_resources.commit.publish import Ledger, Step, no_hook
 from rivet_resources.contracts.change_log import Capture, Handover, Lag, LogSource, Position
 from rivet_resources.contracts.destination import Destination, Root
 from rivet_resources.contracts.evidence import Finding
@@ -68,7 +68,7 @@ def told(finding: Finding) -> str:
 Admit = Callable[[str, Provenance], None]
 
 
-class Copy(Protocol):
+class StageCopy(Protocol):
     """Stages what comes before the first change of a table."""
 
     def __call__(self, table: str, position: Position, handover: Handover | None, *, absent: frozenset[str]) -> Staged:
@@ -94,19 +94,19 @@ class Judge(Protocol):
 
 
 @dataclass(frozen=True)
-class Hands:
+class DrainServices:
     """What a drain touches, and whom it tells."""
 
     state: Ledger
     checkpoints: Checkpoints
     lease: Lease
     roots: Mapping[str, Root]  # by table
-    copy: Copy
+    copy: StageCopy
     judge: Judge
     scratch: Path
     admit: Admit = lambda table, found: None
     tell: Callable[[str], None] = lambda text: None
-    step: Step = pass_over
+    step: Step = no_hook
     is_asked_to_end: Callable[[], bool] = lambda: False
 
 

@@ -45,7 +45,7 @@ class DiffStopped(GateRefused):
 
 
 @dataclass(frozen=True)
-class Found:
+class DiffRows:
     """What a full diff found, as one page of the table's own columns; of rows that are gone only the key is known."""
 
     rows: pa.Table
@@ -75,7 +75,7 @@ class Diff:
         """Give the columns of the key."""
         return self.order.columns[1:]
 
-    def run(self, session: Session, *, root: Root, manifests: Sequence[Manifest]) -> Found:
+    def run(self, session: Session, *, root: Root, manifests: Sequence[Manifest]) -> DiffRows:
         """Compare, judge, and ask again for what differs.
 
         Raises:
@@ -91,7 +91,7 @@ class Diff:
         deletes = self._still_gone(gone)
         upserts = self._again(changed)
         rows = pa.concat_tables([upserts, deletes]).combine_chunks()
-        return Found(rows, compared=max(here, there), upserts=upserts.num_rows, deletes=deletes.num_rows)
+        return DiffRows(rows, compared=max(here, there), upserts=upserts.num_rows, deletes=deletes.num_rows)
 
     def count_published(self, *, root: Root, manifests: Sequence[Manifest]) -> int:
         """Count the rows that are published and not deleted since: the latest version of each key.

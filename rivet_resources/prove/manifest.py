@@ -28,7 +28,7 @@ MARKER = re.compile(rb"xxh3:[0-9a-f]{16}\n")
 
 
 @dataclass(frozen=True)
-class Read:
+class ManifestFile:
     """A manifest's file: its bytes, what they say, and what is the matter with it."""
 
     path: str
@@ -37,23 +37,23 @@ class Read:
     flaws: tuple[Flaw, ...] = ()
 
 
-def read(root: Root, path: str, size: int) -> Read | None:
+def read(root: Root, path: str, size: int) -> ManifestFile | None:
     """Read one manifest and compare it with itself; None: it was removed since it was listed."""
     if size > MANIFEST_BYTES:
         text = f"has {size} bytes, and no reader takes more than {MANIFEST_BYTES}"
-        return Read(path, flaws=(Flaw("MANIFEST_READ_ERROR", path, text),))
+        return ManifestFile(path, flaws=(Flaw("MANIFEST_READ_ERROR", path, text),))
     try:
         found = root.read(path)
     except RivetError as error:
-        return Read(path, flaws=(Flaw("MANIFEST_READ_ERROR", path, f"cannot be read: {error}"),))
+        return ManifestFile(path, flaws=(Flaw("MANIFEST_READ_ERROR", path, f"cannot be read: {error}"),))
     if found is None:
         return None
     try:
         manifest = parse(found[0], where=path)
     except ManifestUnreadable as error:
-        return Read(path, found[0], flaws=(Flaw(_unparsed(error), path, str(error).removeprefix(f"{path} ")),))
+        return ManifestFile(path, found[0], flaws=(Flaw(_unparsed(error), path, str(error).removeprefix(f"{path} ")),))
     flaws = tuple(Flaw("MANIFEST_INCONSISTENT", path, text, manifest.window) for text in disagreements(manifest, path))
-    return Read(path, found[0], manifest, flaws)
+    return ManifestFile(path, found[0], manifest, flaws)
 
 
 def _unparsed(error: ManifestUnreadable) -> str:
@@ -133,7 +133,9 @@ def sums_of(manifest: Manifest) -> Mapping[str, int]:
 # --- the original's two files --------------------------------------------------------------------
 
 
-def success_flaws(root: Root, folder: str, current: Sequence[Read], listing: Mapping[str, int]) -> tuple[Flaw, ...]:
+def success_flaws(
+    root: Root, folder: str, current: Sequence[ManifestFile], listing: Mapping[str, int]
+) -> tuple[Flaw, ...]:
     """Compare a folder's `_SUCCESS` with its `manifest.json`, and that with the manifests of the folder's windows."""
     marker_path, copy_path = below(folder, "_SUCCESS"), below(folder, "manifest.json")
     missing = [path for path in (copy_path, marker_path) if path not in listing]

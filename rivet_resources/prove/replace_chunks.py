@@ -19,21 +19,21 @@ from rivet_resources.commit.publish import (
     Step,
     below,
     mark_success,
-    pass_over,
+    no_hook,
     publish_parts,
     remove_replaced,
     sidecars,
     swap_manifest,
     withdrawn_if_taken,
 )
-from rivet_resources.commit.supersede import Succession
+from rivet_resources.commit.supersede import Replacement
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Staged, Window
 from rivet_resources.errors import ManifestUnreadable, WindowTaken
 from rivet_resources.write.checksums.sums import WHOLE
 
 
-def mend(staged: Staged, *, previous: Manifest, root: Root, state: Ledger, step: Step = pass_over) -> Manifest:
+def mend(staged: Staged, *, previous: Manifest, root: Root, state: Ledger, step: Step = no_hook) -> Manifest:
     """Swap rows that were read again into their window, so that a reader sees the old ones or the new, whole.
 
     Every step is durable before the next begins, and begins by calling `step` with its name:
@@ -57,7 +57,7 @@ def mend(staged: Staged, *, previous: Manifest, root: Root, state: Ledger, step:
     step("success")
     if marked_window(manifest.window_folder, root=root) in (manifest.window, None):
         mark_success(manifest, root=root)
-    remove_replaced(Succession(previous), manifest, root=root)
+    remove_replaced(Replacement(previous), manifest, root=root)
     step("metrics")
     state.record_commit(manifest)
     root.delete(sidecars(staged))

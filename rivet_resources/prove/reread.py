@@ -33,12 +33,12 @@ def read_again(extract: Extract, exporter: Exporter, *, permits: Permits | None 
         RivetError: as `Exporter.stage`.
     """
     plain = replace(extract, unique_columns=(), max_file_bytes=None, fingerprint="", skip_empty=False)
-    unkept = replace(plain, destination=Nowhere(), format=Unwritten(extract.format))
+    unkept = replace(plain, destination=NullDestination(), format=NullFormat(extract.format))
     return exporter.stage(unkept, permits=permits)
 
 
 @dataclass(frozen=True)
-class Nowhere:
+class NullDestination:
     """A destination that forgets."""
 
     type: str = "nowhere"
@@ -54,13 +54,13 @@ class Nowhere:
         """Change nothing."""
         return self
 
-    def root(self, export: str) -> NowhereRoot:
+    def root(self, export: str) -> NullRoot:
         """Address nothing."""
-        return NowhereRoot()
+        return NullRoot()
 
 
 @dataclass(frozen=True)
-class NowhereRoot:
+class NullRoot:
     """A folder that holds nothing and takes everything."""
 
     uri: str = "nowhere"
@@ -122,7 +122,7 @@ class NowhereRoot:
 
 
 @dataclass(frozen=True)
-class Unwritten:
+class NullFormat:
     """A format whose files hold nothing but the number of their rows; in all else the format of the export."""
 
     of: Format

@@ -27,7 +27,7 @@ from rivet_resources.contracts.addressing import MANIFESTS, nonce_of, part_nonce
 from rivet_resources.contracts.destination import Root
 from rivet_resources.errors import ManifestUnreadable, RivetError
 from rivet_resources.prove.flaws import Depth, Flaw, Validated, WindowValidated
-from rivet_resources.prove.manifest import Read, read, success_flaws, sums_of
+from rivet_resources.prove.manifest import ManifestFile, read, success_flaws, sums_of
 from rivet_resources.prove.part import PartSeen, examine, follows
 from rivet_resources.write.checksums.sums import WHOLE
 
@@ -46,10 +46,10 @@ class _Look:
     listing: Mapping[str, int]
     living: frozenset[str]  # run ids whose files are theirs, when asked
     known: frozenset[str]  # run ids that the state store knows
-    reads: tuple[Read, ...]
+    reads: tuple[ManifestFile, ...]
 
     @property
-    def current(self) -> tuple[Read, ...]:
+    def current(self) -> tuple[ManifestFile, ...]:
         """Give the manifests that readers see."""
         hidden = hidden_by(tuple(each.manifest for each in self.reads if each.manifest))
         return tuple(each for each in self.reads if each.manifest and each.manifest.entry not in hidden)
@@ -140,7 +140,7 @@ def _judged(root: Root, look: _Look, depth: Depth, pick: Pick | None) -> tuple[W
 
 
 def _window(
-    found: Read, manifest: Manifest, parts: Sequence[PartSeen], markers: Sequence[Flaw], depth: Depth
+    found: ManifestFile, manifest: Manifest, parts: Sequence[PartSeen], markers: Sequence[Flaw], depth: Depth
 ) -> WindowValidated:
     """Join what was seen of one window."""
     flaws = [*found.flaws, *markers, *(flaw for part in parts for flaw in part.flaws)]
@@ -205,7 +205,7 @@ def _markers(root: Root, look: _Look) -> dict[str, list[Flaw]]:
 
     A run that lives may be between its manifest and its marker.
     """
-    folders: dict[str, list[Read]] = {}
+    folders: dict[str, list[ManifestFile]] = {}
     for each in look.current:
         if each.manifest:
             folders.setdefault(each.manifest.window_folder, []).append(each)

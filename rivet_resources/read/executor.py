@@ -45,7 +45,7 @@ class TaskFailed(RivetError):
 
 
 @dataclass(frozen=True)
-class Attempt:
+class TaskAttempt:
     """Which try this is, and whether it is the last that Spark grants; the first is 0."""
 
     number: int
@@ -66,7 +66,7 @@ def run_descriptors(
 
     context = TaskContext.get()
     number = context.attemptNumber() if context else 0
-    attempt = Attempt(number, last=number + 1 >= attempts)
+    attempt = TaskAttempt(number, last=number + 1 >= attempts)
     extract = unpack(packed)
     for batch in batches:
         for descriptor in batch.column(0).to_pylist():
@@ -84,7 +84,7 @@ def unpack(packed: bytes) -> Extract:
     return extract
 
 
-def outcome(extract: Extract, chunk: Chunk, attempt: Attempt) -> dict[str, Any]:
+def outcome(extract: Extract, chunk: Chunk, attempt: TaskAttempt) -> dict[str, Any]:
     """Run a chunk and tell what came of it, a result or a fault that is not worth another attempt.
 
     Raises:

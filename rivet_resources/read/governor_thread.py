@@ -44,7 +44,7 @@ def interval_seconds() -> float:
     return INTERVAL_MS / 1000
 
 
-class Gate:
+class ChunkSlots:
     """Lets at most so many groups of chunks run at once; the number may change while they do."""
 
     def __init__(self, most: int) -> None:
@@ -91,7 +91,7 @@ class Governor:
     slots: int
     scratch: Path
     on_event: Event | None = None
-    gate: Gate = field(init=False)
+    gate: ChunkSlots = field(init=False)
     course: Course = field(default_factory=Course)
     decisions: list[Decision] = field(default_factory=list)
     looks: int = 0
@@ -101,7 +101,7 @@ class Governor:
     _began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        self.gate = Gate(self.slots)
+        self.gate = ChunkSlots(self.slots)
 
     @property
     def level(self) -> Level:

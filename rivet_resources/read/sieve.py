@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from rivet_resources.contracts.boundary import DIGITS, MOST_REMEMBERED, Edge, End, Ends, Sift
+from rivet_resources.contracts.boundary import DIGITS, MOST_REMEMBERED, BoundaryEnds, Edge, End, Sift
 from rivet_resources.contracts.canonical import canonical
 from rivet_resources.contracts.types import Column
 from rivet_resources.shape.rowhash.cells import can_spell
@@ -39,7 +39,7 @@ Rows = npt.NDArray[np.int64]
 class Sieve:
     """Sifts the pages of one chunk, in their order."""
 
-    ends: Ends
+    ends: BoundaryEnds
     columns: tuple[Column, ...]  # of the pages
     edge: End | None = None  # the end at which all rows of the chunk stand
     _found: dict[End, Edge] = field(init=False, default_factory=lambda: {"low": Edge(), "high": Edge()})

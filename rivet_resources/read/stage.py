@@ -35,8 +35,16 @@ from rivet_resources.contracts.settings import Pace
 from rivet_resources.errors import RivetError
 from rivet_resources.read import connections
 from rivet_resources.read.connections import Permits
-from rivet_resources.read.executor import ROWS_DDL, Attempt, TaskFailed, outcome, rebuild, result_of, run_descriptors
-from rivet_resources.read.governor_thread import Gate, Governor, governed
+from rivet_resources.read.executor import (
+    ROWS_DDL,
+    TaskAttempt,
+    TaskFailed,
+    outcome,
+    rebuild,
+    result_of,
+    run_descriptors,
+)
+from rivet_resources.read.governor_thread import ChunkSlots, Governor, governed
 from rivet_resources.read.rows_so_far import Progress, StageProgress, nobody_watches
 from rivet_resources.read.source_cost import harm
 from rivet_resources.shape.shape import schema_of
@@ -229,7 +237,7 @@ def _in_threads(
     run: Callable[[list[int]], list[Told]],
     *,
     stop: Callable[[], None],
-    gate: Gate,
+    gate: ChunkSlots,
 ) -> Iterator[ChunkResult]:
     """Run groups, `slots` at a time and as many as the gate lets through, and yield results as they come.
 
@@ -290,8 +298,8 @@ def _run_inline(extract: Extract, group: list[int]) -> list[Told]:
 def _attempts(extract: Extract, chunk: Chunk) -> Told:
     for number in range(INLINE_ATTEMPTS - 1):
         with contextlib.suppress(Exception):  # raised only where another attempt may help
-            return _told(outcome(extract, chunk, Attempt(number, last=False)))
-    return _told(outcome(extract, chunk, Attempt(INLINE_ATTEMPTS - 1, last=True)))
+            return _told(outcome(extract, chunk, TaskAttempt(number, last=False)))
+    return _told(outcome(extract, chunk, TaskAttempt(INLINE_ATTEMPTS - 1, last=True)))
 
 
 def _told(row: Mapping[str, Any]) -> Told:

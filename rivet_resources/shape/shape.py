@@ -20,13 +20,13 @@ from rivet_resources.contracts.transform import Transform
 from rivet_resources.errors import SourceChanged
 from rivet_resources.shape.poll_envelope import enveloped, first_seq, poll_schema
 from rivet_resources.shape.rowhash.hash import row_hashes
-from rivet_resources.shape.transforms.pipeline import Plan, plan
+from rivet_resources.shape.transforms.pipeline import TransformPlan, plan
 
 EXPORTED_AT = pa.field("_rivet_exported_at", pa.timestamp("us", "UTC"), nullable=False)
 ROW_HASH = pa.field("_rivet_row_hash", pa.int64(), nullable=False)
 
 
-def planned(relation: Relation, transforms: Sequence[Transform]) -> Plan:
+def planned(relation: Relation, transforms: Sequence[Transform]) -> TransformPlan:
     """Plan what the transforms make of a relation, before Rivet's own columns.
 
     Raises:
@@ -63,7 +63,7 @@ class Shaping:
     chunk: int = 0  # its number; polled rows are counted in it
     schema: pa.Schema = field(init=False)
     _unflat: pa.Schema = field(init=False)
-    _plan: Plan = field(init=False)
+    _plan: TransformPlan = field(init=False)
     _shaped: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:

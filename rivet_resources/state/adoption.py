@@ -22,7 +22,7 @@ from rivet_resources.state.database import Database
 from rivet_resources.state.files import file_manifest
 from rivet_resources.state.journal import run_journal
 from rivet_resources.state.patience import patient
-from rivet_resources.state.provenances import Remembered
+from rivet_resources.state.provenances import KnownProvenance
 from rivet_resources.state.runs import export_metrics
 from rivet_resources.state.schemas import export_schema
 from rivet_resources.state.scopes import SEPARATOR, Scope
@@ -54,7 +54,7 @@ class Adoptions:
         """Name the exports under whose bare names there are rows, and that have committed nothing under their keys."""
         with self._database.read() as connection:
             found = bare_names(connection, self._scope.sources)
-            return {name for name in found if provenances.read(connection, self._scope.key(name)) == Remembered()}
+            return {name for name in found if provenances.read(connection, self._scope.key(name)) == KnownProvenance()}
 
     def cursor(self, export: str) -> str | None:
         """Read the cursor that lies under an export's bare name."""

@@ -13,7 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from rivet_resources.errors import StateError
-from rivet_resources.state.files import Origin, Published
+from rivet_resources.state.files import CommitOrigin, Published
 from rivet_resources.state.runs import RunRecord
 from rivet_resources.state.schemas import Columns
 
@@ -56,9 +56,9 @@ class Committed(Protocol):
     def schema_ipc(self) -> str: ...  # base64
 
 
-def origin_of(manifest: Committed, *, key: str) -> Origin:
+def origin_of(manifest: Committed, *, key: str) -> CommitOrigin:
     """Name the commit that its files share, under the key of its export."""
-    return Origin(
+    return CommitOrigin(
         export=key,
         window=manifest.window,
         run_id=manifest.run_id,

@@ -42,7 +42,7 @@ class Published(Protocol):
 
 
 @dataclass(frozen=True)
-class Origin:
+class CommitOrigin:
     """What all files of one commit share; `created_at` None: now."""
 
     export: str
@@ -69,7 +69,7 @@ class FileRecord:
     created_at: datetime
 
 
-def record(connection: Connection, parts: Iterable[Published], *, origin: Origin) -> None:
+def record(connection: Connection, parts: Iterable[Published], *, origin: CommitOrigin) -> None:
     """Log the files of one commit, over what the same run logged of this window before: publishing twice logs once."""
     same = (
         file_manifest.c.export_name == origin.export,
@@ -102,7 +102,7 @@ def forget(connection: Connection, export: str) -> None:
     connection.execute(delete(file_manifest).where(file_manifest.c.export_name == export))
 
 
-def _row(part: Published, origin: Origin, at: datetime) -> dict[str, object]:
+def _row(part: Published, origin: CommitOrigin, at: datetime) -> dict[str, object]:
     return {
         "export_name": origin.export,
         "window_key": origin.window,

@@ -28,7 +28,7 @@ export_provenance = Table(
 
 
 @dataclass(frozen=True)
-class Remembered:
+class KnownProvenance:
     """What an export's state is of; `provenance` None: not known, or given up by a reset.
 
     `accepted` are what it was of before, and what a user took over: manifests of these may be replaced.
@@ -39,14 +39,14 @@ class Remembered:
     accepted: tuple[Provenance, ...] = ()
 
 
-def read(connection: Connection, export: str) -> Remembered:
+def read(connection: Connection, export: str) -> KnownProvenance:
     """Read what is remembered; an empty memory when there is none."""
     query = select(export_provenance).where(export_provenance.c.export_name == export)
     row = connection.execute(query).one_or_none()
     if row is None:
-        return Remembered()
+        return KnownProvenance()
     held = None if row.provenance is None else provenance_of(row.provenance)
-    return Remembered(held, row.destination, tuple(map(provenance_of, json.loads(row.accepted))))
+    return KnownProvenance(held, row.destination, tuple(map(provenance_of, json.loads(row.accepted))))
 
 
 def remember(
@@ -56,17 +56,17 @@ def remember(
     known = read(connection, export)
     if known.provenance is not None and not difference(known.provenance, found):
         found = found.joined_with(known.provenance)
-    _write(connection, export, Remembered(found, destination or known.destination, (*known.accepted, *accepted)))
+    _write(connection, export, KnownProvenance(found, destination or known.destination, (*known.accepted, *accepted)))
 
 
 def give_up(connection: Connection, export: str) -> None:
     """Forget what the state is of; what that was stays accepted, so that the next run may replace its own windows."""
     known = read(connection, export)
     if known.provenance is not None:
-        _write(connection, export, Remembered(None, "", (*known.accepted, known.provenance)))
+        _write(connection, export, KnownProvenance(None, "", (*known.accepted, known.provenance)))
 
 
-def _write(connection: Connection, export: str, memory: Remembered) -> None:
+def _write(connection: Connection, export: str, memory: KnownProvenance) -> None:
     accepted = list(dict.fromkeys(each.text for each in memory.accepted))[-MOST_ACCEPTED:]
     row = {
         "export_name": export,

@@ -121,7 +121,7 @@ class RunRecord:
         return Process(self.host, self.pid, self.process_start, self.process_space)
 
 
-class Outcome(TypedDict, total=False):
+class RunEnd(TypedDict, total=False):
     """What may be learnt about a run after it began: any fields of RunRecord but its identity."""
 
     mode: str
@@ -170,7 +170,7 @@ def begin(connection: Connection, run: RunRecord) -> None:
     upsert(connection, export_metrics, _row(ours))
 
 
-def finish(connection: Connection, run_id: str, status: Status, outcome: Outcome) -> None:
+def finish(connection: Connection, run_id: str, status: Status, outcome: RunEnd) -> None:
     """Write how a run ended, over what is known of it; may be called again with more figures.
 
     Raises:

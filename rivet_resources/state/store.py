@@ -35,8 +35,8 @@ from rivet_resources.state.journal import JournalEntry
 from rivet_resources.state.leases import Holder, Lease
 from rivet_resources.state.migrations import migrate
 from rivet_resources.state.patience import patient
-from rivet_resources.state.provenances import Remembered
-from rivet_resources.state.runs import Outcome, RunRecord, Status
+from rivet_resources.state.provenances import KnownProvenance
+from rivet_resources.state.runs import RunEnd, RunRecord, Status
 from rivet_resources.state.schemas import Columns, SchemaRecord
 from rivet_resources.state.scopes import Scope, name_in
 from rivet_resources.state.verifications import Kind, Verification
@@ -179,7 +179,7 @@ class State:
         with self._database.write() as connection:
             runs.begin(connection, replace(run, export=self._key(run.export)))
 
-    def finish_run(self, run_id: str, status: Status, **outcome: Unpack[Outcome]) -> None:
+    def finish_run(self, run_id: str, status: Status, **outcome: Unpack[RunEnd]) -> None:
         """Note how a run ended; called again it adds to, or corrects, what is known.
 
         Raises:
@@ -276,7 +276,7 @@ class State:
         self, export: str, run_id: str, window: str, parts: Iterable[Published], format: str, compression: str
     ) -> None:
         """Log published parts; the same run's earlier log of this window is replaced."""
-        origin = files.Origin(self._key(export), window, run_id, format, compression)
+        origin = files.CommitOrigin(self._key(export), window, run_id, format, compression)
         with self._database.write() as connection:
             files.record(connection, parts, origin=origin)
 
@@ -359,7 +359,7 @@ class State:
 
     # --- whose state it is -----------------------------------------------------------------------
 
-    def provenance(self, export: str) -> Remembered:
+    def provenance(self, export: str) -> KnownProvenance:
         """Read of which database and destination the state of an export is."""
         with self._database.read() as connection:
             return provenances.read(connection, self._key(export))

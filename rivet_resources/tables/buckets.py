@@ -34,7 +34,7 @@ WEIGHTS = np.cumprod(np.full(64, MIX))
 
 
 @dataclass(frozen=True)
-class Place:
+class RowAddress:
     """A part, and the chunk of the new version that its living rows go to."""
 
     root: Root
@@ -43,10 +43,10 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Choice:
+class SurvivingRows:
     """What decides about rows: base parts come first among the places, then those of changes."""
 
-    places: tuple[Place, ...]
+    places: tuple[RowAddress, ...]
     base_parts: int
     key: pa.Schema
     newest: str  # the highest position that the base holds
@@ -57,7 +57,7 @@ class Choice:
 # --- keys and places, in buckets -----------------------------------------------------------------
 
 
-def spread_keys(batches: Iterator[pa.RecordBatch], *, choice: Choice) -> Iterator[pa.RecordBatch]:
+def spread_keys(batches: Iterator[pa.RecordBatch], *, choice: SurvivingRows) -> Iterator[pa.RecordBatch]:
     """Run in an executor: give keys and places of the parts whose numbers arrive, one message for each bucket."""
     for numbers in batches:
         for number in numbers.column(0).to_pylist():
@@ -70,7 +70,7 @@ def spread_keys(batches: Iterator[pa.RecordBatch], *, choice: Choice) -> Iterato
                 )
 
 
-def _located(number: int, choice: Choice) -> Iterator[pa.RecordBatch]:
+def _located(number: int, choice: SurvivingRows) -> Iterator[pa.RecordBatch]:
     """Read what decides about the rows of a part; rows of changes that were applied, or emptied away, are left out."""
     is_change = number >= choice.base_parts
     names = (*choice.key.names, *(("__op", "__pos", "__seq") if is_change else ()))
@@ -103,7 +103,7 @@ def _stored(cells: pa.Array) -> pa.Array:
     return cells.storage if isinstance(cells, pa.ExtensionArray) else cells
 
 
-def _beyond(batch: pa.RecordBatch, choice: Choice) -> pa.Array:
+def _beyond(batch: pa.RecordBatch, choice: SurvivingRows) -> pa.Array:
     """Do what `frames.beyond` does."""
     pos = batch.column("__pos")
     wanted = pc.and_(pc.not_equal(batch.column("__op"), "truncate"), pc.greater(pos, choice.newest))
@@ -113,7 +113,7 @@ def _beyond(batch: pa.RecordBatch, choice: Choice) -> pa.Array:
     return pc.and_(wanted, pc.or_(pc.greater(pos, choice.cut.pos), later))
 
 
-def _by_bucket(rows: pa.RecordBatch, choice: Choice) -> dict[int, pa.RecordBatch]:
+def _by_bucket(rows: pa.RecordBatch, choice: SurvivingRows) -> dict[int, pa.RecordBatch]:
     """Split rows by what their keys hash to; equal keys meet."""
     if not rows.num_rows:
         return {}
@@ -167,7 +167,7 @@ def _message(rows: pa.RecordBatch) -> bytes:
 # --- the last change of each key -----------------------------------------------------------------
 
 
-def decide(batches: Iterator[pa.RecordBatch], *, choice: Choice) -> Iterator[pa.RecordBatch]:
+def decide(batches: Iterator[pa.RecordBatch], *, choice: SurvivingRows) -> Iterator[pa.RecordBatch]:
     """Run in an executor: tell which rows of a bucket live, part by part."""
     messages: dict[int, list[pa.Table]] = {}
     for batch in batches:
@@ -220,7 +220,7 @@ def _ranks(texts: pa.ChunkedArray) -> Numbers:
 
 
 def batches_of(
-    place: Place, names: Sequence[str], *, batch_rows: int, rows: Numbers | None = None
+    place: RowAddress, names: Sequence[str], *, batch_rows: int, rows: Numbers | None = None
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Read columns of a part, as far as it has them, with the number of each batch's first row.
 

@@ -20,7 +20,7 @@ from rivet_resources.errors import UnsupportedColumn
 from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.tables import frames
 from rivet_resources.tables.mirror import newest_of, table_schema
-from rivet_resources.tables.reading import Pending, Seen, frame_of, pending, survey
+from rivet_resources.tables.reading import EnvelopeSurvey, PendingWindows, frame_of, pending, survey
 from rivet_resources.tables.versions import NAMES, VERSION, opened, versioned
 from rivet_resources.tables.writing import Derived, input_bytes, rows_job, session_for, stage
 
@@ -56,7 +56,7 @@ def stage_history(derived: Derived, *, spark: SparkRuntime) -> Staged | None:
     return stage(job, derived, todo, mode=MODE, schema=schema, newest=newest_of(todo, seen), runtime=spark)
 
 
-def _base(session: SparkSession, todo: Pending, derived: Derived, table: pa.Schema) -> DataFrame | None:
+def _base(session: SparkSession, todo: PendingWindows, derived: Derived, table: pa.Schema) -> DataFrame | None:
     """Give the versions that changes go onto: the history's own, or those that the first copy opens."""
     if todo.base is not None:
         return frame_of(session, derived.root, [todo.base], pa.schema([*VERSION, *table]))
@@ -65,7 +65,12 @@ def _base(session: SparkSession, todo: Pending, derived: Derived, table: pa.Sche
 
 
 def _applied(
-    session: SparkSession, base: DataFrame | None, todo: Pending, seen: Seen, derived: Derived, table: pa.Schema
+    session: SparkSession,
+    base: DataFrame | None,
+    todo: PendingWindows,
+    seen: EnvelopeSurvey,
+    derived: Derived,
+    table: pa.Schema,
 ) -> DataFrame:
     """Give the versions after the changes."""
     changes = frame_of(session, derived.changes, todo.changes, pa.schema([*ENVELOPE, *table]))
@@ -77,7 +82,7 @@ def _applied(
     return versioned(base, rows, derived.key, names, truncates=truncates, null_keys=seen.null_keys)
 
 
-def _all_columns(todo: Pending, derived: Derived) -> pa.Schema:
+def _all_columns(todo: PendingWindows, derived: Derived) -> pa.Schema:
     """Join the columns of the newest window, of older ones, and of the history so far.
 
     Raises:

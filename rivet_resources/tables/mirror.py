@@ -20,7 +20,7 @@ from rivet_resources.errors import UnknownColumn
 from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.tables import frames
 from rivet_resources.tables.places import mirror_job, suits
-from rivet_resources.tables.reading import Pending, Seen, frame_of, pending, survey
+from rivet_resources.tables.reading import EnvelopeSurvey, PendingWindows, frame_of, pending, survey
 from rivet_resources.tables.writing import Derived, input_bytes, rows_job, session_for, stage
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def stage_mirror(derived: Derived, *, spark: SparkRuntime) -> Staged | None:
 
 
 def _job(
-    derived: Derived, todo: Pending, seen: Seen, table: pa.Schema, spark: SparkRuntime
+    derived: Derived, todo: PendingWindows, seen: EnvelopeSurvey, table: pa.Schema, spark: SparkRuntime
 ) -> Callable[[Extract], DataFrame]:
     """Choose the way: rows become Spark's only where some change did not carry all of its own."""
     lacking = [name for name in table.names if name in seen.lacking]
@@ -64,7 +64,7 @@ def _job(
     return rows_job(made, spark)
 
 
-def _base(session: SparkSession, todo: Pending, derived: Derived, table: pa.Schema) -> DataFrame | None:
+def _base(session: SparkSession, todo: PendingWindows, derived: Derived, table: pa.Schema) -> DataFrame | None:
     """Give the rows that changes go onto: the last version's, or those of the first copy."""
     if todo.base is not None:
         return frame_of(session, derived.root, [todo.base], table)
@@ -72,7 +72,12 @@ def _base(session: SparkSession, todo: Pending, derived: Derived, table: pa.Sche
 
 
 def _applied(
-    session: SparkSession, base: DataFrame | None, todo: Pending, seen: Seen, derived: Derived, table: pa.Schema
+    session: SparkSession,
+    base: DataFrame | None,
+    todo: PendingWindows,
+    seen: EnvelopeSurvey,
+    derived: Derived,
+    table: pa.Schema,
 ) -> DataFrame:
     """Give the rows after the changes."""
     changes = frame_of(session, derived.changes, todo.changes, pa.schema([*ENVELOPE, *table]))
@@ -98,6 +103,6 @@ def table_schema(changes: pa.Schema, key: tuple[str, ...], *, export: str) -> pa
     return table
 
 
-def newest_of(todo: Pending, seen: Seen) -> str:
+def newest_of(todo: PendingWindows, seen: EnvelopeSurvey) -> str:
     """Tell the highest position whose changes the new version holds."""
     return max(todo.newest, seen.newest)

@@ -30,15 +30,15 @@ from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.tables.buckets import (
     BUCKETS_DDL,
     KEPT_DDL,
-    Choice,
     Numbers,
-    Place,
+    RowAddress,
+    SurvivingRows,
     as_type,
     batches_of,
     decide,
     spread_keys,
 )
-from rivet_resources.tables.reading import BATCH_ROWS, Pending, Seen
+from rivet_resources.tables.reading import BATCH_ROWS, EnvelopeSurvey, PendingWindows
 from rivet_resources.tables.writing import Derived, told
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def suits(derived: Derived, table: pa.Schema) -> bool:
 
 
 def mirror_job(
-    derived: Derived, todo: Pending, seen: Seen, table: pa.Schema, *, runtime: SparkRuntime
+    derived: Derived, todo: PendingWindows, seen: EnvelopeSurvey, table: pa.Schema, *, runtime: SparkRuntime
 ) -> Callable[[Extract], DataFrame]:
     """Give the job that stages the next version of a mirror, for changes that carry all their columns."""
     cut = seen.truncates[-1] if seen.truncates else None
@@ -66,7 +66,7 @@ def mirror_job(
         session = runtime.task_session()
         places = _spread([*base, *changes], len(extract.chunks))
         rows = sum(window.row_count for _, window in (*base, *changes))
-        choice = Choice(
+        choice = SurvivingRows(
             places=places,
             base_parts=sum(len(window.parts) for _, window in base),
             key=pa.schema([table.field(name) for name in derived.key]),
@@ -81,7 +81,7 @@ def mirror_job(
     return job
 
 
-def _spread(windows: Sequence[tuple[Root, Manifest]], chunks: int) -> tuple[Place, ...]:
+def _spread(windows: Sequence[tuple[Root, Manifest]], chunks: int) -> tuple[RowAddress, ...]:
     """Give each chunk parts of about as many bytes: the largest first, each to the chunk that has least."""
     parts = [(root, part) for root, window in windows for part in window.parts]
     filled = [0] * chunks
@@ -89,16 +89,16 @@ def _spread(windows: Sequence[tuple[Root, Manifest]], chunks: int) -> tuple[Plac
     for number in sorted(range(len(parts)), key=lambda each: -parts[each][1].size_bytes):
         chosen[number] = filled.index(min(filled))
         filled[chosen[number]] += parts[number][1].size_bytes
-    return tuple(Place(root, part.path, chunk) for (root, part), chunk in zip(parts, chosen, strict=True))
+    return tuple(RowAddress(root, part.path, chunk) for (root, part), chunk in zip(parts, chosen, strict=True))
 
 
-def _everything(session: SparkSession, places: Sequence[Place]) -> DataFrame:
+def _everything(session: SparkSession, places: Sequence[RowAddress]) -> DataFrame:
     """Tell that all rows live."""
     whole = [(place.chunk, number, None) for number, place in enumerate(places)]
     return session.createDataFrame(whole, KEPT_DDL)
 
 
-def _survivors(session: SparkSession, choice: Choice) -> DataFrame:
+def _survivors(session: SparkSession, choice: SurvivingRows) -> DataFrame:
     """Tell which rows live, part by part; a part comes as many times as there are buckets."""
     parts = session.range(0, len(choice.places), 1, len(choice.places))
     keys = parts.mapInArrow(partial(spread_keys, choice=choice), BUCKETS_DDL)
@@ -113,7 +113,7 @@ def _survivors(session: SparkSession, choice: Choice) -> DataFrame:
 class Living:
     """The living rows of a chunk's parts as a source of pages; `rows` in order, None: all of them."""
 
-    parts: Sequence[tuple[Place, Numbers | None]]
+    parts: Sequence[tuple[RowAddress, Numbers | None]]
     type: str = "spark"
     tuning: None = None
 
@@ -141,7 +141,7 @@ def _fitted(batch: pa.RecordBatch, columns: Sequence[Column]) -> list[pa.Array]:
 
 
 def _write(
-    packed: bytes, attempts: int, places: Sequence[Place], batches: Iterator[pa.RecordBatch]
+    packed: bytes, attempts: int, places: Sequence[RowAddress], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Run in an executor: write and stage the rows of one chunk that are told to live."""
     rows: dict[int, list[Numbers] | None] = {}

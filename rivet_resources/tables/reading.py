@@ -33,7 +33,7 @@ BATCH_ROWS = 20_000
 
 
 @dataclass(frozen=True)
-class Pending:
+class PendingWindows:
     """Windows that a version does not hold yet, in log order, and the version they continue; None: from scratch."""
 
     windows: tuple[Manifest, ...]
@@ -67,7 +67,7 @@ class Pending:
         return schema_of(self.windows[-1])
 
 
-def pending(changes: Root, version: Root, *, mode: str, key: tuple[str, ...]) -> Pending | None:
+def pending(changes: Root, version: Root, *, mode: str, key: tuple[str, ...]) -> PendingWindows | None:
     """Compare a change export with the version made from it; None when the version holds everything.
 
     Raises:
@@ -98,7 +98,7 @@ def pending(changes: Root, version: Root, *, mode: str, key: tuple[str, ...]) ->
         raise ConfigError(f"{foreign.destination.uri} is {foreign.format}; a {mode} is made of Parquet. Set `format`.")
     if not rest:
         return None
-    return Pending(rest, start.run_id if start else applied.origin, base, fence)  # type: ignore[union-attr]
+    return PendingWindows(rest, start.run_id if start else applied.origin, base, fence)  # type: ignore[union-attr]
 
 
 def _in_order(changes: Root) -> list[Manifest]:
@@ -218,7 +218,7 @@ class Truncate:
 
 
 @dataclass(frozen=True)
-class Seen:
+class EnvelopeSurvey:
     """What a look at the envelopes and keys of changes tells, before any row is moved."""
 
     rows: int = 0
@@ -228,10 +228,10 @@ class Seen:
     null_keys: bool = False
     moves: bool = False  # some key was changed: a delete half has an even `__seq`
 
-    def __add__(self, other: Seen) -> Seen:
+    def __add__(self, other: EnvelopeSurvey) -> EnvelopeSurvey:
         """Join what two sets of changes tell."""
         truncates = {*self.truncates, *other.truncates}
-        return Seen(
+        return EnvelopeSurvey(
             self.rows + other.rows,
             max(self.newest, other.newest),
             tuple(sorted({*self.lacking, *other.lacking})),
@@ -241,14 +241,16 @@ class Seen:
         )
 
 
-def survey(spark: SparkSession, root: Root, manifests: Sequence[Manifest], *, newest: str, key: Sequence[str]) -> Seen:
+def survey(
+    spark: SparkSession, root: Root, manifests: Sequence[Manifest], *, newest: str, key: Sequence[str]
+) -> EnvelopeSurvey:
     """Look at the envelopes of changes above `newest`: one small row per part comes back."""
     paths = [part.path for each in manifests for part in each.parts]
     if not paths:
-        return Seen()
+        return EnvelopeSurvey()
     look = partial(_look, root=root, paths=paths, newest=newest, key=tuple(key))
     rows = spark.range(0, len(paths), 1, len(paths)).mapInArrow(look, "seen string").collect()
-    return sum((_seen(row["seen"]) for row in rows), Seen())
+    return sum((_seen(row["seen"]) for row in rows), EnvelopeSurvey())
 
 
 def _look(
@@ -265,11 +267,13 @@ def _look(
         for number in numbers.column(0).to_pylist():
             one = pa.RecordBatch.from_arrays([pa.array([number])], ["id"])
             rows = _batches(iter([one]), root=root, paths=paths, columns=columns)
-            seen = sum((_sum_up(pa.Table.from_batches([each]), newest=newest, key=key) for each in rows), Seen())
+            seen = sum(
+                (_sum_up(pa.Table.from_batches([each]), newest=newest, key=key) for each in rows), EnvelopeSurvey()
+            )
             yield pa.RecordBatch.from_pydict({"seen": [json.dumps(asdict(seen))]})
 
 
-def _sum_up(rows: pa.Table, *, newest: str, key: tuple[str, ...]) -> Seen:
+def _sum_up(rows: pa.Table, *, newest: str, key: tuple[str, ...]) -> EnvelopeSurvey:
     if newest:
         rows = rows.filter(pc.greater(rows["__pos"], newest))
     emptied = rows.filter(pc.equal(rows["__op"], "truncate"))
@@ -277,7 +281,7 @@ def _sum_up(rows: pa.Table, *, newest: str, key: tuple[str, ...]) -> Seen:
     deletes = others.filter(pc.equal(others["__op"], "delete"))["__seq"]
     instants = emptied["__ts"].cast(pa.int64()).to_pylist()
     places = zip(emptied["__pos"].to_pylist(), emptied["__seq"].to_pylist(), instants, strict=True)
-    return Seen(
+    return EnvelopeSurvey(
         rows.num_rows,
         pc.max(rows["__pos"]).as_py() or "",
         tuple(pc.unique(pc.list_flatten(rows["__unchanged"])).to_pylist()),
@@ -287,7 +291,7 @@ def _sum_up(rows: pa.Table, *, newest: str, key: tuple[str, ...]) -> Seen:
     )
 
 
-def _seen(text: str) -> Seen:
+def _seen(text: str) -> EnvelopeSurvey:
     plain: Mapping[str, Any] = json.loads(text)
     lists = {"lacking": tuple(plain["lacking"]), "truncates": tuple(Truncate(**one) for one in plain["truncates"])}
-    return Seen(**{**plain, **lists})
+    return EnvelopeSurvey(**{**plain, **lists})

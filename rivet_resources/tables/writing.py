@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from rivet_resources import scratch
 from rivet_resources.contracts.destination import Destination, Root
-from rivet_resources.contracts.extract import Applied, Extract, Staged, Window
+from rivet_resources.contracts.extract import AppliedChanges, Extract, Staged, Window
 from rivet_resources.contracts.format import Format
 from rivet_resources.contracts.parts import ChunkResult, Measures
 from rivet_resources.contracts.relation import Chunk, Relation
@@ -31,12 +31,12 @@ from rivet_resources.contracts.settings import Pace, Tuning, pace
 from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import RivetError
-from rivet_resources.read.executor import ROWS, ROWS_DDL, Attempt, TaskFailed, outcome, rebuild, result_of
+from rivet_resources.read.executor import ROWS, ROWS_DDL, TaskAttempt, TaskFailed, outcome, rebuild, result_of
 from rivet_resources.shape.shape import schema_of
 from rivet_resources.spark.cells import restored
 from rivet_resources.spark.runtime import TASK_CONF, SparkRuntime
 from rivet_resources.tables.frames import LACKING
-from rivet_resources.tables.reading import Pending
+from rivet_resources.tables.reading import PendingWindows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +84,7 @@ class Derived:
 
 
 @dataclass(frozen=True)
-class Origin:
+class TableOrigin:
     """The table behind the changes, as a manifest names its source; nothing is read from it."""
 
     type: str
@@ -155,7 +155,7 @@ def _column(each: pa.Field) -> Column:
 def stage(
     job: Callable[[Extract], DataFrame],
     derived: Derived,
-    todo: Pending,
+    todo: PendingWindows,
     *,
     mode: str,
     schema: pa.Schema,
@@ -188,13 +188,13 @@ def stage(
 
 
 def describe(
-    derived: Derived, todo: Pending, *, mode: str, schema: pa.Schema, newest: str, parallelism: int
+    derived: Derived, todo: PendingWindows, *, mode: str, schema: pa.Schema, newest: str, parallelism: int
 ) -> Extract:
     """Describe the one window of a derived table."""
     last = todo.windows[-1]
     size = input_bytes(todo)
     pieces = max(1, -(-size // PART_BYTES), min(parallelism, -(-size // SPREAD_BYTES)))
-    source = Origin(last.source.engine, last.source.schema_name, last.source.table)
+    source = TableOrigin(last.source.engine, last.source.schema_name, last.source.table)
     return Extract(
         export=derived.export,
         mode=mode,
@@ -211,11 +211,11 @@ def describe(
         consistency="log",
         max_file_bytes=derived.max_file_bytes,
         unique_columns=derived.unique_columns,
-        applied=Applied(derived.changes.uri, todo.origin, derived.key, todo.high, newest),
+        applied=AppliedChanges(derived.changes.uri, todo.origin, derived.key, todo.high, newest),
     )
 
 
-def input_bytes(todo: Pending) -> int:
+def input_bytes(todo: PendingWindows) -> int:
     """Add up the sizes of the parts that go into a version."""
     return sum(each.size_bytes for each in (*todo.windows, todo.base) if each)
 
@@ -302,5 +302,5 @@ def told(packed: bytes, attempts: int, source: Any) -> pa.RecordBatch:
     number = context.attemptNumber() if context else 0
     extract: Extract = pickle.loads(packed)
     chunk = extract.chunks[context.partitionId() if context else 0]
-    row = outcome(replace(extract, source=source), chunk, Attempt(number, last=number + 1 >= attempts))
+    row = outcome(replace(extract, source=source), chunk, TaskAttempt(number, last=number + 1 >= attempts))
     return pa.RecordBatch.from_pylist([row], schema=ROWS)

@@ -18,7 +18,7 @@ from rivet_resources.contracts.settings import Tuning, pace
 from rivet_resources.destinations.local import Local
 from rivet_resources.drain.checkpoint_book import DRAINING
 from rivet_resources.drain.drain import drain
-from rivet_resources.drain.plan import Drained, DrainPlan, Hands
+from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices
 from rivet_resources.state.checkpoints.stores import Checkpoint, state_checkpoints
 from rivet_resources.state.store import default_url, open_state
 from rivet_resources.write.formats.parquet import Parquet
@@ -47,7 +47,7 @@ def drained(source: LogSource, capture: Capture, start: Position, *, identity: s
         )  # fmt: skip
         checkpoints.save(begun)
         with state.lease("bench", "drain", plan.run_id) as lease:
-            hands = Hands(
+            hands = DrainServices(
                 state=state, checkpoints=checkpoints, lease=lease, roots={table: plan.destination.root("bench")},
                 copy=_no_copy, judge=_no_judge, scratch=folder,
             )  # fmt: skip

@@ -33,7 +33,7 @@ from rivet_resources.contracts.provenance import DatabaseIdentity
 from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import Pace, Settings, Tuning
 from rivet_resources.contracts.source import Page, TypeRules, Wait
-from rivet_resources.contracts.transform import Planned
+from rivet_resources.contracts.transform import StepPlan
 from rivet_resources.contracts.types import Column
 from tests.fakes import FolderRoot
 
@@ -244,10 +244,10 @@ class Sum(Settings):
     of: tuple[str, ...]
     into: str
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Append it."""
         origins = {name: frozenset({name}) for name in schema.names} | {self.into: frozenset(self.of)}
-        return Planned(schema.append(pa.field(self.into, pa.int64())), origins, frozenset())
+        return StepPlan(schema.append(pa.field(self.into, pa.int64())), origins, frozenset())
 
     def apply(self, table: pa.Table) -> pa.Table:
         """Add up."""

@@ -277,12 +277,12 @@ def test_suggested_index_can_be_pasted_into_every_engine(lab: Lab) -> None:
     block = f"{{name: orders, table: orders, mode: incremental, cursor_column: {json.dumps(evil)}}}"
     told = checked(lab, block)
 
-    from rivet_assets.preflight.verdict import Facts, create_index
+    from rivet_assets.preflight.verdict import VerdictFacts, create_index
     from rivet_resources.contracts.settings import pace
 
     relation = quote("orders")
     engine = registry.ENGINES[lab.engine.name].facts
-    facts = Facts("orders", "incremental", engine, "", relation, pace(None, None), column=evil,
+    facts = VerdictFacts("orders", "incremental", engine, "", relation, pace(None, None), column=evil,
                   index_columns=(quote(evil), quote("id")), index_name=quote("rivet_orders_evil"))  # fmt: skip
     lab.sql(create_index(facts))
 

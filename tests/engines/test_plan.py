@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from rivet_assets.config.load import RivetConfig, load_config
-from rivet_assets.launch.apply_plan import Applied, PlanExpired, PlanStale, apply_plan
+from rivet_assets.launch.apply_plan import AppliedPlan, PlanExpired, PlanStale, apply_plan
 from rivet_assets.launch.recorder import News
 from rivet_assets.plan import artefact as plan_artefact
 from rivet_assets.plan.artefact import PlanArtefact
-from rivet_assets.plan.planner import Planned, plan_exports
+from rivet_assets.plan.planner import UnsealedPlan, plan_exports
 from rivet_assets.plan.report import render
 from rivet_resources.errors import RivetError, WindowBusy
 from tests import processes
@@ -61,14 +61,14 @@ def order(number: int) -> dict[str, object]:
 
 def planned(config: RivetConfig, **asked: object) -> PlanArtefact:
     """Plan, and take the plan through its file, as people do."""
-    found: Planned = plan_exports(config, **asked)  # type: ignore[arg-type]
+    found: UnsealedPlan = plan_exports(config, **asked)  # type: ignore[arg-type]
     assert () == found.unplanned
     path = config.folder / f"{found.artefact.plan_id}.json"
     plan_artefact.write(path, plan_artefact.sealed(found.artefact))
     return plan_artefact.read(path)
 
 
-def applied(config: RivetConfig, plan: PlanArtefact, **asked: object) -> Applied:
+def applied(config: RivetConfig, plan: PlanArtefact, **asked: object) -> AppliedPlan:
     """Apply a plan in silence."""
     return apply_plan(config, plan, watch=lambda news: None, **asked)  # type: ignore[arg-type]
 
@@ -387,7 +387,7 @@ def test_two_plans_applied_at_once_commit_once(lab: Lab) -> None:
     for thread in threads:
         thread.join(timeout=60)
 
-    (done,) = [each for each in ended if isinstance(each, Applied)]
+    (done,) = [each for each in ended if isinstance(each, AppliedPlan)]
     assert "success" == done.outcomes[0].status
     assert [True] == [isinstance(each, PlanStale | WindowBusy) for each in ended if each is not done]
     assert IDS == lab.ids("orders")

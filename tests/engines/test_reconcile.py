@@ -19,7 +19,7 @@ from rivet_assets.blocks.export import Export
 from rivet_assets.prove.reconcile import reconcile_export
 from rivet_assets.prove.reconcile_report import document, exit_code, lines
 from rivet_assets.prove.reconcile_result import Depth, Reconciled, WindowVerdict, reconciled_facts
-from rivet_assets.prove.reconcile_window import Comparison
+from rivet_assets.prove.reconcile_window import WindowComparison
 from rivet_resources.errors import ConfigError
 from tests import processes
 from tests.lab import Lab, lab_in
@@ -368,15 +368,15 @@ def test_empty_window_matches_an_empty_source(lab: Lab) -> None:
 def test_windows_are_counted_in_one_snapshot(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that goes from a window to the next while these are compared is counted in one of them, not in two."""
     exported(lab, WINDOWS)
-    judged, moved = Comparison.verdict, lab.literal(FIRST + timedelta(days=2, hours=5))
+    judged, moved = WindowComparison.verdict, lab.literal(FIRST + timedelta(days=2, hours=5))
 
-    def moving(comparison: Comparison, depth: Depth) -> WindowVerdict:
+    def moving(comparison: WindowComparison, depth: Depth) -> WindowVerdict:
         found = judged(comparison, depth)
         lab.sql(f"UPDATE orders SET at = {moved} WHERE id = 7")
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(Comparison, "verdict", moving)
+        patch.setattr(WindowComparison, "verdict", moving)
         during = reconciled(lab, WINDOWS)
     after = reconciled(lab, WINDOWS)
 

@@ -12,7 +12,7 @@ import click
 from rivet_assets.cli.options import JSON, PARAM, load, say
 
 if TYPE_CHECKING:
-    from rivet_assets.launch.apply_plan import Applied
+    from rivet_assets.launch.apply_plan import AppliedPlan
     from rivet_assets.launch.outcome import Outcome
 
 
@@ -52,13 +52,13 @@ def apply_command(
     return report.worst_exit_code(outcomes)
 
 
-def _about(applied: Applied) -> dict[str, Any]:
+def _about(applied: AppliedPlan) -> dict[str, Any]:
     """Name the plan, and what was forced, as summaries do."""
     forced = [{"export": gate.export, "gate": gate.name, "text": gate.text} for gate in applied.forced]
     return {"plan_id": applied.plan_id, "forced": forced, "warnings": list(applied.warnings)}
 
 
-def _summarise(applied: Applied, outcomes: Sequence[Outcome]) -> None:
+def _summarise(applied: AppliedPlan, outcomes: Sequence[Outcome]) -> None:
     from rivet_assets.launch import outcome as report
 
     for text in applied.warnings:

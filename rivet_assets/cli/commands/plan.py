@@ -13,7 +13,7 @@ import click
 from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, asked, load, say, windows
 
 if TYPE_CHECKING:
-    from rivet_assets.plan.planner import Planned
+    from rivet_assets.plan.planner import UnsealedPlan
 
 
 @click.command("plan", short_help="Show what a run would do; -o keeps it for `rivet apply`.")
@@ -63,7 +63,7 @@ def plan_command(
     return 0
 
 
-def _annotate(path: Path, planned: Planned) -> None:
+def _annotate(path: Path, planned: UnsealedPlan) -> None:
     from rivet_assets.plan.annotate_waves import annotate
 
     waves = {entry.export_name: entry.prioritization.wave for entry in planned.artefact.exports}

@@ -36,7 +36,7 @@ def validate_command(
     """Prove that what is published is what was committed; exit code 3 when it is not, 1 when that cannot be told."""
     from rivet_assets.config.selection import chosen, keys_of
     from rivet_assets.prove import validate_report
-    from rivet_assets.prove.validate import Asked, validate_export
+    from rivet_assets.prove.validate import ValidationScope, validate_export
     from rivet_assets.run.scope import state_of
 
     keys = asked(partitions, ranges)
@@ -45,7 +45,7 @@ def validate_command(
     state, date = state_of(config), day.date() if day else None
     found = []
     for export in exports:
-        wanted = Asked(depth, keys_of(export, keys), run_id, date, prefix)  # type: ignore[arg-type]
+        wanted = ValidationScope(depth, keys_of(export, keys), run_id, date, prefix)  # type: ignore[arg-type]
         found.append((export, validate_export(export, wanted, state=state)))
     wants_json = as_json or form == "json"
     report = json.dumps(validate_report.document(found), indent=2) if wants_json else validate_report.render(found)

@@ -24,8 +24,8 @@ from rivet_resources.shape.rowhash.frames import (
     MARKED,
     WINDOW,
     Bytes,
-    Cells,
     Framed,
+    HashCells,
     Mask,
     Places,
     packed,
@@ -41,7 +41,7 @@ POINT = {pa.float32(): (-5, 13), pa.float64(): (-4, 16)}
 PLAIN = {pa.float32(): (1e-6, 2.0**22), pa.float64(): (1e-5, 1e10)}
 HEX_PAIRS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)
 
-Cut = Callable[[int, int], Cells | Framed]  # cells from one row to before another
+Cut = Callable[[int, int], HashCells | Framed]  # cells from one row to before another
 Spell = Callable[[pa.Array], Cut]
 
 
@@ -56,7 +56,7 @@ def column_cells(column: pa.Array) -> Cut:
     return spell(column)
 
 
-def _cells(column: pa.Array) -> Cells | Framed:
+def _cells(column: pa.Array) -> HashCells | Framed:
     return column_cells(column)(0, len(column))
 
 
@@ -136,11 +136,11 @@ def _floats(column: pa.Array) -> Cut:
     mask = present(column)
     found = numbers(column, mask, np.dtype(column.type.to_pandas_dtype()))
 
-    def cut(lo: int, hi: int) -> Cells:
+    def cut(lo: int, hi: int) -> HashCells:
         values, offsets = _float_texts(found[lo:hi], column.type)
         lengths = np.diff(offsets)
         cells = _cut(mask, lo, hi)
-        return Cells(values, offsets[:-1], lengths if cells is None else lengths * cells, cells)
+        return HashCells(values, offsets[:-1], lengths if cells is None else lengths * cells, cells)
 
     return cut
 
@@ -225,7 +225,7 @@ def _timestamps(column: pa.Array) -> Cut:
 def _lists(column: pa.Array) -> Cut:
     """Frame the elements of each list behind one another; their count stands in the head."""
 
-    def cut(lo: int, hi: int) -> Cells:
+    def cut(lo: int, hi: int) -> HashCells:
         lists = column.slice(lo, hi - lo)
         ends = np.zeros(hi - lo + 1, np.int64)
         np.cumsum(pc.list_value_length(lists).fill_null(0).to_numpy(), out=ends[1:])
@@ -239,7 +239,7 @@ def _maps(column: pa.Array) -> Cut:
     mask, keys, items = present(column), column.keys, column.items  # those of all maps, whatever was sliced
     ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset :].astype(np.int64)
 
-    def cut(lo: int, hi: int) -> Cells:
+    def cut(lo: int, hi: int) -> HashCells:
         first, count = int(ends[lo]), int(ends[hi] - ends[lo])
         entries = _framed([keys.slice(first, count), items.slice(first, count)], count, None)
         return _of_elements(entries, ends[lo : hi + 1] - first, _cut(mask, lo, hi))
@@ -250,26 +250,26 @@ def _maps(column: pa.Array) -> Cut:
 def _structs(column: pa.Array) -> Cut:
     """Frame the fields behind one another; a struct's head has no number."""
 
-    def cut(lo: int, hi: int) -> Cells:
+    def cut(lo: int, hi: int) -> HashCells:
         structs = column.slice(lo, hi - lo)
         return _framed(structs.flatten(), hi - lo, present(structs))
 
     return cut
 
 
-def _framed(fields: list[pa.Array], count: int, mask: Mask | None) -> Cells:
+def _framed(fields: list[pa.Array], count: int, mask: Mask | None) -> HashCells:
     """Make structs of fields."""
     found = rows([_cells(field) for field in fields], count)
     lengths = found.lengths if mask is None else found.lengths * mask
-    return Cells(found.values, found.starts, lengths, mask, head=MARKED)
+    return HashCells(found.values, found.starts, lengths, mask, head=MARKED)
 
 
-def _of_elements(elements: Cells | Framed, ends: Places, mask: Mask | None) -> Cells:
+def _of_elements(elements: HashCells | Framed, ends: Places, mask: Mask | None) -> HashCells:
     """Make lists, the n-th of the elements from `ends[n]` to before `ends[n + 1]`."""
     values, offsets = packed(rows([elements], int(ends[-1])))
     starts = offsets[ends]
     lengths = np.diff(starts) if mask is None else np.diff(starts) * mask
-    return Cells(values, starts[:-1], lengths, mask, head=COUNTED, counts=np.diff(ends))
+    return HashCells(values, starts[:-1], lengths, mask, head=COUNTED, counts=np.diff(ends))
 
 
 def numbers(column: pa.Array, mask: Mask | None, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -302,11 +302,11 @@ def _between(values: Bytes, offsets: Places, mask: Mask | None) -> Cut:
     if mask is not None:
         lengths *= mask
 
-    def cut(lo: int, hi: int) -> Cells:
+    def cut(lo: int, hi: int) -> HashCells:
         first, last = int(offsets[lo]), int(offsets[hi])
         if len(values) - last >= WINDOW:
-            return Cells(values, offsets[lo:hi], lengths[lo:hi], _cut(mask, lo, hi))
-        return Cells(padded(values[first:last]), offsets[lo:hi] - first, lengths[lo:hi], _cut(mask, lo, hi))
+            return HashCells(values, offsets[lo:hi], lengths[lo:hi], _cut(mask, lo, hi))
+        return HashCells(padded(values[first:last]), offsets[lo:hi] - first, lengths[lo:hi], _cut(mask, lo, hi))
 
     return cut
 

@@ -27,7 +27,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Cells:
+class HashCells:
     """The bodies of one column's cells: `lengths` bytes of `values` from `starts` on, none for NULL.
 
     `present` is None where no cell is NULL. `counts` stands in the head instead of the length; `head` is MARKED for
@@ -77,7 +77,7 @@ class Framed:
 
 
 @dataclass(frozen=True)
-class Rows:
+class HashRows:
     """Bytes of rows, with gaps between them and WINDOW bytes to spare."""
 
     values: Bytes
@@ -98,7 +98,7 @@ def heads(numbers: Places, present: Mask | None) -> Places:
     return head if present is None else head * present
 
 
-def rows(columns: Sequence[Cells | Framed], count: int, *, into: Bytes | None = None) -> Rows:
+def rows(columns: Sequence[HashCells | Framed], count: int, *, into: Bytes | None = None) -> HashRows:
     """Lay the cells of one row behind one another, in the buffer `into` when it is large enough.
 
     Memory used before is cheaper than new, whose pages the system has to find. Without columns, rows have no bytes.
@@ -115,10 +115,10 @@ def rows(columns: Sequence[Cells | Framed], count: int, *, into: Bytes | None = 
     for column, each in zip(columns, sizes, strict=True):
         column.write(values, at)
         at += each
-    return Rows(values, starts, lengths)
+    return HashRows(values, starts, lengths)
 
 
-def packed(found: Rows) -> tuple[Bytes, Places]:
+def packed(found: HashRows) -> tuple[Bytes, Places]:
     """Close the gaps; the bytes, and the offsets of rows in them."""
     offsets = np.zeros(len(found.lengths) + 1, np.int64)
     np.cumsum(found.lengths, out=offsets[1:])
@@ -126,7 +126,7 @@ def packed(found: Rows) -> tuple[Bytes, Places]:
     return padded(found.values[places]), offsets
 
 
-def _rest(target: Bytes, at: Places, column: Cells) -> None:
+def _rest(target: Bytes, at: Places, column: HashCells) -> None:
     """Write what is behind the first window of the bodies."""
     into, out = windows(target, WINDOW), windows(column.values, WINDOW)
     for done in range(WINDOW, WINDOW * WINDOWS, WINDOW):

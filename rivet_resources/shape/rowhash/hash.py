@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rivet_resources.errors import UnknownColumn, UnsupportedColumn
 from rivet_resources.shape.rowhash.cells import can_spell, column_cells
-from rivet_resources.shape.rowhash.frames import Rows, rows
+from rivet_resources.shape.rowhash.frames import HashRows, rows
 
 RENDER = "xxh3-128-i64-arrow-display-us-v2"  # the id of these bytes in the manifest's evidence
 # So few rows at once that they stay in the processor's cache, so many that numpy's calls do not count.
@@ -54,7 +54,7 @@ def row_bytes(table: pa.Table) -> Iterator[bytes | memoryview]:
             yield from _cut(found, lo, lo + HASH_ROWS)
 
 
-def _framed(covered: pa.Table) -> Iterator[Rows]:
+def _framed(covered: pa.Table) -> Iterator[HashRows]:
     """Frame the rows of a table, some thousands at a time, in a buffer that the next ones take."""
     buffer = None
     step = _chunk_rows(covered)
@@ -91,7 +91,7 @@ def _chunk_rows(table: pa.Table) -> int:
     return max(1, min(CHUNK_ROWS, CHUNK_BYTES // each))
 
 
-def _hashed(found: Rows) -> npt.NDArray[np.int64]:
+def _hashed(found: HashRows) -> npt.NDArray[np.int64]:
     """Give the low 64 bits of XXH3-128 of each row."""
     import xxhash
 
@@ -102,7 +102,7 @@ def _hashed(found: Rows) -> npt.NDArray[np.int64]:
     return np.frombuffer(digests, ">i8")[1::2].astype(np.int64)  # a digest is written with the high bits first
 
 
-def _cut(found: Rows, lo: int, hi: int) -> Iterable[bytes | memoryview]:
+def _cut(found: HashRows, lo: int, hi: int) -> Iterable[bytes | memoryview]:
     """Cut rows out of the buffer: as an Arrow view array, whose cells numpy takes in a third of the time of slices."""
     starts, lengths = found.starts[lo:hi], found.lengths[lo:hi]
     if len(found.values) > VIEW_LIMIT:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rivet_resources.shape.rowhash.frames import COUNTED, MARKED, WINDOW, Cells, Framed, Mask, Places, heads, layout
+from rivet_resources.shape.rowhash.frames import COUNTED, MARKED, WINDOW, Framed, HashCells, Mask, Places, heads, layout
 
 LIMIT = 10**16
 SCALE = 12  # decimals of more digits behind the point are left to Arrow
@@ -29,7 +29,7 @@ def fit(found: npt.NDArray[Any], scale: int) -> bool:
     return scale <= SCALE and (not len(found) or (int(found.max()) < limit and int(found.min()) > -limit))
 
 
-def spelled(found: Places, scale: int, present: Mask | None) -> Cells | Framed:
+def spelled(found: Places, scale: int, present: Mask | None) -> HashCells | Framed:
     """Spell integers with a point before the last `scale` digits; no point when `scale` is 0."""
     below = found < 0
     signed = bool(below.any())
@@ -51,7 +51,7 @@ def spelled(found: Places, scale: int, present: Mask | None) -> Cells | Framed:
         starts -= below
         lengths += below
         rows.reshape(-1)[starts[below]] = ord("-")
-    return Cells(rows.reshape(-1), starts, lengths if present is None else lengths * present, present)
+    return HashCells(rows.reshape(-1), starts, lengths if present is None else lengths * present, present)
 
 
 def _short(number: Places, present: Mask | None) -> Framed:

@@ -17,8 +17,8 @@ from rivet_resources.shape.rowhash.frames import (
     MARKED,
     WINDOW,
     Bytes,
-    Cells,
     Framed,
+    HashCells,
     Mask,
     Places,
     heads,
@@ -38,7 +38,7 @@ GROUP = np.frombuffer("".join(f"{number:03d}\0" for number in range(1_000)).enco
 GROUPS = ("ms", "us", "ns")
 
 
-def dates(days: Places, present: Mask | None) -> Cells | Framed:
+def dates(days: Places, present: Mask | None) -> HashCells | Framed:
     """Spell days since 1970-01-01."""
     if not _inside(days, PLAIN_DAYS):
         return _joined([_far_day(day) for day in days.tolist()], present)
@@ -49,7 +49,7 @@ def dates(days: Places, present: Mask | None) -> Cells | Framed:
     return Framed(found.view(f"V{found.itemsize}"), _sizes(lengths, present))
 
 
-def times(found: Places, unit: int, present: Mask | None) -> Cells | Framed:
+def times(found: Places, unit: int, present: Mask | None) -> HashCells | Framed:
     """Spell times of day, in fractions `1 / unit` of a second."""
     seconds, fraction = _divided(found, unit)
     if not _inside(seconds, (0, DAY_SECONDS + 1)):
@@ -59,7 +59,7 @@ def times(found: Places, unit: int, present: Mask | None) -> Cells | Framed:
     return _framed(rows, lengths, present)
 
 
-def timestamps(found: Places, unit: int, present: Mask | None, *, zone: str) -> Cells | Framed:
+def timestamps(found: Places, unit: int, present: Mask | None, *, zone: str) -> HashCells | Framed:
     """Spell instants since 1970-01-01, with `zone` behind: one letter or none."""
     days, rest = _divided(found, DAY_SECONDS * unit)
     if not _inside(days, PLAIN_DAYS):
@@ -179,8 +179,8 @@ def _inside(number: Places, ends: tuple[int, int]) -> bool:
     return not len(number) or (int(number.min()) >= ends[0] and int(number.max()) < ends[1])
 
 
-def _joined(texts: list[str], present: Mask | None) -> Cells:
+def _joined(texts: list[str], present: Mask | None) -> HashCells:
     """Lay texts behind one another."""
     lengths = np.array([len(text) for text in texts], np.int64)
     values: Bytes = np.frombuffer("".join(texts).encode() + bytes(WINDOW), np.uint8)
-    return Cells(values, np.cumsum(lengths) - lengths, lengths if present is None else lengths * present, present)
+    return HashCells(values, np.cumsum(lengths) - lengths, lengths if present is None else lengths * present, present)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.contracts.transform import Planned
+from rivet_resources.contracts.transform import StepPlan
 from rivet_resources.contracts.types import INSTANT, NAIVE
 from rivet_resources.shape.transforms.conditions import When
 from rivet_resources.shape.transforms.fields import check_new, derived, with_columns, with_fields
@@ -37,7 +37,7 @@ class Add(Settings):
             given["columns"] = columns
         return given
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Append the columns, typed by their values: text, bool, int64, double, date32, timestamp.
 
         Raises:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pydantic import Field, field_validator
 
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.contracts.transform import Planned, RowRefused, TransformError
+from rivet_resources.contracts.transform import RowRefused, StepPlan, TransformError
 from rivet_resources.contracts.types import parse_word
 from rivet_resources.shape.transforms.conditions import When
 from rivet_resources.shape.transforms.convert import KINDS, check, convert, family, is_lossy
@@ -50,7 +50,7 @@ class Cast(Settings):
             type_of(word)
         return given
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Give the columns their new types.
 
         Raises:

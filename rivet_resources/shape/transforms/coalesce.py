@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.contracts.transform import Planned, TransformError
+from rivet_resources.contracts.transform import StepPlan, TransformError
 from rivet_resources.shape.transforms.conditions import When
 from rivet_resources.shape.transforms.fields import check_new, derived, plain, present, with_columns, with_fields
 
@@ -22,7 +22,7 @@ class Coalesce(Settings):
     into: str | None = Field(None, description="a new column, or one of them; default: the first of them")
     when: When = None
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Give the column the type all of them have.
 
         Raises:

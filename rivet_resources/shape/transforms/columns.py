@@ -8,7 +8,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.contracts.transform import Planned
+from rivet_resources.contracts.transform import StepPlan
 from rivet_resources.shape.transforms.fields import matching
 
 
@@ -27,7 +27,7 @@ class Drop(Settings):
             given["columns"] = [*given.get("columns", []), given.pop("field")]
         return given
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Leave the columns out.
 
         Raises:
@@ -49,7 +49,7 @@ class Keep(Settings):
     columns: tuple[str, ...] = Field(min_length=1, description="names or globs")
     ignore_missing: bool = Field(False, description="pass over names that do not exist")
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Leave all others out.
 
         Raises:
@@ -62,7 +62,7 @@ class Keep(Settings):
         return table.select(list(matching(table.schema, self.columns, ignore_missing=True)))
 
 
-def _only(schema: pa.Schema, names: list[str] | tuple[str, ...]) -> Planned:
+def _only(schema: pa.Schema, names: list[str] | tuple[str, ...]) -> StepPlan:
     """Plan a selection."""
     kept = pa.schema([schema.field(name) for name in names], metadata=schema.metadata)
-    return Planned(kept, {name: frozenset({name}) for name in names}, frozenset())
+    return StepPlan(kept, {name: frozenset({name}) for name in names}, frozenset())

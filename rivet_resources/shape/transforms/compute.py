@@ -8,7 +8,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.contracts.transform import Planned
+from rivet_resources.contracts.transform import StepPlan
 from rivet_resources.shape.transforms import sql
 from rivet_resources.shape.transforms.conditions import When
 from rivet_resources.shape.transforms.fields import derived, storage, with_columns, with_fields
@@ -23,7 +23,7 @@ class Compute(Settings):
     )
     when: When = None
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Ask DuckDB for the types.
 
         Raises:

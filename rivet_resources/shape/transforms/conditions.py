@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from rivet_resources.contracts.transform import Planned, Transform, TransformError
+from rivet_resources.contracts.transform import StepPlan, Transform, TransformError
 from rivet_resources.shape.transforms import sql
 from rivet_resources.shape.transforms.fields import whole
 
@@ -37,7 +37,7 @@ def check_boolean(text: str, schema: pa.Schema, *, key: str) -> None:
         raise TransformError(f"`{key}` gives {arrow}; write an SQL expression that is true or false.")
 
 
-def conditional(planned: Planned, schema: pa.Schema, when: str) -> Planned:
+def conditional(planned: StepPlan, schema: pa.Schema, when: str) -> StepPlan:
     """Widen a plan for rows that keep what they had: old cells stay, new columns are NULL there.
 
     Raises:
@@ -58,7 +58,7 @@ def conditional(planned: Planned, schema: pa.Schema, when: str) -> Planned:
         elif before is None:
             field = field.with_nullable(True)
         fields.append(field)
-    return Planned(pa.schema(fields, metadata=planned.schema.metadata), origins, planned.changed, planned.masked)
+    return StepPlan(pa.schema(fields, metadata=planned.schema.metadata), origins, planned.changed, planned.masked)
 
 
 def chosen(when: str, table: pa.Table) -> pa.BooleanArray:
@@ -67,7 +67,7 @@ def chosen(when: str, table: pa.Table) -> pa.BooleanArray:
     return pc.fill_null(truth, False) if truth.null_count else truth
 
 
-def apply_where(step: Transform, table: pa.Table, planned: Planned) -> pa.Table:
+def apply_where(step: Transform, table: pa.Table, planned: StepPlan) -> pa.Table:
     """Apply a step to the rows its condition chooses; a cell it could not take in another row does no harm."""
     when = when_of(step)
     assert when is not None

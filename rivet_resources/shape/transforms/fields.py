@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 import pyarrow as pa
 
-from rivet_resources.contracts.transform import Planned, TransformError
+from rivet_resources.contracts.transform import StepPlan, TransformError
 
 DERIVED = b"rivet.derived"  # which step made the column: mask(email)
 KEPT = (b"rivet.comment", b"comment")  # what stays true of a column when its cells were replaced
@@ -129,13 +129,13 @@ def with_fields(
     origins: Mapping[str, frozenset[str]],
     *,
     masked: frozenset[str] = frozenset(),
-) -> Planned:
+) -> StepPlan:
     """Plan a step that replaces columns in place and appends new ones."""
     by_name = {field.name: field for field in fields}
     kept = [by_name.pop(field.name, field) for field in schema]
     planned = pa.schema([*kept, *by_name.values()], metadata=schema.metadata)
     changed = frozenset(field.name for field in fields)
-    return Planned(planned, {**itself(schema), **origins}, changed, masked)
+    return StepPlan(planned, {**itself(schema), **origins}, changed, masked)
 
 
 def with_columns(table: pa.Table, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:

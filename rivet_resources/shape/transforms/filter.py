@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.contracts.transform import Planned, TransformError
+from rivet_resources.contracts.transform import StepPlan, TransformError
 from rivet_resources.shape.transforms import conditions
 from rivet_resources.shape.transforms.cell_text import spell
 from rivet_resources.shape.transforms.convert import ACCEPTS, KINDS, convert, family
@@ -141,7 +141,7 @@ class Filter(Settings):
             return (Condition(field=self.field, op=self.op, value=self.value),)
         return self.all or self.any
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Keep the schema as it is.
 
         Raises:
@@ -151,7 +151,7 @@ class Filter(Settings):
             condition.check(schema, ignore_missing=self.ignore_missing)
         if self.where is not None:
             conditions.check_boolean(self.where, schema, key="where")
-        return Planned(schema, itself(schema), frozenset())
+        return StepPlan(schema, itself(schema), frozenset())
 
     def apply(self, table: pa.Table) -> pa.Table:
         """Give the rows that stay, in their order.

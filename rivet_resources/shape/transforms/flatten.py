@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pydantic import Field, field_validator
 
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.contracts.transform import Planned, TransformError
+from rivet_resources.contracts.transform import StepPlan, TransformError
 from rivet_resources.contracts.types import JSON
 from rivet_resources.shape.transforms import sql
 from rivet_resources.shape.transforms.cast import refusal, type_of
@@ -42,7 +42,7 @@ class Flatten(Settings):
             check(pa.string(), type_of(word))
         return given
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Put the flat columns where the nested one was.
 
         Raises:
@@ -62,7 +62,7 @@ class Flatten(Settings):
         if twice:
             raise TransformError(f"two columns would be called {twice[0]!r}; choose another delimiter, or rename one.")
         kept = {name: origins[name] for name in names}
-        return Planned(pa.schema(fields, metadata=schema.metadata), kept, frozenset(changed))
+        return StepPlan(pa.schema(fields, metadata=schema.metadata), kept, frozenset(changed))
 
     def _chosen(self, schema: pa.Schema) -> tuple[str, ...]:
         if not self.columns:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.contracts.transform import Planned
+from rivet_resources.contracts.transform import StepPlan
 from rivet_resources.shape.transforms.conditions import When
 from rivet_resources.shape.transforms.fields import check_new, derived, present, with_columns, with_fields
 from rivet_resources.shape.transforms.hashing import buckets
@@ -23,7 +23,7 @@ class HashBucket(Settings):
     into: str = Field("bucket", description="name of the new column")
     when: When = None
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Append the column.
 
         Raises:

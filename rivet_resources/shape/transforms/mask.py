@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from rivet_resources.contracts.settings import Settings, secret
-from rivet_resources.contracts.transform import Planned, TransformError
+from rivet_resources.contracts.transform import StepPlan, TransformError
 from rivet_resources.shape.transforms import hashing
 from rivet_resources.shape.transforms.cell_text import spell
 from rivet_resources.shape.transforms.conditions import When
@@ -74,7 +74,7 @@ class Mask(Settings):
             raise ValueError("remove takes no `when`: a column is there for all rows or for none; use method null")
         return self
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Give masked columns their type: text, or their own for `null`.
 
         Raises:
@@ -84,7 +84,7 @@ class Mask(Settings):
         if self.method == "remove":
             left = [name for name in schema.names if name not in names]
             kept = pa.schema([schema.field(name) for name in left], metadata=schema.metadata)
-            return Planned(kept, {name: frozenset({name}) for name in left}, frozenset(), frozenset(names))
+            return StepPlan(kept, {name: frozenset({name}) for name in left}, frozenset(), frozenset(names))
         fields = []
         for name in names:
             before = schema.field(name)

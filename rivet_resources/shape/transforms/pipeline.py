@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from rivet_resources.contracts.transform import Planned, RowRefused, Transform, TransformError
+from rivet_resources.contracts.transform import RowRefused, StepPlan, Transform, TransformError
 from rivet_resources.shape.transforms.conditions import apply_where, conditional, when_of
 from rivet_resources.shape.transforms.fields import check_unique, itself
 
@@ -21,7 +21,7 @@ class Stage:
 
     number: int  # from 1, as people count
     step: Transform
-    planned: Planned
+    planned: StepPlan
 
     def apply(self, table: pa.Table) -> pa.Table:
         """Shape a page and check it against the plan: Arrow would cast a difference away in silence."""
@@ -49,7 +49,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TransformPlan:
     """What all steps together make of a schema.
 
     `origins`: output column → source columns it is made of, () for constants. `masked`: source columns some step
@@ -74,7 +74,7 @@ class Plan:
         return table
 
 
-def plan(steps: Sequence[Transform], schema: pa.Schema) -> Plan:
+def plan(steps: Sequence[Transform], schema: pa.Schema) -> TransformPlan:
     """Compose the plans of all steps; costs milliseconds per SQL expression, so make it once per chunk.
 
     Raises:
@@ -91,7 +91,7 @@ def plan(steps: Sequence[Transform], schema: pa.Schema) -> Plan:
         schema = planned.schema
         stages.append(Stage(number, step, planned))
     leaks = {name: shown & masked for name, shown in seen.items() if shown & masked}
-    return Plan(schema, origins, masked, leaks, tuple(stages))
+    return TransformPlan(schema, origins, masked, leaks, tuple(stages))
 
 
 def apply(steps: Sequence[Transform], table: pa.Table) -> pa.Table:
@@ -99,7 +99,7 @@ def apply(steps: Sequence[Transform], table: pa.Table) -> pa.Table:
     return plan(steps, table.schema).apply(table)
 
 
-def _planned(number: int, step: Transform, schema: pa.Schema) -> Planned:
+def _planned(number: int, step: Transform, schema: pa.Schema) -> StepPlan:
     """Plan one step; its faults name it."""
     refused, when = None, when_of(step)
     try:

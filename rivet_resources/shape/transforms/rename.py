@@ -8,7 +8,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.contracts.transform import Planned, TransformError
+from rivet_resources.contracts.transform import StepPlan, TransformError
 from rivet_resources.shape.transforms.fields import present
 
 
@@ -27,7 +27,7 @@ class Rename(Settings):
             given["columns"] = {**given.get("columns", {}), given.pop("from"): given.pop("to")}
         return given
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Rename; a name that two columns would have is refused.
 
         Raises:
@@ -41,7 +41,7 @@ class Rename(Settings):
         fields = [field.with_name(name) for field, name in zip(schema, names, strict=True)]
         origins = {new: frozenset({old}) for new, old in zip(names, schema.names, strict=True)}
         changed = frozenset(new for new, old in zip(names, schema.names, strict=True) if new != old)
-        return Planned(pa.schema(fields, metadata=schema.metadata), origins, changed)
+        return StepPlan(pa.schema(fields, metadata=schema.metadata), origins, changed)
 
     def apply(self, table: pa.Table) -> pa.Table:
         """Give the same columns under their new names."""

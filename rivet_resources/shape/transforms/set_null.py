@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.contracts.transform import Planned
+from rivet_resources.contracts.transform import StepPlan
 from rivet_resources.shape.transforms.conditions import When
 from rivet_resources.shape.transforms.fields import matching, whole, with_columns, with_fields
 from rivet_resources.shape.transforms.filter import Condition, Op, Operand
@@ -34,7 +34,7 @@ class SetNull(Settings):
             raise ValueError("write exactly one of always, if_empty, equals, regex")
         return self
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Make the columns nullable; their types stay.
 
         Raises:

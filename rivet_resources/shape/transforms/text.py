@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.contracts.transform import Planned, TransformError
+from rivet_resources.contracts.transform import StepPlan, TransformError
 from rivet_resources.shape.transforms.cell_text import spell
 from rivet_resources.shape.transforms.conditions import When
 from rivet_resources.shape.transforms.fields import (
@@ -26,7 +26,7 @@ from rivet_resources.shape.transforms.fields import (
 )
 
 
-def _in_place(schema: pa.Schema, columns: tuple[str, ...], *, ignore_missing: bool) -> Planned:
+def _in_place(schema: pa.Schema, columns: tuple[str, ...], *, ignore_missing: bool) -> StepPlan:
     """Plan a step that keeps names and types of text columns."""
     names = matching(schema, columns, ignore_missing=ignore_missing, suits=is_text)
     return with_fields(schema, [schema.field(name) for name in names], {})
@@ -46,7 +46,7 @@ class Case(Settings):
     ignore_missing: bool = Field(False, description="pass over names that do not exist")
     when: When = None
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Keep names and types.
 
         Raises:
@@ -69,7 +69,7 @@ class Trim(Settings):
     ignore_missing: bool = Field(False, description="pass over names that do not exist")
     when: When = None
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Keep names and types.
 
         Raises:
@@ -97,7 +97,7 @@ class Replace(Settings):
     ignore_missing: bool = Field(False, description="pass over names that do not exist")
     when: When = None
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Keep names and types.
 
         Raises:
@@ -131,7 +131,7 @@ class Substring(Settings):
     ignore_missing: bool = Field(False, description="pass over names that do not exist")
     when: When = None
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Keep names and types.
 
         Raises:
@@ -156,7 +156,7 @@ class Split(Settings):
     into: tuple[str, ...] = Field(min_length=1, description="names of the new columns; the last takes all that is left")
     when: When = None
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Append the columns.
 
         Raises:
@@ -202,7 +202,7 @@ class Concat(Settings):
     def _names(self) -> tuple[str, ...]:
         return tuple(name for name in self.columns if not _is_quoted(name))
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Append the text column, or put it in place of one of the pieces.
 
         Raises:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pydantic import Field, field_validator, model_validator
 
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.contracts.transform import Planned, RowRefused, TransformError
+from rivet_resources.contracts.transform import RowRefused, StepPlan, TransformError
 from rivet_resources.contracts.types import INSTANT, NAIVE
 from rivet_resources.shape.transforms.cell_text import spell
 from rivet_resources.shape.transforms.conditions import When
@@ -67,7 +67,7 @@ class Timestamp(Settings):
     def _bare_null(cls, given: Any) -> Any:
         return "null" if given is None else given
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Give the columns their new type.
 
         Raises:
@@ -136,7 +136,7 @@ class Timezone(Settings):
             raise ValueError("%f can only follow %S as %S.%f")
         return given
 
-    def plan(self, schema: pa.Schema) -> Planned:
+    def plan(self, schema: pa.Schema) -> StepPlan:
         """Give the columns their new type.
 
         Raises:

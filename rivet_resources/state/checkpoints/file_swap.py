@@ -47,7 +47,7 @@ class Fence:
 
 
 @dataclass(frozen=True)
-class Place:
+class CheckpointFile:
     """The files of one key."""
 
     record: Path
@@ -82,7 +82,7 @@ class Place:
 
 
 @contextmanager
-def settled(place: Place) -> Iterator[None]:
+def settled(place: CheckpointFile) -> Iterator[None]:
     """Read between writes, never amid one; where nobody ever wrote, there is nothing to wait for."""
     try:
         descriptor = os.open(place.lock, os.O_RDONLY | os.O_CLOEXEC)
@@ -99,7 +99,7 @@ def settled(place: Place) -> Iterator[None]:
 # --- reading -------------------------------------------------------------------------------------
 
 
-def read(place: Place, key: str) -> tuple[dict[str, Any] | None, Checkpoint | None, Fence | None]:
+def read(place: CheckpointFile, key: str) -> tuple[dict[str, Any] | None, Checkpoint | None, Fence | None]:
     """Read a record, as JSON and as value, and its fence; None for what is not there.
 
     Raises:
@@ -115,7 +115,7 @@ def read(place: Place, key: str) -> tuple[dict[str, Any] | None, Checkpoint | No
     return raw, unpack(raw, where=place.name, key=key), fence
 
 
-def _read_fence(place: Place, key: str) -> Fence | None:
+def _read_fence(place: CheckpointFile, key: str) -> Fence | None:
     raw = _json(place.fence, key)
     if raw is None:
         return None
@@ -140,7 +140,7 @@ def _json(path: Path, key: str) -> dict[str, Any] | None:
     return decode(content, where=str(path), key=key)
 
 
-def salvage(place: Place, key: str) -> tuple[dict[str, Any], Fence | None]:
+def salvage(place: CheckpointFile, key: str) -> tuple[dict[str, Any], Fence | None]:
     """Read what can be read of a record that is given up."""
     raw: dict[str, Any] = {}
     fence = None
@@ -151,7 +151,7 @@ def salvage(place: Place, key: str) -> tuple[dict[str, Any], Fence | None]:
     return raw, fence
 
 
-def key_of(place: Place) -> str | None:
+def key_of(place: CheckpointFile) -> str | None:
     """Tell whose a file is by what the record or its fence says; None: neither says."""
     for path in (place.record, place.fence):
         with suppress(CheckpointUnusable):
@@ -181,7 +181,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     sync_folder(path.parent)
 
 
-def keep_previous(place: Place) -> None:
+def keep_previous(place: CheckpointFile) -> None:
     """Give the record a second name before it loses its first; the save that follows makes that durable."""
     temporary = _temporary(place.previous)
     try:
@@ -205,7 +205,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def sweep(place: Place) -> None:
+def sweep(place: CheckpointFile) -> None:
     """Remove what killed writers of this record left an hour ago or earlier."""
     folder, begins = place.record.parent, f".{place.record.name}."
     for name in os.listdir(folder):

@@ -20,8 +20,8 @@ from urllib.parse import unquote
 
 from rivet_resources.errors import CheckpointUnusable, DiskFull, StateError
 from rivet_resources.state.checkpoints.file_swap import (
+    CheckpointFile,
     Fence,
-    Place,
     keep_previous,
     key_of,
     read,
@@ -170,16 +170,16 @@ class FileCheckpoints:
                 entries.append(Reset(**json.loads(line)))
         return tuple(entries)
 
-    def _place(self, key: str) -> Place:
+    def _place(self, key: str) -> CheckpointFile:
         refuse_key(key)
         if not self.is_folder:
-            return Place(self.path)
+            return CheckpointFile(self.path)
         name = UNUSUAL.sub(lambda found: f"%{ord(found[0]):02X}", key) + ".json"
         if len(os.fsencode(name)) > NAME_BYTES:
             raise CheckpointUnusable(f"Checkpoint key {key!r} makes a file name over {NAME_BYTES} bytes. Shorten it.")
-        return Place(self.path / name)
+        return CheckpointFile(self.path / name)
 
-    def _refuse_foreign(self, place: Place, key: str) -> None:
+    def _refuse_foreign(self, place: CheckpointFile, key: str) -> None:
         """Refuse to give up what a single file keeps for another key.
 
         Raises:
@@ -192,14 +192,14 @@ class FileCheckpoints:
     def _keys(self) -> Iterable[str]:
         """Name the keys that have, or should have, a record."""
         if not self.is_folder:
-            place = Place(self.path)
+            place = CheckpointFile(self.path)
             return [key_of(place) or self.path.stem] if any(map(os.path.lexists, (place.record, place.fence))) else []
         names = os.listdir(self.path) if os.path.isdir(self.path) else []
         files = {name.removesuffix(".generation") for name in names if not name.startswith(".")}
         return sorted(unquote(name.removesuffix(".json")) for name in files if name.endswith(".json"))
 
     @contextmanager
-    def _alone(self, key: str) -> Iterator[Place]:
+    def _alone(self, key: str) -> Iterator[CheckpointFile]:
         """Keep every other writer of this key out, thread or process, until the block ends.
 
         Raises:

@@ -10,7 +10,7 @@ from rivet_assets.dagster.drain_checks import change_check_specs, change_evaluat
 from rivet_assets.dagster.on_demand import OnDemand, on_demand
 from rivet_assets.run.drain_verdicts import (
     MIRROR,
-    Comparison,
+    MirrorComparison,
     lag_verdict,
     mirror_verdict,
     prerequisites_verdict,
@@ -105,11 +105,11 @@ def test_gap_names_its_ends():
 
 def test_mirror_counts_what_differs_and_names_no_key():
     """Equal sums of rows prove nothing: one missing and one extra are two."""
-    verdict = mirror_verdict(Comparison(10, 10, missing=1, extra=1, different=2, position="0/AB"))
+    verdict = mirror_verdict(MirrorComparison(10, 10, missing=1, extra=1, different=2, position="0/AB"))
 
     assert (False, 4, "fail") == (verdict.passed, verdict.observed, verdict.level)
     assert "1 missing, 1 extra, 2 different" in verdict.text
-    assert mirror_verdict(Comparison(10, 10, 0, 0, 0)).passed
+    assert mirror_verdict(MirrorComparison(10, 10, 0, 0, 0)).passed
 
 
 def test_prerequisites_are_one_check_with_every_fix():
@@ -173,14 +173,14 @@ EVALUATED = "ASSET_CHECK_EVALUATION"
 RESOURCES = {"rivet": dg.ResourceDefinition.none_resource()}
 
 
-def by_hand(found: Comparison) -> dg.AssetChecksDefinition:
+def by_hand(found: MirrorComparison) -> dg.AssetChecksDefinition:
     """Make the check of a mirror that has compared itself."""
     return on_demand(KEY, MIRROR, {MIRROR: OnDemand("Reads all of both.", lambda context: mirror_verdict(found))})
 
 
 def test_mirror_check_runs_on_demand_and_only_then():
     """It reads a whole table, so it has no condition that would start it."""
-    found = Comparison(source_rows=3, mirror_rows=2, missing=1, extra=0, different=0)
+    found = MirrorComparison(source_rows=3, mirror_rows=2, missing=1, extra=0, different=0)
     check = by_hand(found)
 
     defs = dg.Definitions(
@@ -203,7 +203,7 @@ def test_mirror_check_runs_on_demand_and_only_then():
 
 def test_mirror_check_does_not_ride_along_with_its_mirror():
     """Automation runs the checks of what it materializes, but for those with a condition of their own."""
-    found = Comparison(source_rows=3, mirror_rows=3, missing=0, extra=0, different=0)
+    found = MirrorComparison(source_rows=3, mirror_rows=3, missing=0, extra=0, different=0)
 
     @dg.asset(key=KEY, automation_condition=dg.AutomationCondition.missing())
     def mirror() -> None: ...

@@ -21,11 +21,11 @@ from rivet_assets.dagster.drain_sensor import (
     joined,
     tick,
 )
-from rivet_assets.dagster.drain_sensor_cursor import Memory
+from rivet_assets.dagster.drain_sensor_cursor import DrainCursor
 from rivet_assets.dagster.on_demand import OnDemand, on_demand
 from rivet_assets.dagster.pools import drain_pool, limit_to_one
 from rivet_assets.run.drain import LEASE
-from rivet_assets.run.drain_verdicts import MIRROR, Comparison, mirror_verdict
+from rivet_assets.run.drain_verdicts import MIRROR, MirrorComparison, mirror_verdict
 from rivet_assets.run.log_status import drained_to
 from rivet_assets.run.scope import state_of
 from rivet_resources.errors import LogBusy, SourceUnreachable
@@ -327,7 +327,7 @@ def test_cursor_is_decoration(bench, cursor):
 
 def test_cursor_forgets_exports_that_are_gone():
     """It does not grow for ever."""
-    memory = Memory()
+    memory = DrainCursor()
     memory.ask("old", "a…b", at=NOW - 31 * 86_400)
     memory.ask("new", "a…b", at=NOW)
 
@@ -452,7 +452,7 @@ def test_dagster_takes_the_whole_tick(tmp_path, instance):
         return drains
 
     sensor = sensors.DrainSensor("shop", bench.watched)
-    equal = mirror_verdict(Comparison(0, 0, 0, 0, 0))
+    equal = mirror_verdict(MirrorComparison(0, 0, 0, 0, 0))
     by_hand = on_demand(
         bench.watched[1].keys[0], MIRROR, {MIRROR: OnDemand("reads a whole table", lambda context: equal)}
     )

@@ -10,7 +10,7 @@ from rivet_assets.modes.full import Full
 from rivet_assets.modes.partitions import partitions_of
 from rivet_assets.modes.time_window import TimeWindow
 from rivet_assets.run.attempt import new_run_id
-from rivet_assets.run.read_ahead import Refused, summary
+from rivet_assets.run.read_ahead import RefusedWindow, summary
 from rivet_resources.dagster.errors import translated
 from rivet_resources.errors import (
     GateRefused,
@@ -60,7 +60,11 @@ def test_errors_of_others_pass_unchanged():
 
 def test_worst_error_answers_for_all_windows():
     """The exit code is that of the worst one, by the order of the contract."""
-    refused = [Refused("a", SourceLost("gone")), Refused("b", GateRefused("bad")), Refused("c", SourceError("no"))]
+    refused = [
+        RefusedWindow("a", SourceLost("gone")),
+        RefusedWindow("b", GateRefused("bad")),
+        RefusedWindow("c", SourceError("no")),
+    ]
 
     error, text = summary("orders", refused, of=9, tried=9)
 
@@ -71,15 +75,15 @@ def test_worst_error_answers_for_all_windows():
 
 def test_windows_that_were_not_tried_are_counted():
     """An error that every window would meet ends the walk; the text says so."""
-    _, text = summary("orders", [Refused("a", SourceUnreachable("no host"))], of=9, tried=1)
+    _, text = summary("orders", [RefusedWindow("a", SourceUnreachable("no host"))], of=9, tried=1)
 
-    assert Refused("a", SourceUnreachable("no host")).is_hopeless
+    assert RefusedWindow("a", SourceUnreachable("no host")).is_hopeless
     assert "8 windows after it were not tried" in text
 
 
 def test_one_window_speaks_for_itself():
     """A run of a single window gives its error as it is."""
-    assert "bad" == summary("orders", [Refused("a", GateRefused("bad"))], of=1, tried=1)[1]
+    assert "bad" == summary("orders", [RefusedWindow("a", GateRefused("bad"))], of=1, tried=1)[1]
 
 
 def test_run_id_names_export_instant_and_a_nonce():

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rivet_resources.dagster.io_manager import Offer
+from rivet_resources.dagster.io_manager import StagedOutput
 from rivet_resources.errors import WindowTaken
 from tests.unit.commit.test_manifest import ALL, Lake
 
@@ -30,7 +30,7 @@ def test_run_that_lost_its_window_publishes_nothing(tmp_path: Path, proofs: int)
     lake = Lake(tmp_path)
     lake.commit(ALL, 1, 3)
     before = lake.parts()
-    offer = Offer(lake.stage(ALL, 1, 5), lake.root, cast(Any, lake.state), cast(Any, LostLease(proofs)))
+    offer = StagedOutput(lake.stage(ALL, 1, 5), lake.root, cast(Any, lake.state), cast(Any, LostLease(proofs)))
 
     with pytest.raises(WindowTaken):
         offer.publish()

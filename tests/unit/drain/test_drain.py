@@ -27,7 +27,7 @@ from rivet_resources.contracts.types import Column
 from rivet_resources.destinations.local import Local
 from rivet_resources.drain import drain as drain_module
 from rivet_resources.drain.drain import drain
-from rivet_resources.drain.plan import Drained, DrainPlan, Hands
+from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices
 from rivet_resources.errors import CheckpointUnusable, LogSetup, PositionLost, RivetError, WindowTaken
 from rivet_resources.state.checkpoints.stores import state_checkpoints
 from rivet_resources.state.leases import export_lease
@@ -96,7 +96,7 @@ class Bench:
             )  # fmt: skip
 
         with self.state.lease("shop", "drain", plan.run_id) as lease:
-            hands = Hands(
+            hands = DrainServices(
                 state=self.state, checkpoints=state_checkpoints(self.state), lease=lease, roots=roots, copy=copy,
                 judge=lambda table, staged, is_between=False: None, scratch=self.folder, step=step,
                 is_asked_to_end=is_asked_to_end,

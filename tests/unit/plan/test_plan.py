@@ -31,8 +31,8 @@ from rivet_assets.plan.fingerprint import export_fingerprint, hidden, redacted
 from rivet_assets.plan.priority import (
     COSTS,
     POINTS,
-    Facts,
-    History,
+    PriorityFacts,
+    RunHistory,
     Standing,
     age_gates,
     cost_of,
@@ -46,30 +46,30 @@ from rivet_assets.plan.schedule import Turn, run_turns, startable
 from rivet_resources.errors import ConfigError
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-LONG = History(runs=3, average_seconds=300.0)
+LONG = RunHistory(runs=3, average_seconds=300.0)
 MID = 200_000  # rows that say nothing
 
 # One case per signal of `contract.md`, 13.2: facts that give exactly this one, and its points.
-SIGNALS: dict[str, tuple[Facts, int]] = {
-    "rows_few": (Facts("cdc", rows=99_999), 12),
-    "rows_many": (Facts("cdc", rows=10_000_000), -15),
-    "rows_unknown": (Facts("cdc"), -3),
-    "full": (Facts("full", rows=MID), 5),
-    "cursor_strong": (Facts("incremental", rows=MID, cursor="strong"), 18),
-    "cursor_weak": (Facts("incremental", rows=MID, cursor="weak"), -8),
-    "cursor_fallback": (Facts("incremental", rows=MID, cursor="fallback"), -14),
-    "cursor_none": (Facts("incremental", rows=MID, cursor="none"), -12),
-    "chunked_large": (Facts("chunked", rows=MID, chunks=2), -10),
-    "sparse_keys": (Facts("chunked", rows=MID, is_sparse=True), -18),
-    "reconcile_required": (Facts("cdc", rows=MID, reconcile_required=True), -12),
-    "window_narrow": (Facts("time_window", rows=MID, is_narrow=True), 6),
-    "verdict_efficient": (Facts("cdc", rows=MID, verdict="EFFICIENT"), 8),
-    "verdict_degraded": (Facts("cdc", rows=MID, verdict="DEGRADED"), -12),
-    "verdict_unsafe": (Facts("cdc", rows=MID, verdict="UNSAFE"), -25),
-    "last_run_failed": (Facts("cdc", rows=MID, history=History(1, last_failed=True)), -8),
-    "retries_many": (Facts("cdc", rows=MID, history=History(3, retry_rate=0.31)), -5),
-    "runs_long": (Facts("cdc", rows=MID, history=LONG), -4),
-    "warnings_many": (Facts("cdc", rows=MID, warnings=4), -4),
+SIGNALS: dict[str, tuple[PriorityFacts, int]] = {
+    "rows_few": (PriorityFacts("cdc", rows=99_999), 12),
+    "rows_many": (PriorityFacts("cdc", rows=10_000_000), -15),
+    "rows_unknown": (PriorityFacts("cdc"), -3),
+    "full": (PriorityFacts("full", rows=MID), 5),
+    "cursor_strong": (PriorityFacts("incremental", rows=MID, cursor="strong"), 18),
+    "cursor_weak": (PriorityFacts("incremental", rows=MID, cursor="weak"), -8),
+    "cursor_fallback": (PriorityFacts("incremental", rows=MID, cursor="fallback"), -14),
+    "cursor_none": (PriorityFacts("incremental", rows=MID, cursor="none"), -12),
+    "chunked_large": (PriorityFacts("chunked", rows=MID, chunks=2), -10),
+    "sparse_keys": (PriorityFacts("chunked", rows=MID, is_sparse=True), -18),
+    "reconcile_required": (PriorityFacts("cdc", rows=MID, reconcile_required=True), -12),
+    "window_narrow": (PriorityFacts("time_window", rows=MID, is_narrow=True), 6),
+    "verdict_efficient": (PriorityFacts("cdc", rows=MID, verdict="EFFICIENT"), 8),
+    "verdict_degraded": (PriorityFacts("cdc", rows=MID, verdict="DEGRADED"), -12),
+    "verdict_unsafe": (PriorityFacts("cdc", rows=MID, verdict="UNSAFE"), -25),
+    "last_run_failed": (PriorityFacts("cdc", rows=MID, history=RunHistory(1, last_failed=True)), -8),
+    "retries_many": (PriorityFacts("cdc", rows=MID, history=RunHistory(3, retry_rate=0.31)), -5),
+    "runs_long": (PriorityFacts("cdc", rows=MID, history=LONG), -4),
+    "warnings_many": (PriorityFacts("cdc", rows=MID, warnings=4), -4),
 }
 
 
@@ -91,30 +91,30 @@ def test_every_signal_has_a_case() -> None:
 @pytest.mark.parametrize(
     "facts",
     [
-        Facts("cdc", rows=MID),
-        Facts("cdc", rows=9_999_999),
-        Facts("chunked", rows=1_000_000, chunks=1),
-        Facts("cdc", rows=MID, verdict="ACCEPTABLE"),
-        Facts("cdc", rows=MID, history=History(2, retry_rate=5.0, average_seconds=900.0)),
-        Facts("cdc", rows=MID, history=History(9, retry_rate=0.3, average_seconds=299.0)),
-        Facts("cdc", rows=MID, warnings=3),
+        PriorityFacts("cdc", rows=MID),
+        PriorityFacts("cdc", rows=9_999_999),
+        PriorityFacts("chunked", rows=1_000_000, chunks=1),
+        PriorityFacts("cdc", rows=MID, verdict="ACCEPTABLE"),
+        PriorityFacts("cdc", rows=MID, history=RunHistory(2, retry_rate=5.0, average_seconds=900.0)),
+        PriorityFacts("cdc", rows=MID, history=RunHistory(9, retry_rate=0.3, average_seconds=299.0)),
+        PriorityFacts("cdc", rows=MID, warnings=3),
     ],
 )
-def test_what_is_just_below_a_limit_gives_no_signal(facts: Facts) -> None:
+def test_what_is_just_below_a_limit_gives_no_signal(facts: PriorityFacts) -> None:
     """Limits are where the contract puts them, not one row before."""
     assert (50, {}) == (prioritise(facts).score, dict(prioritise(facts).signals))
 
 
 def test_chunked_export_of_many_rows_is_large_even_in_one_chunk() -> None:
     """More than a million rows count as much as several chunks."""
-    assert "chunked_large" in prioritise(Facts("chunked", rows=1_000_001, chunks=1)).signals
+    assert "chunked_large" in prioritise(PriorityFacts("chunked", rows=1_000_001, chunks=1)).signals
 
 
 def test_score_stays_between_0_and_100() -> None:
     """Signals may add up beyond the scale; the score does not leave it."""
-    worst = Facts(
+    worst = PriorityFacts(
         "chunked", rows=10**7, verdict="UNSAFE", chunks=9, is_sparse=True, reconcile_required=True, warnings=9,
-        history=History(9, last_failed=True, retry_rate=1, average_seconds=999),
+        history=RunHistory(9, last_failed=True, retry_rate=1, average_seconds=999),
     )  # fmt: skip
 
     assert 0 == prioritise(worst).score
@@ -131,14 +131,14 @@ def test_class_and_wave_follow_from_the_score(
     """The limits 70 and 40, and 75, 55 and 35, are inclusive below."""
     monkeypatch.setattr("rivet_assets.plan.priority.BASE", score)
 
-    priority = prioritise(Facts("cdc", rows=MID))
+    priority = prioritise(PriorityFacts("cdc", rows=MID))
 
     assert (score, rank, wave) == (priority.score, priority.rank, priority.wave)
 
 
 def test_wave_of_the_yaml_wins_over_that_of_the_score() -> None:
     """People know what machines do not."""
-    assert 4 == prioritise(Facts("full", rows=1, verdict="EFFICIENT", wave=4)).wave
+    assert 4 == prioritise(PriorityFacts("full", rows=1, verdict="EFFICIENT", wave=4)).wave
 
 
 @pytest.mark.parametrize(

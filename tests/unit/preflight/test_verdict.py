@@ -8,12 +8,12 @@ from typing import get_args
 import pytest
 
 from rivet_assets.preflight.findings import RULES as WARNINGS
-from rivet_assets.preflight.findings import Plan, findings
+from rivet_assets.preflight.findings import PreflightPlan, findings
 from rivet_assets.preflight.verdict import (
     RULES,
     VERDICTS,
     Access,
-    Facts,
+    VerdictFacts,
     access_of,
     judge,
     verdict_of,
@@ -25,7 +25,7 @@ from rivet_resources.registry import ENGINES
 
 MILLION = 1_000_000
 SCAN, INDEX = Explained("SELECT 1", "scan"), Explained("SELECT 1", "index", index="orders_at")
-FULL = Facts(
+FULL = VerdictFacts(
     "orders", "full", ENGINES["postgres"].facts, "full(blocks)", '"public"."orders"', pace(None, None), reader="blocks"
 )
 LATE = replace(
@@ -35,7 +35,7 @@ SERVED = replace(LATE, is_indexed=True, reader="cursor")
 CHUNKED = replace(LATE, mode="chunked", column="id", chunks=20, reader="cursor", key=("key",), narrows=True)
 
 
-def facts_for(access: Access, rows: int | None) -> Facts:
+def facts_for(access: Access, rows: int | None) -> VerdictFacts:
     """Make facts that are gone through in this way."""
     found = {
         "range": SERVED,
@@ -231,39 +231,39 @@ def test_parallel_follows_from_rows_and_free_connections(facts, rows, tasks):
 
 # --- warnings ------------------------------------------------------------------------------------
 
-QUIET = Plan(replace(SERVED, rows=1000), "range")
+QUIET = PreflightPlan(replace(SERVED, rows=1000), "range")
 BIG = replace(CHUNKED, is_indexed=True, rows=5 * MILLION, size_bytes=1 << 30)
 WARNED = {
-    "connections": Plan(replace(FULL, parallel=8, connections=92, connections_limit=100), "pages"),
-    "parallel-memory": Plan(replace(FULL, parallel=5), "pages"),
-    "wide-rows": Plan(replace(FULL, row_bytes=100_000), "pages", batch_rows=10_000),
-    "statement-timeout": Plan(replace(FULL, reader="cursor", size_bytes=30 << 30), "stream"),
-    "sparse-key": Plan(BIG, "range", widest=10**9, has_checkpoint=True),
-    "wide-window": Plan(replace(BIG, size_bytes=100 << 30), "range", has_checkpoint=True),
-    "resume-no-checkpoint": Plan(BIG, "range"),
-    "late-null-cursors": Plan(replace(QUIET.facts, is_nullable=True), "range"),
-    "null-times": Plan(replace(QUIET.facts, mode="time_window", is_nullable=True), "range"),
-    "null-keys": Plan(replace(BIG, rows=10, is_nullable=True), "range"),
-    "sort": Plan(replace(SERVED, explained=replace(SCAN, sorts=True)), "range"),
-    "quality-unique-no-cap": Plan(replace(FULL, rows=20 * MILLION), "pages", unique_columns=("id",)),
-    "dense-surrogate": Plan(BIG, "range", is_dense=True, has_checkpoint=True),
+    "connections": PreflightPlan(replace(FULL, parallel=8, connections=92, connections_limit=100), "pages"),
+    "parallel-memory": PreflightPlan(replace(FULL, parallel=5), "pages"),
+    "wide-rows": PreflightPlan(replace(FULL, row_bytes=100_000), "pages", batch_rows=10_000),
+    "statement-timeout": PreflightPlan(replace(FULL, reader="cursor", size_bytes=30 << 30), "stream"),
+    "sparse-key": PreflightPlan(BIG, "range", widest=10**9, has_checkpoint=True),
+    "wide-window": PreflightPlan(replace(BIG, size_bytes=100 << 30), "range", has_checkpoint=True),
+    "resume-no-checkpoint": PreflightPlan(BIG, "range"),
+    "late-null-cursors": PreflightPlan(replace(QUIET.facts, is_nullable=True), "range"),
+    "null-times": PreflightPlan(replace(QUIET.facts, mode="time_window", is_nullable=True), "range"),
+    "null-keys": PreflightPlan(replace(BIG, rows=10, is_nullable=True), "range"),
+    "sort": PreflightPlan(replace(SERVED, explained=replace(SCAN, sorts=True)), "range"),
+    "quality-unique-no-cap": PreflightPlan(replace(FULL, rows=20 * MILLION), "pages", unique_columns=("id",)),
+    "dense-surrogate": PreflightPlan(BIG, "range", is_dense=True, has_checkpoint=True),
     "stdout-manifest-phantom": replace(QUIET, is_stdout=True),
 }
 SILENT = {
-    "connections": Plan(replace(FULL, parallel=5, connections=92, connections_limit=100), "pages"),
-    "parallel-memory": Plan(replace(FULL, parallel=4), "pages"),
-    "wide-rows": Plan(replace(FULL, row_bytes=100), "pages", batch_rows=10_000),
-    "statement-timeout": Plan(replace(LATE, size_bytes=30 << 30), "once"),  # blocks: short pages
-    "sparse-key": Plan(BIG, "range", widest=6 * MILLION),
-    "wide-window": Plan(BIG, "range"),
-    "resume-no-checkpoint": Plan(BIG, "range", has_checkpoint=True),
-    "late-null-cursors": Plan(replace(QUIET.facts, is_nullable=True), "range", has_fallback=True),
-    "null-times": Plan(replace(QUIET.facts, mode="time_window"), "range"),
-    "null-keys": Plan(BIG, "range"),
-    "sort": Plan(replace(SERVED, rows=1000, explained=replace(SCAN, sorts=True)), "range"),
-    "quality-unique-no-cap": Plan(replace(FULL, rows=MILLION), "pages", unique_columns=("id",)),
-    "dense-surrogate": Plan(BIG, "range"),
-    "stdout-manifest-phantom": Plan(FULL, "pages", is_stdout=True),
+    "connections": PreflightPlan(replace(FULL, parallel=5, connections=92, connections_limit=100), "pages"),
+    "parallel-memory": PreflightPlan(replace(FULL, parallel=4), "pages"),
+    "wide-rows": PreflightPlan(replace(FULL, row_bytes=100), "pages", batch_rows=10_000),
+    "statement-timeout": PreflightPlan(replace(LATE, size_bytes=30 << 30), "once"),  # blocks: short pages
+    "sparse-key": PreflightPlan(BIG, "range", widest=6 * MILLION),
+    "wide-window": PreflightPlan(BIG, "range"),
+    "resume-no-checkpoint": PreflightPlan(BIG, "range", has_checkpoint=True),
+    "late-null-cursors": PreflightPlan(replace(QUIET.facts, is_nullable=True), "range", has_fallback=True),
+    "null-times": PreflightPlan(replace(QUIET.facts, mode="time_window"), "range"),
+    "null-keys": PreflightPlan(BIG, "range"),
+    "sort": PreflightPlan(replace(SERVED, rows=1000, explained=replace(SCAN, sorts=True)), "range"),
+    "quality-unique-no-cap": PreflightPlan(replace(FULL, rows=MILLION), "pages", unique_columns=("id",)),
+    "dense-surrogate": PreflightPlan(BIG, "range"),
+    "stdout-manifest-phantom": PreflightPlan(FULL, "pages", is_stdout=True),
 }
 
 
@@ -287,7 +287,7 @@ def test_every_rule_of_warnings_has_a_case():
 
 def test_cap_of_the_source_is_a_connection_limit_too():
     """It is the user's own, and the text says so."""
-    (found,) = findings(Plan(replace(FULL, parallel=4, own_limit=2), "pages"))
+    (found,) = findings(PreflightPlan(replace(FULL, parallel=4, own_limit=2), "pages"))
 
     assert ("connections", "parallel: 2") == (found.name, found.fix)
     assert "max_connections of its source is 2" in found.text

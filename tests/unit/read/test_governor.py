@@ -24,7 +24,7 @@ from rivet_resources.errors import SourceError, StatementTimeout
 from rivet_resources.read import governor_thread as governing
 from rivet_resources.read.connections import Permits, permits
 from rivet_resources.read.governor import LOWEST_STEP, Course, Level, level_of, signs_of
-from rivet_resources.read.governor_thread import Gate, Governor
+from rivet_resources.read.governor_thread import ChunkSlots, Governor
 from rivet_resources.read.source_cost import harm
 from rivet_resources.read.stage import Exporter
 from rivet_resources.read.throttle import Latency, Throttle, tell_speed, told_speed
@@ -322,7 +322,7 @@ def test_tasks_in_workers_of_spark_obey_before_their_next_page(
 
 def test_gate_lets_fewer_through_when_told_and_more_again() -> None:
     """What runs goes on; what waits, waits until there is room or all is called off."""
-    gate, called_off, running, most, done = Gate(3), threading.Event(), [0], [0], threading.Event()
+    gate, called_off, running, most, done = ChunkSlots(3), threading.Event(), [0], [0], threading.Event()
     lock = threading.Lock()
 
     def work() -> None:

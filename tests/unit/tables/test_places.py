@@ -19,7 +19,7 @@ import pytest
 from rivet_resources.contracts.change_envelope import as_inserts, change_schema
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.types import JSON, UUID
-from rivet_resources.tables.buckets import BUCKETS_DDL, Choice, Place, decide, spread_keys
+from rivet_resources.tables.buckets import BUCKETS_DDL, RowAddress, SurvivingRows, decide, spread_keys
 from rivet_resources.tables.places import Living
 from rivet_resources.tables.reading import Truncate
 from rivet_resources.tables.writing import columns_of
@@ -29,14 +29,14 @@ from tests.fakes import FolderRoot
 SPAN = 20  # transactions to a table, at most
 
 
-def parts_at(folder: Path, tables: list[pa.Table], *, row_group_size: int = 1_000) -> tuple[Place, ...]:
+def parts_at(folder: Path, tables: list[pa.Table], *, row_group_size: int = 1_000) -> tuple[RowAddress, ...]:
     """Write parts, to be read again as a destination gives them."""
     for number, table in enumerate(tables):
         pq.write_table(table, folder / f"{number}.parquet", row_group_size=row_group_size)
-    return tuple(Place(FolderRoot(folder), f"{number}.parquet", chunk=number % 2) for number in range(len(tables)))
+    return tuple(RowAddress(FolderRoot(folder), f"{number}.parquet", chunk=number % 2) for number in range(len(tables)))
 
 
-def decided(choice: Choice) -> dict[int, list[int]]:
+def decided(choice: SurvivingRows) -> dict[int, list[int]]:
     """Do what Spark's tasks and its exchange do; the living rows by part."""
     numbers = [pa.RecordBatch.from_pydict({"id": [number]}) for number in range(len(choice.places))]
     met: dict[int, list[dict[str, Any]]] = {}
@@ -54,7 +54,7 @@ def decided(choice: Choice) -> dict[int, list[int]]:
     return {part: sorted(rows) for part, rows in living.items()}
 
 
-def rows_of(choice: Choice, table: pa.Schema) -> Iterator[tuple[Any, ...]]:
+def rows_of(choice: SurvivingRows, table: pa.Schema) -> Iterator[tuple[Any, ...]]:
     """Read the rows that live."""
     parts = [(choice.places[n], np.array(rows, np.uint32)) for n, rows in decided(choice).items()]
     for page in Living(parts).pages(Chunk(0, "cursor", "orders"), columns_of(table)):
@@ -68,10 +68,10 @@ def changes_of(shops: list[Shop]) -> pa.Table:
     return pa.Table.from_pylist(changes + changes[::3], change_schema(TABLE))
 
 
-def choose(places: tuple[Place, ...], base_parts: int, **more: Any) -> Choice:
+def choose(places: tuple[RowAddress, ...], base_parts: int, **more: Any) -> SurvivingRows:
     """Describe a decision over TABLE."""
     key = pa.schema([TABLE.field(name) for name in KEY])
-    return replace(Choice(places, base_parts, key, newest="", cut=None, buckets=5), **more)
+    return replace(SurvivingRows(places, base_parts, key, newest="", cut=None, buckets=5), **more)
 
 
 @pytest.mark.parametrize("buckets", [1, 2, 7])
