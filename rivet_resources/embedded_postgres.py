@@ -42,7 +42,7 @@ SMALL: Mapping[str, str] = {
     "log_timezone": "UTC",
 }
 # PostgreSQL refuses to run as root; the first of these users that exists runs it then.
-SERVANTS = ("postgres", "nobody")
+UNPRIVILEGED_USERS = ("postgres", "nobody")
 # Longest path of a Unix socket that every system takes, minus "/.s.PGSQL.5432".
 LONGEST_SOCKET_FOLDER = 103 - 15
 
@@ -198,11 +198,12 @@ def _servant() -> str | None:
     import pwd
 
     known = {entry.pw_name for entry in pwd.getpwall()}
-    for name in SERVANTS:
+    for name in UNPRIVILEGED_USERS:
         if name in known:
             return name
     raise ServerFailed(
-        f"PostgreSQL does not run as root, and none of the users {', '.join(SERVANTS)} exists. Run as another user."
+        f"PostgreSQL does not run as root, and none of the users {', '.join(UNPRIVILEGED_USERS)} exists. "
+        f"Run as another user."
     )
 
 

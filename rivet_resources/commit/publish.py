@@ -29,7 +29,7 @@ from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.parts import Part
 from rivet_resources.errors import WindowTaken
 
-STRANGERS_STAY = timedelta(days=1)
+UNKNOWN_RUN_GRACE = timedelta(days=1)
 PART_THREADS = 8  # an object store answers each part in tenths of a second
 
 Step = Callable[[str], None]  # told the name of the step that begins
@@ -148,7 +148,7 @@ def sweep(root: Root, *, export: str, state: Ledger) -> int:
 def is_fresh(run: str) -> bool:
     """Say whether a run, by its id or a part's path, began so lately that somebody may be about to commit it."""
     began = started_at(run)
-    return began is not None and datetime.now(UTC) - began < STRANGERS_STAY
+    return began is not None and datetime.now(UTC) - began < UNKNOWN_RUN_GRACE
 
 
 # --- steps ---------------------------------------------------------------------------------------
