@@ -18,7 +18,7 @@ from typing import Any
 
 from rivet_resources.contracts.change_log import Capture
 from rivet_resources.contracts.source import TypeRules
-from rivet_resources.engines.mysql.binlog.position import Place
+from rivet_resources.engines.mysql.binlog.position import BinlogPosition
 from rivet_resources.engines.mysql.source import MySql
 from tests.bench.draining import EAGER, drained, peak_mb
 from tests.servers.binlog import BinlogServer, serving
@@ -128,7 +128,7 @@ def measured(started: float, cpu: float) -> dict[str, float]:
 def read_rivet(job: dict[str, Any]) -> dict[str, float]:
     """Drain as a run does: zstd Parquet, synced, manifests, a checkpoint; the changes are counted and compared."""
     source = MySql(url=f"{job['url']}bench")
-    start = Place(*job["start"]).position({})
+    start = BinlogPosition(*job["start"]).position({})
     count = job["rows"]
     capture = Capture("bench", ("orders",), TypeRules({}), deployment="bench", max_events=count)
     with source.open_log(capture, application="bench", pace=EAGER) as log:

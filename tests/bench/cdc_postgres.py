@@ -105,12 +105,12 @@ def plainly(batches: list[pa.Array]) -> None:
 
 def by_vectors(url: str, work: str, batches: list[pa.Array]) -> None:
     """Decode all to typed tables, as a window does."""
-    from rivet_resources.engines.postgres.log.lsn import Seen
-    from rivet_resources.engines.postgres.log.window import Window
+    from rivet_resources.engines.postgres.log.lsn import SnapshotVisibility
+    from rivet_resources.engines.postgres.log.window import TransactionBatch
 
     with open_log(asked(work), line=Postgres(url=url).line("rivet:bench", EAGER), pace=EAGER) as log:
         log.survey()
-        window = Window(log._tables, Seen.parse(""), False, after=0, most=10**9)
+        window = TransactionBatch(log._tables, SnapshotVisibility.parse(""), False, after=0, most=10**9)
         for batch in batches:
             for _ in window.decode(batch):
                 pass

@@ -29,7 +29,7 @@ from rivet_resources.engines.datagen import sql
 from rivet_resources.engines.datagen.pages import Maker
 from rivet_resources.engines.datagen.rows import NATIVE, PATTERNS, Recipe, fields, numbers
 from rivet_resources.engines.datagen.stream import Stream
-from rivet_resources.engines.shared.columns import Making, Spelling
+from rivet_resources.engines.shared.columns import ColumnBuilder, Spelling
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.errors import ConfigError, SourceError, UnknownColumn, UnknownTable
 
@@ -300,7 +300,7 @@ def describe_columns(
             raise UnknownColumn(key, relation=relation, known=list(made), key="columns")
     nullable = {name for name, value in recipe.custom if value is None}
     return tuple(
-        Making(
+        ColumnBuilder(
             name=name,
             native=NATIVE[fact],
             base=NATIVE[fact],

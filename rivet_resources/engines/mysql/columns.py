@@ -21,7 +21,7 @@ from rivet_resources.engines.mysql.types import (
     mysql_decimal,
 )
 from rivet_resources.engines.mysql.wire.packets import Definition
-from rivet_resources.engines.shared.columns import SPECIAL, Making, Spelling, rule_of
+from rivet_resources.engines.shared.columns import SPECIAL, ColumnBuilder, Spelling, rule_of
 from rivet_resources.errors import ConfigError
 
 
@@ -111,7 +111,7 @@ def _text_base(definition: Definition) -> tuple[str, str]:
 # --- deciding ------------------------------------------------------------------------------------
 
 
-def _as_text(making: Making) -> str:
+def _as_text(making: ColumnBuilder) -> str:
     """Give the lossless text form: the server's own text, except where that loses digits or is no text."""
     base = making.base
     if making.fact.family in ("binary", "geometry"):
@@ -159,7 +159,7 @@ def column_of(described: Described, *, rules: TypeRules, relation: str) -> Colum
         fact, spelling = number.fact, replace(SPELLING, base_reads=reads)
     facts = {"flag": ZONE_FLAG.replace("{}", sql.quote(described.name)), "flag_kind": "zone_range"}
     is_zoned = word.startswith("timestamp_tz") and fact.family == "timestamp"
-    return Making(
+    return ColumnBuilder(
         name=described.name,
         native=described.native,
         base=described.base,

@@ -52,7 +52,7 @@ CHANGES = """
 SELECT object_schema, object_name, count_insert, count_update, count_delete
 FROM performance_schema.table_io_waits_summary_by_table WHERE object_schema IN ({schemas})"""
 
-Place = tuple[str, str]  # database and table
+TableName = tuple[str, str]  # database and table
 
 
 def tables(catalog: Catalog, pattern: str) -> tuple[TableFacts, ...]:
@@ -87,14 +87,14 @@ def _scope(schema: str | None) -> str:
     return f"table_schema NOT IN ({', '.join(map(sql.quote_text, SYSTEM))})"
 
 
-def _by_place(rows: Sequence[Row]) -> dict[Place, list[Row]]:
-    found: dict[Place, list[Row]] = {}
+def _by_place(rows: Sequence[Row]) -> dict[TableName, list[Row]]:
+    found: dict[TableName, list[Row]] = {}
     for row in rows:
         found.setdefault((row[0] or "", row[1] or ""), []).append(row)
     return found
 
 
-def _changes(catalog: Catalog, schemas: set[str]) -> dict[Place, dict[str, str]]:
+def _changes(catalog: Catalog, schemas: set[str]) -> dict[TableName, dict[str, str]]:
     """Count what was inserted, updated and deleted, where the server tells this user; {} where it does not."""
     try:
         rows = catalog.ask(

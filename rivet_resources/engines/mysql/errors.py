@@ -10,17 +10,12 @@ import re
 from collections.abc import Sequence
 
 from rivet_resources.contracts.tls_faults import tls_fault
+from rivet_resources.engines.shared import faults
 from rivet_resources.errors import (
     RivetError,
     SourceAuth,
-    SourceChanged,
-    SourceError,
     SourceLost,
-    SourceMissing,
     SourcePermission,
-    SourceTls,
-    SourceUnreachable,
-    StatementTimeout,
     UnknownTable,
 )
 
@@ -114,10 +109,7 @@ def clean(text: object, *, secrets: Sequence[str] = ()) -> str:
     words = str(args[1] if len(args) > 1 else text)
     words = QUOTED_VALUE.sub(r"\1 …", QUOTED_SQL.sub("near …", words))
     words = URL.sub("mysql://…", words)
-    for secret in secrets:
-        if secret:
-            words = words.replace(secret, "…")
-    return " ".join("".join(c if c.isprintable() else " " for c in words).split())[:500]
+    return faults.one_line(words, secrets=secrets)
 
 
 def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence[str] = ()) -> RivetError:
@@ -128,25 +120,22 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
     code = code_of(error)
     said = f"MySQL said: {clean(error, secrets=secrets)}" + (f" ({code})" if code else "")
     if code in TIMEOUTS:
-        return StatementTimeout(
-            f"While {doing}: the statement ran into `tuning.statement_timeout_s`. The same statement would again: "
-            f"raise that limit, lower `tuning.batch_size`, or give the source an index for it."
-        )
+        return faults.timed_out(doing)
     if code == CANCELLED:
-        return SourceError(f"While {doing}: someone at the source cancelled the statement. Ask them, then run again.")
+        return faults.cancelled(doing)
     if code in AUTH:
         return SourceAuth(f"While {doing}: {said}. Check `user`, the password reference and `tls` of the source.")
     if code in PASSING:
         advice = TAKEN if code in CONNECTIONS_TAKEN else "The source may answer later; run again."
         return SourceLost(f"While {doing}: {said}. {advice}", extra_seconds=PASSING[code])
     if code == UNKNOWN_TABLE:
-        return UnknownTable(f"While {doing}: {said}. Fix `table` or `query` of the export.")
+        return faults.no_table(doing, said)
     if code in PERMISSION:
         return SourcePermission(
             f"While {doing}: {said}. "
             f"Let an administrator run: GRANT SELECT ON <database>.<table> TO {user or '<user>'}."
         )
-    return SourceError(f"While {doing}: {said}. Fix the query or the source, then run again.")
+    return faults.for_good(doing, said)
 
 
 def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = ()) -> RivetError:
@@ -157,19 +146,13 @@ def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = 
     code, said = code_of(error), clean(error, secrets=secrets)
     line = tls_fault(said) if code in CODES_OF_TLS | CODES_OF_LINES else None
     if line is not None:
-        return SourceTls(f"MySQL at {where} cannot be reached safely: {line.why} ({said}). {line.fix}")
+        return faults.unsafe_line("MySQL", where, said, line)
     if code in AUTH:
-        return SourceAuth(
-            f"MySQL at {where} refused the login: {said}. Check `user`, the password reference and `tls` of the source."
-        )
+        return faults.login_refused("MySQL", where, said)
     if code == UNKNOWN_DATABASE:
-        return SourceMissing(
-            f"MySQL at {where} has no such database: {said}. Fix `database` of the source, or create it."
-        )
+        return faults.no_database("MySQL", where, said)
     if code in UNREACHABLE:
-        return SourceUnreachable(
-            f"MySQL at {where} cannot be reached: {said}. Check `host`, `port` and the network from this machine."
-        )
+        return faults.unreachable("MySQL", where, said)
     return fault(error, doing=f"connecting to MySQL at {where}", secrets=secrets)
 
 
@@ -177,12 +160,9 @@ def changed(error: RivetError, cause: BaseException, *, relation: str) -> RivetE
     """Say that a relation changed under the reader, when that is what the code means; else the error itself."""
     if code_of(cause) not in CHANGED:
         return error
-    return SourceChanged(
-        f"{relation} was dropped or altered while it was read. Nothing is published; run again once the change is done."
-    )
+    return faults.relation_changed(relation)
 
 
 def unknown_table(name: str, *, near: Sequence[str]) -> UnknownTable:
     """Say that a table is not there, with the ones that look like it."""
-    hint = f"Did you mean {' or '.join(near)}?" if near else "See which tables the user sees with SHOW TABLES."
-    return UnknownTable(f"The source shows no table {name} to this user. Fix `table` of the export. {hint}")
+    return faults.not_shown(name, near=near, where_listed="with SHOW TABLES")

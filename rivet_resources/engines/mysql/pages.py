@@ -10,7 +10,6 @@ or repeating rows, so it is one statement, which the server holds open while we 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import replace
 
 from rivet_resources.contracts.evidence import Effort
 from rivet_resources.contracts.relation import Chunk
@@ -26,18 +25,9 @@ from rivet_resources.engines.shared import paging
 def read(
     chunk: Chunk, columns: tuple[Column, ...], *, line: ConnectionParams, pace: Pace, wait: Wait
 ) -> Generator[Page, None, Effort]:
-    """Read a chunk page by page; see `Source.pages`. Pages without rows are not shown, but their time is."""
+    """Read a chunk page by page; see `Source.pages`."""
     reader = Reader(line=line, chunk=chunk, columns=columns, pace=pace, wait=wait)
-    longest = 0.0
-    try:
-        for page in ways(reader):
-            longest = max(longest, page.statement_ms)
-            if page.table.num_rows:
-                yield replace(page, statement_ms=longest)
-                longest = 0.0
-        return reader.effort()
-    finally:
-        reader.close()
+    return paging.read_pages(reader, ways(reader))
 
 
 def ways(reader: Reader) -> Iterator[Page]:

@@ -31,7 +31,7 @@ from rivet_resources.engines.mysql.wire.packets import RawRows
 from rivet_resources.engines.mysql.wire.stream import query_or_drop, stream
 from rivet_resources.engines.shared.cells import Cells, flagged
 from rivet_resources.engines.shared.effort import Spent
-from rivet_resources.engines.shared.paging import ABORT_BYTES, TooLarge, check_cells
+from rivet_resources.engines.shared.paging import ABORT_BYTES, TooLarge, check_cells, relation_name
 from rivet_resources.errors import RivetError, SourceLost, StatementTimeout
 
 # Both servers take these; the isolation level was pinned. Only InnoDB and its kin give a snapshot.
@@ -121,7 +121,8 @@ class Reader:
 
     @property
     def name(self) -> str:
-        return next((c.fact("relation") for c in self.columns if c.fact("relation")), self.chunk.relation)
+        """Return what people call the relation."""
+        return relation_name(self.chunk, self.columns)
 
     # --- asking again ----------------------------------------------------------------------------
 

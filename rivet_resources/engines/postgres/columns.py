@@ -27,7 +27,7 @@ from rivet_resources.engines.postgres.types import (
     postgres_money,
     postgres_numeric,
 )
-from rivet_resources.engines.shared.columns import Making, Spelling
+from rivet_resources.engines.shared.columns import ColumnBuilder, Spelling
 from rivet_resources.errors import UnsupportedColumn
 
 
@@ -81,7 +81,7 @@ def column_of(
             f"{relation}.{described.name} is {native}, which has no value that can be stored. Leave it out, or "
             f"cast it in a query."
         )
-    made = Making(
+    made = ColumnBuilder(
         name=described.name,
         native=native,
         base=entry.name,
@@ -155,7 +155,7 @@ def _spelling(*, is_unchecked: bool) -> Spelling:
     )
 
 
-def _listed(made: Making) -> Column:
+def _listed(made: ColumnBuilder) -> Column:
     """Read a one-dimensional array as a list, with a hidden flag for arrays of any other shape."""
     arrow, pattern = made.fact.arrow, made.fact.sql
     if made.is_portable and not is_portable(arrow):

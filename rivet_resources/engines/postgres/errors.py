@@ -11,17 +11,12 @@ from collections.abc import Sequence
 
 from rivet_resources.contracts.tls_faults import tls_fault
 from rivet_resources.deadlines import LOOK_AT_LINE, SILENT
+from rivet_resources.engines.shared import faults
 from rivet_resources.errors import (
     RivetError,
     SourceAuth,
-    SourceChanged,
-    SourceError,
     SourceLost,
-    SourceMissing,
     SourcePermission,
-    SourceTls,
-    SourceUnreachable,
-    StatementTimeout,
     UnknownTable,
 )
 
@@ -112,10 +107,7 @@ def clean(text: object, *, secrets: Sequence[str] = ()) -> str:
     words = re.sub(r"(?i)(invalid input \S+[^\"]*|out of range[^\"]*|syntax for [^\"]*)\"[^\"]*\"", r"\1…", words)
     words = re.sub(r"(?i)\bpassword\s*=\s*\S+", "password=…", words)
     words = re.sub(r"\bpostgres(?:ql)?://\S+", "postgresql://…", words)
-    for secret in secrets:
-        if secret:
-            words = words.replace(secret, "…")
-    return " ".join("".join(c if c.isprintable() else " " for c in words).split())[:500]
+    return faults.one_line(words, secrets=secrets)
 
 
 def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence[str] = ()) -> RivetError:
@@ -128,12 +120,9 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
     state = sqlstate_of(error)
     said = f"PostgreSQL said: {clean(error, secrets=secrets)}" + (f" ({state})" if state else "")
     if state == "57014" and "user request" not in str(error):
-        return StatementTimeout(
-            f"While {doing}: the statement ran into `tuning.statement_timeout_s`. The same statement would again: "
-            f"raise that limit, lower `tuning.batch_size`, or give the source an index for it."
-        )
+        return faults.timed_out(doing)
     if state == "57014":
-        return SourceError(f"While {doing}: someone at the source cancelled the statement. Ask them, then run again.")
+        return faults.cancelled(doing)
     if POOL_IS_FULL in said:
         return SourceLost(
             f"While {doing}: PgBouncer found no free connection to the server within its query_wait_timeout. Planner "
@@ -146,12 +135,12 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
     if state.startswith("28"):
         return SourceAuth(f"While {doing}: {said}. Check `user` and the password reference of the source.")
     if state == "42P01":
-        return UnknownTable(f"While {doing}: {said}. Fix `table` or `query` of the export.")
+        return faults.no_table(doing, said)
     if state == "42501":
         return SourcePermission(
             f"While {doing}: {said}. Let the owner run: GRANT SELECT ON <table> TO {user or '<user>'}."
         )
-    return SourceError(f"While {doing}: {said}. Fix the query or the source, then run again.")
+    return faults.for_good(doing, said)
 
 
 def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = (), refusal: str = "") -> RivetError:
@@ -163,7 +152,7 @@ def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = 
     said = clean(error, secrets=secrets)
     line = tls_fault(refusal or said) if not getattr(error, "sqlstate", None) else None
     if line is not None:
-        return SourceTls(f"PostgreSQL at {where} cannot be reached safely: {line.why} ({said}). {line.fix}")
+        return faults.unsafe_line("PostgreSQL", where, said, line)
     if state.startswith("28") or NO_ROLE.search(said):
         plain = " If it takes protected lines only, add `tls: {mode: verify-full}`." if "no encryption" in said else ""
         return SourceAuth(
@@ -171,13 +160,9 @@ def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = 
             f"the source.{plain}"
         )
     if MISSING.search(said):
-        return SourceMissing(
-            f"PostgreSQL at {where} has no such database: {said}. Fix `database` of the source, or create it."
-        )
+        return faults.no_database("PostgreSQL", where, said)
     if state[:2] in ("08", "") and not FOR_GOOD.search(said) and POOL_IS_FULL not in said:
-        return SourceUnreachable(
-            f"PostgreSQL at {where} cannot be reached: {said}. Check `host`, `port` and the network from this machine."
-        )
+        return faults.unreachable("PostgreSQL", where, said)
     return fault(error, doing=f"connecting to PostgreSQL at {where}", secrets=secrets)
 
 
@@ -185,12 +170,9 @@ def changed(error: RivetError, cause: BaseException, *, relation: str) -> RivetE
     """Say that a relation changed under the reader, when that is what the SQLSTATE means; else the error itself."""
     if sqlstate_of(cause) not in CHANGED or isinstance(error, SourceLost):
         return error
-    return SourceChanged(
-        f"{relation} was dropped or altered while it was read. Nothing is published; run again once the change is done."
-    )
+    return faults.relation_changed(relation)
 
 
 def unknown_table(name: str, *, near: Sequence[str]) -> UnknownTable:
     """Say that a table is not there, with the ones that look like it."""
-    hint = f"Did you mean {' or '.join(near)}?" if near else "See which tables the user sees with \\dt in psql."
-    return UnknownTable(f"The source shows no table {name} to this user. Fix `table` of the export. {hint}")
+    return faults.not_shown(name, near=near, where_listed="with \\dt in psql")

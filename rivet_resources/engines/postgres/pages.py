@@ -20,7 +20,7 @@ from rivet_resources.contracts.types import Column
 from rivet_resources.engines.postgres import sql
 from rivet_resources.engines.postgres.connect import ConnectionParams
 from rivet_resources.engines.postgres.reader import Reader
-from rivet_resources.engines.shared.paging import FIRST_ROWS, Size, keyset, rows_limit
+from rivet_resources.engines.shared import paging
 from rivet_resources.errors import SourceLost
 
 # A page starts small, since nobody knows how much is in TOAST.
@@ -31,18 +31,9 @@ MOST_ROWS_PER_BLOCK = 291  # of a heap page of 8 KB
 def read(
     chunk: Chunk, columns: tuple[Column, ...], *, line: ConnectionParams, snapshot: str | None, pace: Pace, wait: Wait
 ) -> Generator[Page, None, Effort]:
-    """Read a chunk page by page; see `Source.pages`. Pages without rows are not shown, but their time is."""
+    """Read a chunk page by page; see `Source.pages`."""
     reader = Reader(line=line, snapshot=snapshot, chunk=chunk, columns=columns, pace=pace, wait=wait)
-    longest = 0.0
-    try:
-        for page in WAYS[chunk.reader](reader):
-            longest = max(longest, page.statement_ms)
-            if page.table.num_rows:
-                yield replace(page, statement_ms=longest)
-                longest = 0.0
-        return reader.effort()
-    finally:
-        reader.close()
+    return paging.read_pages(reader, WAYS[chunk.reader](reader))
 
 
 # --- three readers -------------------------------------------------------------------------------
@@ -51,7 +42,7 @@ def read(
 def _blocks(reader: Reader) -> Iterator[Page]:
     """Pages are ranges of heap blocks, all under one snapshot: an UPDATE would move rows between pages."""
     chunk, pace = reader.chunk, reader.pace
-    size = Size(now=FIRST_BLOCKS, most=MOST_BLOCKS, rows=rows_limit(pace, reader.columns), pace=pace)
+    size = paging.Size(now=FIRST_BLOCKS, most=MOST_BLOCKS, rows=paging.rows_limit(pace, reader.columns), pace=pace)
     if size.rows is not None:
         size = replace(size, now=max(1, min(FIRST_BLOCKS, size.rows // MOST_ROWS_PER_BLOCK)))
     low, end = chunk.blocks
@@ -75,8 +66,6 @@ def _block_range(reader: Reader, low: int, high: int) -> str:
 def _cursor(reader: Reader) -> Iterator[Page]:
     """Pages are FETCHes of one cursor, which dies with its connection: then the chunk starts over (SourceLost)."""
     chunk, pace = reader.chunk, reader.pace
-    rows = rows_limit(pace, reader.columns) or pace.batch_size
-    size = Size(now=min(FIRST_ROWS, rows), most=rows, rows=None, pace=pace)
     query = sql.select(reader.items, relation=chunk.relation, where=[chunk.where], order_by=chunk.order_by)
     retry.call(
         lambda: reader.run(f"DECLARE rivet NO SCROLL CURSOR FOR {query}", doing="opening the cursor"),
@@ -84,17 +73,12 @@ def _cursor(reader: Reader) -> Iterator[Page]:
         on=SourceLost,
         on_retry=lambda error: reader.close(),
     )
-    while True:
-        page = reader.fetch(f"FETCH {size.now} FROM rivet")
-        yield page
-        if page.table.num_rows < size.now:
-            return
-        size = size.after(size.now, page, share=reader.wait(page.table.num_rows))
+    yield from paging.fetches(reader, lambda rows: reader.fetch(f"FETCH {rows} FROM rivet"))
 
 
 def _keyset(reader: Reader) -> Iterator[Page]:
     """Pages are `key > last ORDER BY key LIMIT n`."""
-    return keyset(reader, sql)
+    return paging.keyset(reader, sql)
 
 
 WAYS: Mapping[str, Callable[[Reader], Iterator[Page]]] = {"blocks": _blocks, "cursor": _cursor, "keyset": _keyset}

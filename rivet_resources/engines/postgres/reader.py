@@ -28,7 +28,7 @@ from rivet_resources.engines.postgres.sql import quote_text
 from rivet_resources.engines.postgres.values import READ, items
 from rivet_resources.engines.shared.cells import Cells
 from rivet_resources.engines.shared.effort import Spent
-from rivet_resources.engines.shared.paging import ABORT_BYTES, MIB, TooLarge, check_cells
+from rivet_resources.engines.shared.paging import ABORT_BYTES, MIB, TooLarge, check_cells, relation_name
 from rivet_resources.errors import RivetError, SnapshotLost, SourceLost, StatementTimeout
 
 CANCEL_SECONDS = 10
@@ -117,7 +117,8 @@ class Reader:
 
     @property
     def name(self) -> str:
-        return next((c.fact("relation") for c in self.columns if c.fact("relation")), self.chunk.relation)
+        """Return what people call the relation."""
+        return relation_name(self.chunk, self.columns)
 
     def _again(self, error: RivetError) -> None:
         self._retries += 1

@@ -29,7 +29,7 @@ class Spelling:
 
     quote: Callable[[str], str]
     quote_text: Callable[[str], str]
-    as_text: Callable[[Making], str]  # pattern of a type's lossless text form
+    as_text: Callable[[ColumnBuilder], str]  # pattern of a type's lossless text form
     zoned: str  # pattern that turns a naive time of `{zone}`, a quoted text, into a UTC instant
     reads: Mapping[str, str]  # family → reader; `plain` where none is named
     base_reads: Mapping[str, str] = field(default_factory=dict)  # family → reader that comes before an override's
@@ -41,7 +41,7 @@ class Spelling:
 
 
 @dataclass(frozen=True)
-class Making:
+class ColumnBuilder:
     """One column on its way from the catalog to a `Column`."""
 
     name: str

@@ -1,12 +1,12 @@
 """Pages, whatever the engine: how large the next one may be, and walking along a key.
 
-Belongs here: sizes that adapt to bytes and seconds, keyset paging, the largest cell. Not here: connections and their
-faults (`*_reader.py`), SQL of one engine (`*_sql.py`).
+Belongs here: the loop over a chunk's pages, sizes that adapt to bytes and seconds, paging by key and by fetches, the
+largest cell. Not here: connections and their faults (`engines/*/reader.py`), SQL of one engine (`engines/*/sql.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from rivet_resources.contracts.canonical import canonical
 from rivet_resources.contracts.dialect import Dialect
+from rivet_resources.contracts.evidence import Effort
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
@@ -48,6 +49,50 @@ class Reader(Protocol):
 
     def ask(self, statement: str, *, what: str, can_shrink: bool) -> Page | None:
         """Read one page whole; None when it must be asked again, smaller."""
+
+    def effort(self) -> Effort:
+        """Return what the reading cost the server."""
+
+    def close(self) -> None:
+        """Close the connection, ending what runs on it; safe to call twice."""
+
+
+def relation_name(chunk: Chunk, columns: tuple[Column, ...]) -> str:
+    """Return what people call the relation that a chunk is of."""
+    return next((c.fact("relation") for c in columns if c.fact("relation")), chunk.relation)
+
+
+def read_pages(reader: Reader, pages: Iterator[Page]) -> Generator[Page, None, Effort]:
+    """Yield the pages that have rows, and close the reader at the end; see `Source.pages`.
+
+    Pages without rows are not shown, but their time is: it goes to the next one that is.
+    """
+    longest = 0.0
+    try:
+        for page in pages:
+            longest = max(longest, page.statement_ms)
+            if page.table.num_rows:
+                yield replace(page, statement_ms=longest)
+                longest = 0.0
+        return reader.effort()
+    finally:
+        reader.close()
+
+
+def fetches(reader: Reader, fetch: Callable[[int], Page], *, first: int | None = None) -> Iterator[Page]:
+    """Page an open statement: fetch by fetch, each as large as the one before it allows.
+
+    Args:
+        first: rows of the first page; FIRST_ROWS where the engine has no better number.
+    """
+    rows = rows_limit(reader.pace, reader.columns) or reader.pace.batch_size
+    size = Size(now=min(first or FIRST_ROWS, rows), most=rows, rows=None, pace=reader.pace)
+    while True:
+        page = fetch(size.now)
+        yield page
+        if page.table.num_rows < size.now:
+            return
+        size = size.after(size.now, page, share=reader.wait(page.table.num_rows))
 
 
 def keyset(reader: Reader, dialect: Dialect) -> Iterator[Page]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from rivet_resources.contracts.source import TypeRules
 from rivet_resources.contracts.types import Column
-from rivet_resources.engines.shared.columns import Making, Spelling, rule_of
+from rivet_resources.engines.shared.columns import ColumnBuilder, Spelling, rule_of
 from rivet_resources.engines.sqlite import sql
 from rivet_resources.engines.sqlite.types import OVERRIDDEN, SQLITE, TIMES, Kind, Shape, kind_of
 
@@ -59,7 +59,7 @@ def column_of(declared: Declared, *, rules: TypeRules, relation: str, probe: Pro
     facts = {"wire": shape.wire, "flag": "typeof", "flag_kind": "mixed_types" if shape.wire == "any" else "other_class"}
     if stem in TIMES and policy != "text":
         facts |= {"times": probe(declared.name), "zone": rule.timezone or ""}
-    column = Making(
+    column = ColumnBuilder(
         name=declared.name,
         native=declared.native,
         base=declared.native.lower() or "none",

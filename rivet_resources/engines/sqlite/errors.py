@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rivet_resources.engines.shared import faults
 from rivet_resources.errors import (
     RivetError,
-    SourceChanged,
     SourceError,
     SourceLost,
     SourceMissing,
     SourcePermission,
-    StatementTimeout,
     UnknownTable,
 )
 
@@ -38,7 +37,7 @@ def clean(text: object) -> str:
     """Make a message safe to show: no quoted value of a statement, no control bytes, one line."""
     words = re.sub(r"(near|token:) [\"']+'.*", r"\1 …", str(text), flags=re.DOTALL)
     words = re.sub(r"with text '.*", "…", words, flags=re.DOTALL)
-    return " ".join("".join(c if c.isprintable() else " " for c in words).split())[:500]
+    return faults.one_line(words)
 
 
 def fault(error: BaseException, *, doing: str, path: str) -> RivetError:
@@ -50,10 +49,7 @@ def fault(error: BaseException, *, doing: str, path: str) -> RivetError:
     if code in PASSING:
         return SourceLost(f"While {doing}: {said}. Another program holds {path}; it may be free later, run again.")
     if code == INTERRUPTED:
-        return StatementTimeout(
-            f"While {doing}: the statement ran into `tuning.statement_timeout_s`. The same statement would again: "
-            f"raise that limit, lower `tuning.batch_size`, or give the table an index for it."
-        )
+        return faults.timed_out(doing, owner="table")
     if code in (CORRUPT, NOT_A_DATABASE):
         return SourceError(
             f"While {doing}: {path} is not a SQLite database, is encrypted, or is damaged ({clean(error)}). "
@@ -64,16 +60,14 @@ def fault(error: BaseException, *, doing: str, path: str) -> RivetError:
             f"While {doing}: {said}. This user needs to read {path}, and for a database in WAL mode to write its "
             f"-wal and -shm files beside it."
         )
-    return SourceError(f"While {doing}: {said}. Fix the query or the source, then run again.")
+    return faults.for_good(doing, said)
 
 
 def changed(error: RivetError, cause: BaseException, *, relation: str) -> RivetError:
     """Say that a relation changed under the reader, when that is what the message means; else the error itself."""
     if code_of(cause) != SCHEMA and not any(piece in str(cause) for piece in CHANGED):
         return error
-    return SourceChanged(
-        f"{relation} was dropped or altered while it was read. Nothing is published; run again once the change is done."
-    )
+    return faults.relation_changed(relation)
 
 
 def missing(path: str, *, why: str) -> SourceMissing:

@@ -19,11 +19,12 @@ from rivet_resources.engines.shared.first_statement import first_statement, tell
 from rivet_resources.engines.sqlite import pages as sqlite_pages
 from rivet_resources.engines.sqlite.catalog import Catalog
 from rivet_resources.engines.sqlite.connect import ConnectionParams
+from rivet_resources.engines.sqlite.reader import Reader
 
 STEP = re.compile(r"(SCAN|SEARCH) (?:TABLE )?(?P<table>.+?)(?: USING (?:COVERING )?(?P<index>.+?)(?: \(.*)?)?$")
 
 
-class Rehearsal(sqlite_pages.Reader):
+class Rehearsal(Reader):
     """The reader of a chunk that says what it would send."""
 
     def ask(self, statement: str, *, what: str, can_shrink: bool) -> Page | None:

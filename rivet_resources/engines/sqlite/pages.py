@@ -1,7 +1,7 @@
 """Pages of SQLite: some rows of a statement, read whole before one of them is used.
 
-Belongs here: the connection a task reads with, its transaction, the two ways to page (cursor, keyset). Not here:
-cells (values.py), sizes and keyset paging itself (shared/paging.py), SQL text (sql.py).
+Belongs here: the two ways to page (cursor, keyset). Not here: sizes and paging itself (shared/paging.py), the
+connection and its faults (reader.py), cells (values.py), SQL text (sql.py).
 
 A cursor costs SQLite nothing between two fetches but its read transaction, which is the one instant a chunk is of; so
 it is the way of every chunk but those that a key must page.
@@ -9,185 +9,38 @@ it is the way of every chunk but those that a key must page.
 
 from __future__ import annotations
 
-import sqlite3
-import sys
-import time
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from collections.abc import Generator, Iterator
 
-import pyarrow as pa
-
-from rivet_resources.contracts import retry
 from rivet_resources.contracts.evidence import Effort
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column
-from rivet_resources.engines.shared.cells import Cells
-from rivet_resources.engines.shared.effort import Spent
-from rivet_resources.engines.shared.paging import Size, check_cells, keyset, rows_limit
+from rivet_resources.engines.shared import paging
 from rivet_resources.engines.sqlite import sql
 from rivet_resources.engines.sqlite.connect import ConnectionParams
-from rivet_resources.engines.sqlite.errors import changed, fault
-from rivet_resources.engines.sqlite.values import READERS, batch
-from rivet_resources.errors import RivetError, SourceLost, StatementTimeout
+from rivet_resources.engines.sqlite.reader import Reader
 
-T = TypeVar("T")
-
-BITE_ROWS = 1000  # 20 000 at once cost half as much CPU again (measured: cache and garbage collection)
 FIRST_ROWS = 32  # nobody knows how wide the rows are; pages grow eightfold at most
-
-
-@dataclass
-class Reader:
-    """One connection that reads one chunk, opened when first needed. Not shared between threads."""
-
-    line: ConnectionParams
-    chunk: Chunk
-    columns: tuple[Column, ...]
-    pace: Pace
-    wait: Wait
-    items: list[str] = field(init=False)
-    _connection: sqlite3.Connection | None = None
-    _retries: int = 0
-    _has_given: bool = False
-    _spent: Spent = field(default_factory=Spent)
-    _cells: Cells = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.items = [column.select for column in self.columns]
-        self._cells = Cells(self.columns, chunk=self.chunk.index, readers=READERS, strict=frozenset(self.chunk.key))
-
-    @property
-    def name(self) -> str:
-        """Name what is read, for people."""
-        return next((c.fact("relation") for c in self.columns if c.fact("relation")), self.chunk.relation)
-
-    def ask(self, statement: str, *, what: str, can_shrink: bool) -> Page | None:
-        """Read one statement whole; None when it ran into the timeout and a smaller one may not."""
-        try:
-            batches, seconds = self._retried(lambda: self._whole(statement, what))
-        except StatementTimeout:
-            if not can_shrink:
-                raise
-            return None
-        return self._page(batches, seconds)
-
-    def stream(self, statement: str) -> sqlite3.Cursor:
-        """Open a statement whose rows are fetched page by page."""
-        return self._retried(lambda: self._run(statement, "the first rows"))
-
-    def fetch(self, cursor: sqlite3.Cursor, count: int) -> Page:
-        """Read the next rows of an open statement; its clock counts each fetch by itself."""
-        started = self.line.begin_statement()
-        batches = self._bites(cursor, count, "the next rows")
-        return self._page(batches, time.monotonic() - started)
-
-    def close(self) -> None:
-        """End the transaction and the connection; safe to call twice."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            self._spent.ended()
-            connection.close()
-
-    def effort(self) -> Effort:
-        """Tell what the reading cost; SQLite counts no rows."""
-        return self._spent.effort()
-
-    def _retried(self, call: Callable[[], T]) -> T:
-        """Ask again after a fault that may pass; never in a transaction that has given rows: it would be another."""
-        self._retries = 0
-
-        def again(error: RivetError) -> None:
-            self._retries += 1
-            self.close()
-
-        if self.chunk.one_instant and self._has_given:
-            return call()
-        return retry.call(call, pace=self.pace, on=SourceLost, on_retry=again)
-
-    def _whole(self, statement: str, what: str) -> tuple[list[pa.RecordBatch], float]:
-        started = time.monotonic()
-        cursor = self._run(statement, what)
-        return self._bites(cursor, None, what), time.monotonic() - started
-
-    def _bites(self, cursor: sqlite3.Cursor, count: int | None, what: str) -> list[pa.RecordBatch]:
-        """Fetch `count` rows, or all, as batches small enough that Python's objects of one die young."""
-        batches: list[pa.RecordBatch] = []
-        left = count if count is not None else sys.maxsize
-        while left:
-            wanted = min(left, BITE_ROWS)
-            try:
-                rows = cursor.fetchmany(wanted)
-            except sqlite3.Error as error:
-                raise self._fault(error, what) from None
-            batches.append(batch(self.columns, rows))
-            if len(rows) < wanted:
-                break
-            left -= wanted
-        return batches
-
-    def _run(self, statement: str, what: str) -> sqlite3.Cursor:
-        if self._connection is None:
-            self._connection = self.line.connect()
-            self._spent.connected(in_transaction=self.chunk.one_instant)
-            begin = "PRAGMA query_only = 1", *(["BEGIN"] if self.chunk.one_instant else [])
-        else:
-            begin = ()
-        self.line.begin_statement()
-        try:
-            for first in begin:
-                self._connection.execute(first)
-            return self._connection.execute(statement)
-        except sqlite3.Error as error:
-            raise self._fault(error, what) from None
-
-    def _fault(self, error: sqlite3.Error, what: str) -> RivetError:
-        found = fault(error, doing=f"reading {what} of {self.name}", path=str(self.line.path))
-        return changed(found, error, relation=self.name)
-
-    def _page(self, batches: list[pa.RecordBatch], seconds: float) -> Page:
-        self._has_given = True
-        self._spent.statement(seconds * 1000)
-        table, special = self._cells.decode(batches)
-        check_cells(table, self.pace.max_value_mb, relation=self.name)
-        return Page(table=table, special=special, statement_ms=seconds * 1000, retries=self._retries)
 
 
 def read(
     chunk: Chunk, columns: tuple[Column, ...], *, line: ConnectionParams, pace: Pace, wait: Wait
 ) -> Generator[Page, None, Effort]:
-    """Read a chunk page by page; see `Source.pages`. Pages without rows are not shown, but their time is."""
+    """Read a chunk page by page; see `Source.pages`."""
     reader = Reader(line=line, chunk=chunk, columns=columns, pace=pace, wait=wait)
-    longest = 0.0
-    try:
-        for page in ways(reader):
-            longest = max(longest, page.statement_ms)
-            if page.table.num_rows:
-                yield replace(page, statement_ms=longest)
-                longest = 0.0
-        return reader.effort()
-    finally:
-        reader.close()
+    return paging.read_pages(reader, ways(reader))
 
 
 def ways(reader: Reader) -> Iterator[Page]:
     """Page a chunk in the way that it asks for."""
-    return keyset(reader, sql.Dialect(reader.columns)) if reader.chunk.reader == "keyset" else _cursor(reader)
+    return paging.keyset(reader, sql.Dialect(reader.columns)) if reader.chunk.reader == "keyset" else _cursor(reader)
 
 
 def _cursor(reader: Reader) -> Iterator[Page]:
     """Pages are fetches of one open statement."""
-    chunk, pace = reader.chunk, reader.pace
-    rows = rows_limit(pace, reader.columns) or pace.batch_size
-    size = Size(now=min(FIRST_ROWS, rows), most=rows, rows=None, pace=pace)
+    chunk = reader.chunk
     cursor = reader.stream(
         sql.select(reader.items, relation=chunk.relation, where=[chunk.where], order_by=chunk.order_by)
     )
-    while True:
-        page = reader.fetch(cursor, size.now)
-        yield page
-        if page.table.num_rows < size.now:
-            return
-        size = size.after(size.now, page, share=reader.wait(page.table.num_rows))
+    yield from paging.fetches(reader, lambda rows: reader.fetch(cursor, rows), first=FIRST_ROWS)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from rivet_resources.contracts.source import TypeRules
 from rivet_resources.contracts.types import Column, Fact
-from rivet_resources.engines.shared.columns import SPECIAL, Making, Spelling
+from rivet_resources.engines.shared.columns import SPECIAL, ColumnBuilder, Spelling
 from rivet_resources.engines.sqlserver import sql
 from rivet_resources.engines.sqlserver.types import SQLSERVER, SQLSERVER_REFUSED, sqlserver_decimal
 from rivet_resources.engines.sqlserver.zones import zone_literal
@@ -68,7 +68,7 @@ def column_of(described: Described, *, rules: TypeRules, relation: str) -> Colum
         raise UnsupportedColumn(
             f"{relation}.{described.name} is {described.native}, and {why}. Leave it out, or cast it in a query."
         )
-    made = Making(
+    made = ColumnBuilder(
         name=described.name,
         native=described.native,
         base=described.base,
@@ -103,7 +103,7 @@ def _facts(described: Described) -> dict[str, str]:
 SEVENTH_DIGIT = "CAST(CASE WHEN DATEPART(nanosecond, {}) % 1000 <> 0 THEN 1 ELSE 0 END AS bit)"
 
 
-def _ticking(column: Column, described: Described, made: Making) -> Column:
+def _ticking(column: Column, described: Described, made: ColumnBuilder) -> Column:
     """Look for seventh digits where microseconds cannot hold them; nanoseconds get them through the text form."""
     if described.base not in TICKING or described.scale < 7 or column.fact("read") == SPELLING.text_read:
         return column
@@ -144,7 +144,7 @@ TEXTS: Mapping[str, str] = {
 INSTANT_TEXT = "CONVERT(varchar(27), CONVERT(datetime2(7), SWITCHOFFSET({}, '+00:00')), 121) + 'Z'"
 
 
-def _text(made: Making) -> str:
+def _text(made: ColumnBuilder) -> str:
     if made.base == "datetimeoffset" and (made.rule.type or "").endswith("_ns"):
         return INSTANT_TEXT
     return TEXTS.get(made.base, "CONVERT(nvarchar(max), {})")

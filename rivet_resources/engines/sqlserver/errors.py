@@ -11,17 +11,13 @@ from collections.abc import Mapping, Sequence
 
 from rivet_resources.contracts.tls_faults import tls_fault
 from rivet_resources.deadlines import LOOK_AT_LINE, SILENT
+from rivet_resources.engines.shared import faults
 from rivet_resources.errors import (
     RivetError,
     SourceAuth,
-    SourceChanged,
-    SourceError,
     SourceLost,
     SourceMissing,
     SourcePermission,
-    SourceTls,
-    SourceUnreachable,
-    StatementTimeout,
     UnknownTable,
 )
 
@@ -110,10 +106,7 @@ def clean(text: object, *, secrets: Sequence[str] = ()) -> str:
     # Rows show through conversion faults and duplicate keys only; names of objects stay.
     words = re.sub(r"(?i)(value|key value is|truncated value:)\s*(?:'(?:[^']|'')*'|\((?:[^)]*)\))", r"\1 …", words)
     words = re.sub(r"(?i)\b(pwd|password)\s*=\s*[^;\s]+", r"\1=…", words)
-    for secret in secrets:
-        if secret:
-            words = words.replace(secret, "…")
-    return " ".join("".join(c if c.isprintable() else " " for c in words).split())[:500]
+    return faults.one_line(words, secrets=secrets)
 
 
 def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence[str] = ()) -> RivetError:
@@ -126,10 +119,7 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
     number = number_of(error)
     said = f"SQL Server said: {clean(error, secrets=secrets)}" + (f" ({number})" if number > 0 else "")
     if number == CLIENT_TIMEOUT:
-        return StatementTimeout(
-            f"While {doing}: the statement ran into `tuning.statement_timeout_s`. The same statement would again: "
-            f"raise that limit, lower `tuning.batch_size`, or give the source an index for it."
-        )
+        return faults.timed_out(doing)
     if number in PASSING:
         return SourceLost(
             f"While {doing}: {said}. The source may answer later; run again.", extra_seconds=PASSING[number]
@@ -137,12 +127,12 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
     if number in AUTH:
         return SourceAuth(f"While {doing}: {said}. Check `user` and the password reference of the source.")
     if number in UNKNOWN_TABLE:
-        return UnknownTable(f"While {doing}: {said}. Fix `table` or `query` of the export.")
+        return faults.no_table(doing, said)
     if number in PERMISSION:
         return SourcePermission(
             f"While {doing}: {said}. Let the owner run: GRANT SELECT ON <table> TO {user or '<user>'}."
         )
-    return SourceError(f"While {doing}: {said}. Fix the query or the source, then run again.")
+    return faults.for_good(doing, said)
 
 
 def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = ()) -> RivetError:
@@ -154,16 +144,11 @@ def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = 
     said = clean(error, secrets=secrets)
     line = tls_fault(said) if number in SOCKET | {0, 20, -1} else None
     if line is not None:
-        return SourceTls(f"SQL Server at {where} cannot be reached safely: {line.why} ({said}). {line.fix}")
+        return faults.unsafe_line("SQL Server", where, said, line)
     if number in AUTH:
-        return SourceAuth(
-            f"SQL Server at {where} refused the login: {said}. Check `user`, the password reference and `tls` of "
-            f"the source."
-        )
+        return faults.login_refused("SQL Server", where, said)
     if number in SOCKET:
-        return SourceUnreachable(
-            f"SQL Server at {where} cannot be reached: {said}. Check `host`, `port` and the network from this machine."
-        )
+        return faults.unreachable("SQL Server", where, said)
     return fault(error, doing=f"connecting to SQL Server at {where}", secrets=secrets)
 
 
@@ -187,12 +172,9 @@ def changed(error: RivetError, cause: BaseException, *, relation: str) -> RivetE
     """Say that a relation changed under the reader, when that is what the number means; else the error itself."""
     if number_of(cause) not in CHANGED or isinstance(error, SourceLost):
         return error
-    return SourceChanged(
-        f"{relation} was dropped or altered while it was read. Nothing is published; run again once the change is done."
-    )
+    return faults.relation_changed(relation)
 
 
 def unknown_table(name: str, *, near: Sequence[str]) -> UnknownTable:
     """Say that a table is not there, with the ones that look like it."""
-    hint = f"Did you mean {' or '.join(near)}?" if near else "See which tables the user sees in sys.tables."
-    return UnknownTable(f"The source shows no table {name} to this user. Fix `table` of the export. {hint}")
+    return faults.not_shown(name, near=near, where_listed="in sys.tables")

@@ -20,7 +20,7 @@ from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared.cells import Cells
 from rivet_resources.engines.shared.effort import Spent
-from rivet_resources.engines.shared.paging import ABORT_BYTES, TooLarge, check_cells
+from rivet_resources.engines.shared.paging import ABORT_BYTES, TooLarge, check_cells, relation_name
 from rivet_resources.engines.sqlserver import driver, errors
 from rivet_resources.engines.sqlserver.connect import ConnectionParams, connect, run
 from rivet_resources.engines.sqlserver.values import READ, arranged, items, wire_order
@@ -119,7 +119,8 @@ class Reader:
 
     @property
     def name(self) -> str:
-        return next((c.fact("relation") for c in self.columns if c.fact("relation")), self.chunk.relation)
+        """Return what people call the relation."""
+        return relation_name(self.chunk, self.columns)
 
     def _again(self, error: RivetError) -> None:
         self._retries += 1

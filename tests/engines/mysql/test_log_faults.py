@@ -15,7 +15,7 @@ import pymysql
 import pytest
 
 from rivet_resources.contracts.change_log import Position
-from rivet_resources.engines.mysql.binlog.position import Place, place_of
+from rivet_resources.engines.mysql.binlog.position import BinlogPosition, place_of
 from rivet_resources.errors import LogBusy, LogRefused, PositionLost, SourceAuth, SourceLost, SourcePermission
 from tests import room
 from tests.engines.mysql.changes import log, run, window
@@ -96,7 +96,7 @@ def test_position_behind_the_files_end_is_lost(server: BinlogServer, url: str) -
     with log(url, "t") as opened:
         end = place_of(opened.begin())
         run(url, "FLUSH BINARY LOGS")
-        beyond = Place(end.file, end.offset + 100_000).position({})
+        beyond = BinlogPosition(end.file, end.offset + 100_000).position({})
 
         with pytest.raises(PositionLost, match="restored from a copy"):
             window(opened, beyond)

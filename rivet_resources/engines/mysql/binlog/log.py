@@ -44,7 +44,7 @@ from rivet_resources.engines.mysql.binlog import (
 )
 from rivet_resources.engines.mysql.binlog.errors import RESNAPSHOT, log_fault
 from rivet_resources.engines.mysql.binlog.gtid import gtid_set
-from rivet_resources.engines.mysql.binlog.position import Place, place_of
+from rivet_resources.engines.mysql.binlog.position import BinlogPosition, place_of
 from rivet_resources.engines.mysql.binlog.tables import Tables
 from rivet_resources.engines.mysql.binlog.transactions import Groups
 from rivet_resources.engines.mysql.binlog.window import Tally, Windows
@@ -130,9 +130,9 @@ class MySqlLog:
         self._look()
         self._list()
         first, last = self._files[0], self._files[-1]
-        target = Place(*last).position({})
+        target = BinlogPosition(*last).position({})
         facts = {"files": dict(self._files), "settings": dict(self._settings)}
-        return Survey(self.identity, target, Place(first[0], 4).position({}), facts)
+        return Survey(self.identity, target, BinlogPosition(first[0], 4).position({}), facts)
 
     @property
     def identity(self) -> str:
@@ -175,7 +175,7 @@ class MySqlLog:
         self._end_dump()
         return self._position(windows, place)
 
-    def _now(self) -> tuple[Place, str]:
+    def _now(self) -> tuple[BinlogPosition, str]:
         """Read the log's end and its GTIDs of one instant; MariaDB tells them apart, so until they agree."""
         place, gtids = self._status()
         for _ in range(20):
@@ -188,7 +188,7 @@ class MySqlLog:
             place = again
         return place, "" if self.is_mariadb else gtids
 
-    def _status(self) -> tuple[Place, str]:
+    def _status(self) -> tuple[BinlogPosition, str]:
         """Ask for the log's end; the statement was renamed in MySQL 8.2, and the old name is gone since 8.4."""
         names = ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")
         rows: list[tuple[str | None, ...]] = []
@@ -202,7 +202,7 @@ class MySqlLog:
         if not rows:
             raise LogSetup("The server writes no binary log. Set log_bin, and restart it; see `rivet doctor`.")
         gtids = rows[0][4] if len(rows[0]) > 4 else ""
-        return Place(str(rows[0][0]), int(rows[0][1] or 0)), "".join(str(gtids or "").split())
+        return BinlogPosition(str(rows[0][0]), int(rows[0][1] or 0)), "".join(str(gtids or "").split())
 
     def absent(self, table: str) -> frozenset[str]:
         """Name no column: every one is in the log; see the protocol."""
@@ -263,7 +263,7 @@ class MySqlLog:
         self._at = at
         yield Commit(at, tally.committed_at, tally.transactions)
 
-    def _is_drained(self, windows: Windows, target: Place) -> bool:
+    def _is_drained(self, windows: Windows, target: BinlogPosition) -> bool:
         """Say whether nothing of ours can be between what was sent and the target: only what is never sent."""
         reached = windows.groups.reached
         if reached.order >= target.order:
@@ -275,7 +275,12 @@ class MySqlLog:
         return mysql_survey.are_service(rows, reached.offset, target.offset)
 
     def _position(
-        self, windows: Windows, place: Place, *, committed_us: int | None = None, before: Position | None = None
+        self,
+        windows: Windows,
+        place: BinlogPosition,
+        *,
+        committed_us: int | None = None,
+        before: Position | None = None,
     ) -> Position:
         """Make a position of a place, with all that resuming, and a human, needs."""
         committed = (
@@ -329,7 +334,7 @@ class MySqlLog:
         groups = Groups(events, tables, start=place, births=births, memory_bytes=memory)
         return Windows(groups, tables, place, memory, gtids)
 
-    def _start_by_gtid(self, connection: Any, place: Place, after: Position) -> None:
+    def _start_by_gtid(self, connection: Any, place: BinlogPosition, after: Position) -> None:
         if "gtid" not in after.more:
             raise PositionLost(
                 f"The stored position {place} lies above 4 GiB, where a dump can only begin by GTID, and the server "

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rivet_resources.engines.mysql.binlog.buffer import EVENT_COST
-from rivet_resources.engines.mysql.binlog.position import Place
+from rivet_resources.engines.mysql.binlog.position import BinlogPosition
 from rivet_resources.engines.mysql.binlog.rows import RowsEvent
 from rivet_resources.engines.mysql.binlog.tables import Schema
 from rivet_resources.engines.mysql.binlog.transactions import Group
@@ -53,12 +53,12 @@ class Pending:
 
     def keys(self) -> list[str]:
         """Write the groups' positions as texts that sort."""
-        fronts = {file: Place(file, 0).key[:8] for file in {file for file, _ in self.ends}}
+        fronts = {file: BinlogPosition(file, 0).key[:8] for file in {file for file, _ in self.ends}}
         return [f"{fronts[file]}{offset:016x}" for file, offset in self.ends]
 
-    def until(self, upto: Place) -> int:
+    def until(self, upto: BinlogPosition) -> int:
         """Count the groups to the first one that ends at or behind a place."""
-        return min(len(self.ends), 1 + bisect_left(self.ends, upto.order, key=lambda end: Place(*end).order))
+        return min(len(self.ends), 1 + bisect_left(self.ends, upto.order, key=lambda end: BinlogPosition(*end).order))
 
     def behind(self, taken: int) -> Pending:
         """Give what comes behind so many groups."""

@@ -1,6 +1,6 @@
 """Places in a binary log: a file and an offset, as a server names them and as positions that sort.
 
-Belongs here: `Place` and its three spellings. Not here: reading (dump.py).
+Belongs here: `BinlogPosition` and its three spellings. Not here: reading (dump.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _number(file: str) -> int:
     return int(match[1])
 
 
-class Place(NamedTuple):
+class BinlogPosition(NamedTuple):
     """A file of the log and an offset in it. Compare `order`: names of files do not sort for ever."""
 
     file: str
@@ -55,7 +55,7 @@ class Place(NamedTuple):
         return f"{self.file}:{self.offset}"
 
 
-def place_of(position: Position) -> Place:
+def place_of(position: Position) -> BinlogPosition:
     """Read a position back.
 
     Raises:
@@ -67,4 +67,4 @@ def place_of(position: Position) -> Place:
             f"The stored position {position.text!r} ({position.type}) is not of a binary log; those are file:offset. "
             f"Is the checkpoint another source's? Name the right one, or delete it and take a new snapshot."
         )
-    return Place(file, int(offset))
+    return BinlogPosition(file, int(offset))

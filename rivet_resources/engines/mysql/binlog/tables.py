@@ -26,7 +26,7 @@ from rivet_resources.engines.mysql.binlog import events as ev
 from rivet_resources.engines.mysql.binlog.columns import base_native, collations, fits
 from rivet_resources.engines.mysql.binlog.ddl import altered, has_cascades
 from rivet_resources.engines.mysql.binlog.events import Field, Query, TableMap, malformed
-from rivet_resources.engines.mysql.binlog.position import Place
+from rivet_resources.engines.mysql.binlog.position import BinlogPosition
 from rivet_resources.engines.mysql.binlog.row_layout import Cells, Layout
 from rivet_resources.engines.mysql.binlog.rows import RowsEvent, rows_of
 from rivet_resources.engines.mysql.binlog.values import decode
@@ -110,7 +110,7 @@ class Tables:
 
     # --- schemas ---------------------------------------------------------------------------------
 
-    def schema_of(self, data: bytes, place: Place) -> Schema | None:
+    def schema_of(self, data: bytes, place: BinlogPosition) -> Schema | None:
         """Read a table map; None for a table that is not ours.
 
         Raises:

@@ -19,7 +19,7 @@ from rivet_resources.engines.mysql.binlog.buffer import Buffer
 from rivet_resources.engines.mysql.binlog.compression import inflated, unpacked
 from rivet_resources.engines.mysql.binlog.errors import RESNAPSHOT
 from rivet_resources.engines.mysql.binlog.events import UPDATE, Query
-from rivet_resources.engines.mysql.binlog.position import Place
+from rivet_resources.engines.mysql.binlog.position import BinlogPosition
 from rivet_resources.engines.mysql.binlog.tables import Schema, Tables
 from rivet_resources.errors import LogRefused, PositionLost
 
@@ -50,16 +50,22 @@ class Group:
     truncated: Schema | None = None
 
     @property
-    def end(self) -> Place:
+    def end(self) -> BinlogPosition:
         """Name the place behind it."""
-        return Place(self.file, self.offset)
+        return BinlogPosition(self.file, self.offset)
 
 
 class Groups:
     """Reads events, gives groups. One per open dump."""
 
     def __init__(
-        self, events: Iterator[bytes], tables: Tables, *, start: Place, births: dict[str, int], memory_bytes: int
+        self,
+        events: Iterator[bytes],
+        tables: Tables,
+        *,
+        start: BinlogPosition,
+        births: dict[str, int],
+        memory_bytes: int,
     ) -> None:
         self._reached = (start.file, start.offset)
         self.births = dict(births)  # of files, seconds since 1970: what tells a file from another of its name
@@ -131,14 +137,14 @@ class Groups:
                 yield found
 
     @property
-    def place(self) -> Place:
+    def place(self) -> BinlogPosition:
         """Name the end of the event read last."""
-        return Place(self._file, self._offset)
+        return BinlogPosition(self._file, self._offset)
 
     @property
-    def reached(self) -> Place:
+    def reached(self) -> BinlogPosition:
         """Name the place behind all that was read outside groups."""
-        return Place(*self._reached)
+        return BinlogPosition(*self._reached)
 
     # --- positions -------------------------------------------------------------------------------
 

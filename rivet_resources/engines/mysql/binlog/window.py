@@ -19,7 +19,7 @@ from rivet_resources.contracts.change_log import Changes
 from rivet_resources.engines.mysql.binlog.buffer import Buffer
 from rivet_resources.engines.mysql.binlog.gtid import GtidSet, runs
 from rivet_resources.engines.mysql.binlog.pending import Pending, first_behind
-from rivet_resources.engines.mysql.binlog.position import Place
+from rivet_resources.engines.mysql.binlog.position import BinlogPosition
 from rivet_resources.engines.mysql.binlog.rows import RowsEvent
 from rivet_resources.engines.mysql.binlog.tables import Schema, Stamped, Tables
 from rivet_resources.engines.mysql.binlog.transactions import Group, Groups
@@ -54,7 +54,7 @@ class Windows:
 
     groups: Groups
     tables: Tables
-    at: Place
+    at: BinlogPosition
     memory_bytes: int
     gtids: GtidSet | None
     _pending: Pending = field(default_factory=Pending)
@@ -67,7 +67,7 @@ class Windows:
         """Say how many bytes of events are decoded at a time."""
         return max(1, min(LARGEST_PIECE, self.memory_bytes // PIECES))
 
-    def until(self, upto: Place, tally: Tally) -> Iterator[Changes]:
+    def until(self, upto: BinlogPosition, tally: Tally) -> Iterator[Changes]:
         """Give changes until the limit is reached, or a group ends at or behind `upto`, or the log ends."""
         begun, last = self.at.order, upto.order
         yield from self._rest(upto, tally)
@@ -107,7 +107,7 @@ class Windows:
         changes = tally.most - tally.changes
         return min(self.piece, changes * self._row_bytes), changes
 
-    def _passed(self, gtids: Sequence[tuple[object, int] | None], end: Place) -> None:
+    def _passed(self, gtids: Sequence[tuple[object, int] | None], end: BinlogPosition) -> None:
         """Count groups as given out."""
         self.at = end
         known = self.gtids
@@ -119,14 +119,14 @@ class Windows:
 
     # --- decoding --------------------------------------------------------------------------------
 
-    def _rest(self, upto: Place, tally: Tally) -> Iterator[Changes]:
+    def _rest(self, upto: BinlogPosition, tally: Tally) -> Iterator[Changes]:
         """Give what waits, a large transaction last."""
         yield from self._flushed(upto, tally)
         if self._large is not None and not tally.is_full and self.at.order < upto.order:
             group, self._large = self._large, None
             yield from self._in_pieces(group, tally)
 
-    def _flushed(self, upto: Place, tally: Tally) -> Iterator[Changes]:
+    def _flushed(self, upto: BinlogPosition, tally: Tally) -> Iterator[Changes]:
         """Decode what is pending, up to the transaction that fills the window or ends at `upto`; the rest waits."""
         pending, self._pending = self._pending, Pending()
         count = len(pending.ends)
@@ -150,11 +150,11 @@ class Windows:
                 yield replace(changes, data=changes.data.slice(0, rows))
         for index, schema in pending.truncated.items():
             if index < taken:
-                yield self.tables.truncation(schema, Place(*pending.ends[index]).key, pending.committed[index])
+                yield self.tables.truncation(schema, BinlogPosition(*pending.ends[index]).key, pending.committed[index])
         if changed := np.flatnonzero(counts[:taken]).tolist():
             tally.transactions += len(changed)
             tally.committed_us = pending.committed[changed[-1]]
-        self._passed(pending.gtids[:taken], Place(*pending.ends[taken - 1]))
+        self._passed(pending.gtids[:taken], BinlogPosition(*pending.ends[taken - 1]))
         self._pending = pending.behind(taken)
 
     def _in_pieces(self, group: Group, tally: Tally) -> Iterator[Changes]:

@@ -40,12 +40,12 @@ from rivet_resources.engines.postgres.log import (
     survey as postgres_survey,
 )
 from rivet_resources.engines.postgres.log.errors import log_fault, lost, untold
-from rivet_resources.engines.postgres.log.lsn import Seen, lsn_number, moment, position
-from rivet_resources.engines.postgres.log.messages import Relation
+from rivet_resources.engines.postgres.log.lsn import SnapshotVisibility, lsn_number, moment, position
+from rivet_resources.engines.postgres.log.messages import RelationMessage
 from rivet_resources.engines.postgres.log.peek import SMALL_BYTES, Peek, Wire, copied
 from rivet_resources.engines.postgres.log.relations import Tables
 from rivet_resources.engines.postgres.log.survey import publication_of
-from rivet_resources.engines.postgres.log.window import Window
+from rivet_resources.engines.postgres.log.window import TransactionBatch
 from rivet_resources.engines.postgres.session import PostgresSession, open_session
 from rivet_resources.errors import SourceError, SourceLost, StatementTimeout
 
@@ -82,7 +82,7 @@ class _Peeked:
     messages: int = 0
     end: int = 0  # where the window before ended
     rest: pa.Array | None = None
-    relations: dict[int, Relation] = field(default_factory=dict)
+    relations: dict[int, RelationMessage] = field(default_factory=dict)
 
     def close(self) -> None:
         """Give it up; the statement is cancelled."""
@@ -247,7 +247,9 @@ class PostgresLog:
         begin, end = lsn_number(after.text), lsn_number(upto.text)
         self._remember(after)
         self._tables.expect(self._columns())
-        window = Window(self._tables, Seen.parse(seen), self.capture.before, after=begin, most=most, end=begin)
+        window = TransactionBatch(
+            self._tables, SnapshotVisibility.parse(seen), self.capture.before, after=begin, most=most, end=begin
+        )
         peeked = self._taken_up(window, begin, end, most)
         while True:
             yield from self._decoded(window, peeked)
@@ -278,7 +280,7 @@ class PostgresLog:
             transactions=window.transactions,
         )
 
-    def _taken_up(self, window: Window, begin: int, end: int, most: int) -> _Peeked:
+    def _taken_up(self, window: TransactionBatch, begin: int, end: int, most: int) -> _Peeked:
         """Go on with the answer in which the window before ended, or ask for a new one.
 
         The server has laid a whole answer by before its first row, and lets go of the slot then: one peek serves
@@ -297,7 +299,7 @@ class PostgresLog:
         peek = Peek(self.slot, self.publication, end, limit, spelling(self.line.settings))
         return _Peeked(self._messages(peek), upto=end, limit=limit)
 
-    def _decoded(self, window: Window, peeked: _Peeked) -> Iterator[Changes]:
+    def _decoded(self, window: TransactionBatch, peeked: _Peeked) -> Iterator[Changes]:
         """Decode until the window is full or the answer ends; left early, the answer is given up."""
         is_left = True
         try:

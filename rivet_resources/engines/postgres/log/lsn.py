@@ -57,7 +57,7 @@ def moment(micros: int) -> datetime:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SnapshotVisibility:
     """What a snapshot has seen: transactions whose rows a copy holds already. The empty text has seen nothing."""
 
     xmin: int
@@ -65,7 +65,7 @@ class Seen:
     running: tuple[int, ...]
 
     @classmethod
-    def parse(cls, text: str) -> Seen:
+    def parse(cls, text: str) -> SnapshotVisibility:
         """Read what `pg_current_snapshot()` gave: `xmin:xmax:xip,…`.
 
         Raises:

@@ -46,7 +46,7 @@ class Attribute:
 
 
 @dataclass(frozen=True)
-class Relation:
+class RelationMessage:
     """A table as it was when the change was made; identity is pg_class.relreplident: d, n, f, i."""
 
     oid: int
@@ -60,7 +60,7 @@ class Relation:
         return f"{self.schema}.{self.name}"
 
 
-def parse_relation(message: bytes) -> Relation:
+def parse_relation(message: bytes) -> RelationMessage:
     """Read an R message. An empty schema is pg_catalog's spelling.
 
     Raises:
@@ -72,7 +72,7 @@ def parse_relation(message: bytes) -> Relation:
         raise malformed("A relation message") from None
 
 
-def _relation(message: bytes) -> Relation:
+def _relation(message: bytes) -> RelationMessage:
     oid = int.from_bytes(message[1:5], "big")
     schema, name, rest = message[5:].split(b"\0", 2)
     count, at, attributes = int.from_bytes(rest[1:3], "big"), 3, []
@@ -81,7 +81,7 @@ def _relation(message: bytes) -> Relation:
         type_oid, modifier = struct.unpack(">Ii", rest[end + 1 : end + 9])
         attributes.append(Attribute(rest[at + 1 : end].decode(), type_oid, modifier, bool(rest[at] & 1)))
         at = end + 9
-    return Relation(oid, schema.decode() or "pg_catalog", name.decode(), chr(rest[0]), tuple(attributes))
+    return RelationMessage(oid, schema.decode() or "pg_catalog", name.decode(), chr(rest[0]), tuple(attributes))
 
 
 def parse_truncate(message: bytes) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from rivet_resources.contracts.types import Column
 from rivet_resources.engines.postgres import catalog as postgres_catalog
 from rivet_resources.engines.postgres.catalog import Catalog
 from rivet_resources.engines.postgres.columns import Described
-from rivet_resources.engines.postgres.log.messages import Relation
+from rivet_resources.engines.postgres.log.messages import RelationMessage
 from rivet_resources.engines.postgres.log.texts import Ask, Convert, arrival
 from rivet_resources.engines.shared.names import split_name
 
@@ -34,7 +34,7 @@ class Captured:
     """One table of ours in one of its schemas: how its cells are read."""
 
     table: str  # as configured
-    relation: Relation
+    relation: RelationMessage
     columns: tuple[Column, ...]
     converts: tuple[Convert, ...]
     key: tuple[int, ...]  # ordinals of the columns that identify a row
@@ -59,7 +59,7 @@ class Tables:
     remembered: dict[str, int] = field(default_factory=dict)
     columns: Mapping[str, set[str]] = field(default_factory=dict)  # as the catalog has them now, and had them
     strange: dict[str, set[str]] = field(default_factory=dict)  # what the log has besides; a read begins with none
-    _known: dict[Relation, Captured | None] = field(default_factory=dict)
+    _known: dict[RelationMessage, Captured | None] = field(default_factory=dict)
 
     def found(self, oids: Mapping[str, int], schemas: Mapping[str, str]) -> None:
         """Take what the catalog says now; what was concluded from another answer is concluded anew."""
@@ -71,7 +71,7 @@ class Tables:
         """Begin a read: any other column of these tables is strange."""
         self.columns, self.strange = columns, {}
 
-    def captured(self, relation: Relation) -> Captured | None:
+    def captured(self, relation: RelationMessage) -> Captured | None:
         """Give how to read a relation's rows; None when it is not one of ours."""
         if relation not in self._known:
             table = self.table_of(relation)
@@ -86,7 +86,7 @@ class Tables:
         """Give which relations the tables are, for the next window to remember."""
         return {**self.remembered, **self.oids}
 
-    def table_of(self, relation: Relation) -> str | None:
+    def table_of(self, relation: RelationMessage) -> str | None:
         """Name the configured table a relation is, None when it is none."""
         for table in self.configured:
             schema, name = split_name(table)
@@ -99,7 +99,7 @@ class Tables:
                 return table
         return None
 
-    def _described(self, table: str, relation: Relation) -> Captured:
+    def _described(self, table: str, relation: RelationMessage) -> Captured:
         oids = [attribute.oid for attribute in relation.attributes]
         known = {row[0] for row in self.catalog.ask(KNOWN_TYPES, (oids,), doing=f"reading the types of {table}")}
         comments: dict[str, str | None] = dict(
@@ -129,7 +129,7 @@ class Tables:
             schema=pa.schema([column.field for column in columns]),
         )
 
-    def _rules(self, relation: Relation) -> TypeRules:
+    def _rules(self, relation: RelationMessage) -> TypeRules:
         """Leave out what `columns:` says of other tables, or of columns this schema does not have."""
         names = [attribute.name for attribute in relation.attributes]
         mine = {
@@ -139,7 +139,7 @@ class Tables:
         }
         return replace(self.rules, columns=mine)
 
-    def _key(self, relation: Relation) -> tuple[int, ...]:
+    def _key(self, relation: RelationMessage) -> tuple[int, ...]:
         """Give the ordinals of the key: the identity's, or the catalog's where the whole row is the identity."""
         if relation.identity != "f":
             return tuple(i for i, attribute in enumerate(relation.attributes) if attribute.is_identity)

@@ -21,8 +21,8 @@ import pyarrow as pa
 from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, OP, POS, SEQ, TS, UNCHANGED, Changes
 from rivet_resources.engines.postgres.log import messages
 from rivet_resources.engines.postgres.log import rows as postgres_rows
-from rivet_resources.engines.postgres.log.lsn import MICROS_1970_TO_2000, Mask, Numbers, Seen, lsn_text
-from rivet_resources.engines.postgres.log.messages import Bytes, Cells, Messages, Relation
+from rivet_resources.engines.postgres.log.lsn import MICROS_1970_TO_2000, Mask, Numbers, SnapshotVisibility, lsn_text
+from rivet_resources.engines.postgres.log.messages import Bytes, Cells, Messages, RelationMessage
 from rivet_resources.engines.postgres.log.relations import Captured, Tables
 from rivet_resources.engines.postgres.log.rows import Rows
 from rivet_resources.engines.postgres.log.texts import shapes
@@ -47,14 +47,14 @@ class Transaction:
 
 
 @dataclass
-class Window:
+class TransactionBatch:
     """Decodes one peek. Fed with batches in slot order; knows afterwards where the window ended.
 
     `after`: transactions that ended at or before it are dropped; `seen`: so are those a copy holds already.
     """
 
     tables: Tables
-    seen: Seen
+    seen: SnapshotVisibility
     before: bool
     after: int
     most: int
@@ -65,7 +65,7 @@ class Window:
     committed: int | None = None  # microseconds since 2000, of the last transaction that held changes of ours
     is_full: bool = False  # `most` was reached; nothing behind `end` was given
     open: Transaction = field(default_factory=Transaction)
-    relations: dict[int, Relation] = field(default_factory=dict)
+    relations: dict[int, RelationMessage] = field(default_factory=dict)
     truncated: set[str] = field(default_factory=set)  # tables, as configured
     rest: pa.Array | None = None  # of the batch in which the window became full, for the next window
     _cut: int = 0
@@ -264,7 +264,7 @@ class _Stamps:
     ordinals: Numbers  # message → 0-based number of the change within its transaction
 
     @classmethod
-    def of(cls, batch: Messages, window: Window) -> _Stamps:
+    def of(cls, batch: Messages, window: TransactionBatch) -> _Stamps:
         """Number a run, and leave in the window what the next one must know."""
         state = window.open
         is_change = _is_row(batch.kinds) | (batch.kinds == messages.TRUNCATE)

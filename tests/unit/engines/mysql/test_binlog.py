@@ -18,7 +18,7 @@ from rivet_resources.engines.mysql.binlog.gtid import MariaDbSet, MySqlSet, gtid
 from rivet_resources.engines.mysql.binlog.json import double_text
 from rivet_resources.engines.mysql.binlog.lag import lag
 from rivet_resources.engines.mysql.binlog.log import derived_id
-from rivet_resources.engines.mysql.binlog.position import Place, place_of
+from rivet_resources.engines.mysql.binlog.position import BinlogPosition, place_of
 from rivet_resources.engines.mysql.binlog.preflight import findings
 from rivet_resources.engines.mysql.binlog.transactions import Groups
 from rivet_resources.errors import CheckpointUnusable, LogRefused, PositionLost, RivetError, SourceLost
@@ -39,7 +39,7 @@ def query(text: str, end: int) -> bytes:
 def groups(*events: bytes, offset: int = 4) -> Groups:
     """Read events that hold no table."""
     tables: Any = None
-    return Groups(iter(events), tables, start=Place("binlog.000001", offset), births={}, memory_bytes=1 << 20)
+    return Groups(iter(events), tables, start=BinlogPosition("binlog.000001", offset), births={}, memory_bytes=1 << 20)
 
 
 def test_position_above_four_gib_goes_on_counting() -> None:
@@ -49,7 +49,9 @@ def test_position_above_four_gib_goes_on_counting() -> None:
 
     ends = [group.end for group in read.each()]
     assert [(1 << 32) + 50, (1 << 32) + 90] == [end.offset for end in ends]
-    assert Place("binlog.000001", last).key < ends[0].key < ends[1].key < Place("binlog.000002", 4).key
+    assert (
+        BinlogPosition("binlog.000001", last).key < ends[0].key < ends[1].key < BinlogPosition("binlog.000002", 4).key
+    )
 
 
 @pytest.mark.parametrize(
@@ -231,12 +233,12 @@ def test_lag_counts_what_is_unread_and_what_of_the_retention_is_used() -> None:
     """A purged file is all of it; the newest file none."""
     files = [("binlog.000003", 1000), ("binlog.000004", 500)]
     settings = {"binlog_expire_logs_seconds": "1000"}
-    at = Place("binlog.000003", 400).position({"born": "500", "committed": "900000000"})
+    at = BinlogPosition("binlog.000003", 400).position({"born": "500", "committed": "900000000"})
 
     found = lag(at, files, settings, now=1000.0)
     assert (1100, 100.0, 0.5) == (found.unread_bytes, found.seconds, found.budget)
-    assert 0.0 == lag(Place("binlog.000004", 100).position({}), files, settings, now=1000.0).budget
-    assert 1.0 == lag(Place("binlog.000002", 100).position({}), files, settings, now=1000.0).budget
+    assert 0.0 == lag(BinlogPosition("binlog.000004", 100).position({}), files, settings, now=1000.0).budget
+    assert 1.0 == lag(BinlogPosition("binlog.000002", 100).position({}), files, settings, now=1000.0).budget
 
 
 GOOD = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL",

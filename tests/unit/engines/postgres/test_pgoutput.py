@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rivet_resources.engines.postgres.log import messages
-from rivet_resources.engines.postgres.log.lsn import Seen, lsn_number, lsn_text, position
+from rivet_resources.engines.postgres.log.lsn import SnapshotVisibility, lsn_number, lsn_text, position
 from rivet_resources.engines.postgres.log.texts import DRIVER
 from rivet_resources.errors import CheckpointUnusable
 
@@ -50,13 +50,13 @@ EPOCH = 1 << 32
 )  # fmt: skip
 def test_snapshot_tells_what_it_has_seen_over_epochs(seen: str, whole: int, holds: bool) -> None:
     """The log's 32 bits mean the transaction nearest to the snapshot, before and after they wrap."""
-    assert [holds] == Seen.parse(seen).holds(np.array([whole % EPOCH])).tolist()
+    assert [holds] == SnapshotVisibility.parse(seen).holds(np.array([whole % EPOCH])).tolist()
 
 
 def test_text_that_is_no_snapshot_is_refused() -> None:
     """A damaged note of a handover never filters by chance."""
     with pytest.raises(CheckpointUnusable, match="no snapshot"):
-        Seen.parse("10:20")
+        SnapshotVisibility.parse("10:20")
 
 
 @settings(deadline=None)
