@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from docs.reference import FOLDER, PAGES
+from rivet_assets.cli.main import COMMANDS
+from rivet_assets.config.json_schema import config_json_schema
 from rivet_assets.config.load import config_from_attributes, load_text
 
 ROOT = Path(__file__).parents[3]
@@ -36,6 +38,17 @@ def slug(heading: str) -> str:
     return re.sub(r"\s", "-", re.sub(r"[^\w\- ]", "", text.strip().lower()))
 
 
+def keys_of(schema: object) -> set[str]:
+    """Collect the keys of all blocks of a JSON schema."""
+    if isinstance(schema, list):
+        return {key for item in schema for key in keys_of(item)}
+    if not isinstance(schema, dict):
+        return set()
+    properties = schema.get("properties")
+    own = set(properties) if isinstance(properties, dict) else set()
+    return own | {key for value in schema.values() for key in keys_of(value)}
+
+
 def name_of(path: Path) -> str:
     """Name a page below the checkout."""
     return str(path.relative_to(ROOT))
@@ -45,6 +58,25 @@ def name_of(path: Path) -> str:
 def test_generated_page_is_current(name: str) -> None:
     """What models, commands and error classes say stands in `docs/reference/`; else: `python -m docs.reference`."""
     assert PAGES[name]() == (FOLDER / name).read_text(encoding="utf-8")
+
+
+def test_every_yaml_key_is_in_the_reference() -> None:
+    """Each key of the schema that editors get has a row."""
+    page = (FOLDER / "yaml.md").read_text(encoding="utf-8")
+
+    assert [] == sorted(key for key in keys_of(config_json_schema()) if f"`{key}`" not in page)
+
+
+def test_every_command_is_in_the_reference() -> None:
+    """A command that the reference does not show does not exist for its reader."""
+    page = (FOLDER / "cli.md").read_text(encoding="utf-8")
+
+    assert [] == [name for name in COMMANDS if f"# rivet {name}\n" not in page]
+
+
+def test_readme_is_one_screen_of_selling_and_no_manual() -> None:
+    """The README has at most 200 lines; everything else has a page of its own."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
 
 
 @pytest.mark.parametrize("page", PAGES_OF_PEOPLE, ids=name_of)
