@@ -74,7 +74,9 @@ class MetaColumnsBlock(Settings):
 
     exported_at: bool = Field(False, description="append _rivet_exported_at, one instant per window")
     row_hash: bool | ColumnsOnce = Field(
-        False, description="append _rivet_row_hash over all columns, or over the listed ones in that order"
+        False,
+        description="append _rivet_row_hash, 64 bits of XXH3-128 over all columns as published (true), "
+        "or over the listed ones in that order",
     )
 
     @field_validator("row_hash")

@@ -56,7 +56,11 @@ class Chunked(Export):
     chunk_count: int | None = Field(None, description="so many chunks of equal width")
     chunk_by_days: int | None = Field(None, description="chunks of N days of a date or timestamp chunk_column")
     chunk_dense: bool = Field(False, description="chunks of chunk_size rows each, for sparse keys")
-    chunk_by_key: str | None = Field(None, description="page along this NOT NULL column, then the rest of the key")
+    chunk_by_key: str | None = Field(
+        None,
+        description="page along this NOT NULL column, then along the rest of the key. Where nothing is named, chunks "
+        "are cut by the first column of the table's key",
+    )
     chunk_checkpoint: bool = Field(False, description="keep finished chunks of a run that dies; the next run resumes")
     chunk_max_attempts: int | None = Field(None, ge=1, description="tries per chunk; default max_retries + 1")
 

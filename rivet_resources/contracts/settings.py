@@ -69,7 +69,7 @@ class Tuning(Settings):
     retry_backoff_ms: int | None = Field(None, ge=0, description="first pause before a retry; doubles, at most 60 s")
     memory_threshold_mb: int | None = Field(None, ge=0, description="wait while the task's memory is above it; 0: off")
     max_value_mb: int | None = Field(None, ge=0, description="largest single cell; 0: no limit")
-    adaptive: bool | None = Field(None, description="read slower while the source suffers (read/governor.py)")
+    adaptive: bool | None = Field(None, description="read slower while the source suffers")
     min_parallel: int | None = Field(None, ge=1, description="tasks that a step down leaves running, at least")
 
 
@@ -132,7 +132,11 @@ class Spark(Settings):
         "spark", description="inline: the same task in this process, without a JVM; for tiny tables and unit tests"
     )
     master: str = Field("local[*,3]", description="any Spark master; local[N,3] gives each task three attempts")
-    remote: str | None = Field(None, description="a Spark Connect endpoint, sc://host:15002, instead of master")
+    remote: str | None = Field(
+        None,
+        description="a Spark Connect endpoint, sc://host:15002, instead of master; "
+        "needs `pip install 'pyspark[connect]'`",
+    )
     driver_memory: str = Field("512m", description="heap of the driver's JVM; no row passes through it")
     jit: Literal["fast-start", "full"] = Field("fast-start", description="full: for jobs whose rows do enter the JVM")
     niceness: int = Field(

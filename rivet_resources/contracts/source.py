@@ -26,8 +26,13 @@ from rivet_resources.contracts.types import Column, SpecialValue
 class ColumnRule(Settings):
     """One entry of `columns:`, the user's word on a column's type and on values that do not fit."""
 
-    type: str | None = Field(None, description="a word of the type contract, such as decimal(18,4), text, timestamp_tz")
-    on_special_value: SpecialValue | None = Field(None, description="what becomes of a value its type cannot hold")
+    type: str | None = Field(
+        None,
+        description="bool, int2/4/8, float4/8, decimal(p,s), date, timestamp, timestamp_tz, text, binary, json or uuid",
+    )
+    on_special_value: SpecialValue | None = Field(
+        None, description="what happens to a value its type cannot hold: NaN, infinity, …"
+    )
     on_unsupported: Literal["text", "fail"] | None = Field(None, description="for a type that has only a text form")
     timezone: str | None = Field(None, description="zone of naive times that become instants; IANA name")
     encoding: Literal["plain", "delta", "byte_stream_split", "dictionary"] | None = Field(

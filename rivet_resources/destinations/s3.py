@@ -64,7 +64,7 @@ class S3(Settings):
     schemes: ClassVar[tuple[str, ...]] = ("s3",)
     bucket: str = Field(min_length=1, description="never created by Rivet")
     prefix: Template = Field("", description="below the bucket; {date}, {export}, {table}")
-    region: str | None = None
+    region: str | None = Field(None, description="of the bucket")
     endpoint: str | None = Field(None, description="of an S3-compatible store: MinIO, R2, Wasabi, B2")
     access_key_env: str | None = Field(None, description="variable with the key id; only with secret_key_env")
     secret_key_env: str | None = Field(None, description="variable with the secret; neither: the default chain")

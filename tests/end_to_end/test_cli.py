@@ -16,8 +16,7 @@ import pytest
 import yaml
 
 from rivet_assets.cli.commands.completions import SHELLS
-from rivet_assets.cli.main import COMMANDS
-from rivet_assets.config.load import config_from_attributes, config_json_schema, load_text
+from rivet_assets.config.load import config_json_schema
 from tests import processes
 
 ROOT = Path(__file__).parents[2]
@@ -256,38 +255,6 @@ def test_schema_for_editors(shell: Shell) -> None:
 # --- the README ----------------------------------------------------------------------------------
 
 
-def test_every_command_is_in_the_readme() -> None:
-    """A command that the README does not show does not exist for its reader."""
-    readme = (ROOT / "README.md").read_text()
-
-    assert [] == [name for name in COMMANDS if f"rivet {name}" not in readme]
-
-
-def test_every_yaml_key_is_in_the_readme() -> None:
-    """Each key of the schema stands in the README's table of keys."""
-    readme = (ROOT / "README.md").read_text()
-
-    assert [] == sorted(key for key in keys_of(config_json_schema()) if f"`{key}`" not in readme)
-
-
-def test_yaml_examples_of_the_readme_load() -> None:
-    """What stands in the README as rivet.yaml, and as a component, is accepted as it is."""
-    examples = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    plain = [text for text in examples if "type: rivet_assets.Exports" not in text]
-    (component,) = [text for text in examples if text not in plain]
-
-    loaded = [load_text(text, file=Path("rivet.yaml")) for text in plain]
-    attributes = config_from_attributes(yaml.safe_load(component)["attributes"], file=Path("defs.yaml"))
-
-    assert [
-        ("full", "orders"),
-        ("incremental", "orders"),
-        ("cdc", "shop"),
-        ("poll", "customers"),
-        ("time_window", "orders"),
-    ] == [(export.mode, export.name) for config in (*loaded, attributes) for export in config.exports]
-
-
 def test_shortest_example_of_the_readme_runs(tmp_path: Path) -> None:
     """The first example needs no database and no variable, and publishes what the README shows."""
     example = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
@@ -298,14 +265,3 @@ def test_shortest_example_of_the_readme_runs(tmp_path: Path) -> None:
 
     assert 0 == answer.code, answer.err
     assert "rows:     88,823" in answer.err
-
-
-def keys_of(schema: object) -> set[str]:
-    """Collect the keys of all blocks of a JSON schema."""
-    if isinstance(schema, list):
-        return {key for item in schema for key in keys_of(item)}
-    if not isinstance(schema, dict):
-        return set()
-    properties = schema.get("properties")
-    own = set(properties) if isinstance(properties, dict) else set()
-    return own | {key for value in schema.values() for key in keys_of(value)}

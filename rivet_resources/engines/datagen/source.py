@@ -51,10 +51,15 @@ class Datagen(Settings):
     pattern: Literal["sequence", "random", "users", "orders", "events", "metrics", "key_value"] = Field(
         default="random", description="what a row looks like"
     )
-    stream_name: str = Field(default="datagen", min_length=1, max_length=255, description="name of the one table")
+    stream_name: str = Field(
+        default="datagen",
+        min_length=1,
+        max_length=255,
+        description="name of the one table; `table:` may be it, or the pattern",
+    )
     namespace: str | None = Field(default=None, min_length=1, description="its schema")
     events_per_second: int = Field(default=10, description="0: as fast as it goes; at most 100000")
-    max_events: int = Field(default=0, ge=0, description="rows in all; 0: endless, for mode incremental")
+    max_events: int = Field(default=0, ge=0, description="rows in all; 0: endless, for mode incremental by _sequence")
     include_sequence: bool = Field(default=True, description="add _sequence, the row's number from 0 on")
     include_timestamp: bool = Field(default=True, description="add _timestamp, the clock")
     custom_fields: dict[str, Any] = Field(

@@ -49,7 +49,7 @@ class Sqlite(Settings):
 
     type: Literal["sqlite"] = "sqlite"
     facts: ClassVar[EngineFacts] = FACTS
-    path: Path | None = Field(default=None, description="the database file")
+    path: Path | None = Field(default=None, description="the database file; one of path, path_env, url")
     path_env: str | None = Field(default=None, description="environment variable that holds the path")
     url: str | None = Field(default=None, description="sqlite:///relative.db or sqlite:////absolute.db")
     tuning: Tuning | None = Field(default=None, description="how hard the source may be driven")
