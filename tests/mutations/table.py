@@ -1316,7 +1316,7 @@ SOURCES = (
     ),
     Fault(
         "secrets_of_postgres_are_shown",
-        "rivet_resources/engines/postgres/errors.py",
+        "rivet_resources/engines/shared/faults.py",
         '            words = words.replace(secret, "…")\n',
         "            pass\n",
         "a password stands in the log, the UI and the state store",

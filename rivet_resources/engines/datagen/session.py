@@ -30,7 +30,7 @@ from rivet_resources.engines.datagen.pages import Maker
 from rivet_resources.engines.datagen.rows import NATIVE, PATTERNS, Recipe, fields, numbers
 from rivet_resources.engines.datagen.stream import Stream
 from rivet_resources.engines.shared.columns import ColumnBuilder, Spelling
-from rivet_resources.engines.shared.names import split_name
+from rivet_resources.engines.shared.names import require_expression, split_name
 from rivet_resources.errors import ConfigError, SourceError, UnknownColumn, UnknownTable
 
 SECONDS_PER_RUN, ROWS_PER_RUN = 60, 1_000_000  # of an endless stream (`connectors.md`, 5, `max_events`)
@@ -162,9 +162,7 @@ class DatagenSession:
         if column is not None:
             array = page.column(expression).combine_chunks()
             return array.storage if isinstance(array, pa.ExtensionArray) else array
-        if not expression.startswith("("):
-            known = [c.name for c in relation.columns]
-            raise UnknownColumn(expression, relation=relation.name, known=known, key="cursor_column")
+        require_expression(expression, relation)
         return sql.ask(self._connection(), page, f"SELECT {expression} AS v FROM page").column(0).combine_chunks()
 
     def _connection(self) -> Any:

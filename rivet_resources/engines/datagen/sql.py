@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rivet_resources.contracts.types import Column
+from rivet_resources.engines.shared.literals import quoted_name
 from rivet_resources.engines.shared.overrides import render
-from rivet_resources.errors import ConfigError, SourceError
+from rivet_resources.errors import SourceError
 
 if TYPE_CHECKING:
     import duckdb
@@ -30,9 +31,7 @@ def quote(name: str) -> str:
     Raises:
         ConfigError: the name is empty or holds a NUL.
     """
-    if not name or "\0" in name:
-        raise ConfigError(f"{name!r} cannot be the name of a column; names are non-empty and hold no NUL.")
-    return '"' + name.replace('"', '""') + '"'
+    return quoted_name(name)
 
 
 def quote_text(text: str) -> str:

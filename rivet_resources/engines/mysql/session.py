@@ -47,7 +47,8 @@ from rivet_resources.engines.mysql.errors import fault
 from rivet_resources.engines.mysql.wire import packets as mysql_packets
 from rivet_resources.engines.mysql.wire.packets import Definition
 from rivet_resources.engines.shared.key_ranges import half_open, identity
-from rivet_resources.errors import SourceError, SourceLost, UnknownColumn
+from rivet_resources.engines.shared.names import require_expression
+from rivet_resources.errors import SourceError, SourceLost
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
@@ -208,10 +209,7 @@ class MySqlSession:
         column = relation.column(expression)
         if column is not None:
             return sql.quote(expression), column.fact("base")
-        if not expression.startswith("("):
-            raise UnknownColumn(
-                expression, relation=relation.name, known=[c.name for c in relation.columns], key="cursor_column"
-            )
+        require_expression(expression, relation)
         described = self.prepare(f"SELECT {expression} FROM {relation.sql}", doing=f"describing {expression}")
         return expression, described_of(described[0]).base
 

@@ -9,12 +9,11 @@ Both words mean the same: which of the two the server is, and what its settings 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from typing import ClassVar, Literal
 from urllib.parse import urlsplit
 
-from rivet_resources.contracts import retry
 from rivet_resources.contracts.change_log import Capture, Log
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
@@ -42,13 +41,14 @@ from rivet_resources.engines.mysql import (
 from rivet_resources.engines.mysql.connect import ConnectionParams
 from rivet_resources.engines.mysql.facts import FACTS
 from rivet_resources.engines.shared.names import split_name
+from rivet_resources.engines.shared.planning import planning
 from rivet_resources.engines.shared.server import (
     Address,
     Server,
     address,
     require_protected,
 )
-from rivet_resources.errors import ConfigError, SourceLost
+from rivet_resources.errors import ConfigError
 
 DEFAULT_PORT = 3306
 EXAMPLE = "mysql://user:password@host:3306/database"
@@ -84,15 +84,10 @@ class MySql(Server):
 
     # --- what a Source does ----------------------------------------------------------------------
 
-    @contextmanager
-    def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> Iterator[Session]:
+    def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
         """Connect for planning; see the protocol. There is no instant to hold: chunks take their own."""
         line = self.line(application, pace)
-        session = retry.call(lambda: mysql_session.open_session(line), pace=pace, on=SourceLost)
-        try:
-            yield session
-        finally:
-            session.close()
+        return planning(lambda: mysql_session.open_session(line), pace=pace)
 
     def pages(
         self,

@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import date
-from uuid import UUID
 
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared import queries
+from rivet_resources.engines.shared.literals import is_uuid, quoted_name
 from rivet_resources.engines.shared.queries import Lexicon
 from rivet_resources.engines.shared.statements import after_each
 from rivet_resources.engines.shared.statements import conjunction as conjunction
 from rivet_resources.engines.shared.statements import derived as derived
 from rivet_resources.engines.shared.statements import select as select
-from rivet_resources.errors import ConfigError, SourceError
+from rivet_resources.errors import SourceError
 
 # --- names ---------------------------------------------------------------------------------------
 
@@ -29,9 +29,7 @@ def quote(name: str) -> str:
     Raises:
         ConfigError: the name is empty or holds a NUL.
     """
-    if not name or "\0" in name:
-        raise ConfigError(f"{name!r} cannot be the name of a column or table; names are non-empty and hold no NUL.")
-    return "`" + name.replace("`", "``") + "`"
+    return quoted_name(name, opening="`", closing="`")
 
 
 def quote_text(text: str) -> str:
@@ -94,7 +92,7 @@ def _literal(text: str, base: str) -> str | None:
         found = HEX.fullmatch(text)
         return f"x'{found[1]}'" if found else None
     if base in CASTS:
-        return f"CAST({quote_text(text)} AS {CASTS[base]})" if base != "uuid" or _is_uuid(text) else None
+        return f"CAST({quote_text(text)} AS {CASTS[base]})" if base != "uuid" or is_uuid(text) else None
     return f"_utf8mb4{quote_text(text)}"
 
 
@@ -121,13 +119,6 @@ def is_day(text: str) -> bool:
         return bool(date.fromisoformat(text))
     except ValueError:
         return text.startswith("0000-") and not text.endswith("-00") and "-00-" not in text[4:]
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        return bool(UUID(text))
-    except ValueError:
-        return False
 
 
 def canonical_sql(expression: str, base: str) -> str:

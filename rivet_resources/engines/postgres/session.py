@@ -37,8 +37,9 @@ from rivet_resources.engines.postgres import sql
 from rivet_resources.engines.postgres.chunks import block_chunks
 from rivet_resources.engines.postgres.connect import ConnectionParams, connect, pin
 from rivet_resources.engines.postgres.errors import clean, fault
-from rivet_resources.engines.shared.key_ranges import half_open, key_chunks
-from rivet_resources.errors import SourceAuth, SourceError, SourceLost, SourceUnreachable, UnknownColumn
+from rivet_resources.engines.shared.key_ranges import key_chunks
+from rivet_resources.engines.shared.names import require_expression
+from rivet_resources.errors import SourceAuth, SourceError, SourceLost, SourceUnreachable
 
 if TYPE_CHECKING:
     import psycopg
@@ -273,10 +274,7 @@ class PostgresSession:
         column = relation.column(expression)
         if column is not None:
             return sql.quote(expression), column.fact("base")
-        if not expression.startswith("("):
-            raise UnknownColumn(
-                expression, relation=relation.name, known=[c.name for c in relation.columns], key="cursor_column"
-            )
+        require_expression(expression, relation)
         described = self.prepare(f"SELECT {expression} FROM {relation.sql}", doing=f"describing {expression}")
         rows = self.ask(
             "SELECT typname FROM pg_type WHERE oid = %s::int8::oid", (described[0][1],), doing="reading a type"
@@ -375,18 +373,8 @@ class PostgresSession:
             if relation.leaves and not is_indexed:
                 return block_chunks(relation.leaves, where=where, pieces=pieces)
         elif relation.is_table and relation.key:
-            return self._key_chunks(relation, where=where, pieces=pieces)
+            return key_chunks(self, relation, sql, where=where, pieces=pieces)
         else:
             self.consistency = "single"
             self.note += "; without a key it is read as one stream in one transaction, which sees one instant"
         return (Chunk(index=0, reader="cursor", relation=relation.sql, where=where, order_by=order_by),)
-
-    def _key_chunks(self, relation: Relation, *, where: str, pieces: int) -> tuple[Chunk, ...]:
-        """Cut by ranges of the key, half-open (low, high], the first open below, the last above."""
-        column = relation.column(relation.key[0])
-        bounds: tuple[str, ...] = ()
-        if len(relation.key) == 1 and column is not None:
-            bounds = self.quantiles(relation, column, pieces)
-        literals = [sql.literal(bound, column) for bound in bounds] if column is not None else []
-        ranges = half_open(sql.quote(relation.key[0]), literals, where=where)
-        return key_chunks(relation, ranges)

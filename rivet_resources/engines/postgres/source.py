@@ -8,11 +8,10 @@ Belongs here: connection parameters and pinned settings, quoting and literals. N
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Literal
 
-from rivet_resources.contracts import retry
 from rivet_resources.contracts.change_log import Capture, Log
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
@@ -36,8 +35,9 @@ from rivet_resources.engines.postgres import (
 from rivet_resources.engines.postgres.connect import DEFAULT_PORT, ConnectionParams
 from rivet_resources.engines.postgres.facts import FACTS
 from rivet_resources.engines.shared.names import split_name
+from rivet_resources.engines.shared.planning import planning
 from rivet_resources.engines.shared.server import Server, check_scheme, require_protected, system_authorities
-from rivet_resources.errors import ConfigError, SourceLost
+from rivet_resources.errors import ConfigError
 from rivet_resources.psycopg_lines import LIVELINESS
 
 EXAMPLE = "postgresql://user:password@host:5432/database"
@@ -65,15 +65,10 @@ class Postgres(Server):
 
     # --- what a Source does ----------------------------------------------------------------------
 
-    @contextmanager
-    def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> Iterator[Session]:
+    def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
         """Connect for planning; see the protocol. The connection and its snapshot end with the block."""
         line = self.line(application, pace)
-        session = retry.call(lambda: postgres_session.open_session(line, snapshot=snapshot), pace=pace, on=SourceLost)
-        try:
-            yield session
-        finally:
-            session.close()
+        return planning(lambda: postgres_session.open_session(line, snapshot=snapshot), pace=pace)
 
     def pages(
         self,

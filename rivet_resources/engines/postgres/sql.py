@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from uuid import UUID
 
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared import queries
+from rivet_resources.engines.shared.literals import is_uuid, quoted_name
 from rivet_resources.engines.shared.queries import Lexicon, nested_comment
 from rivet_resources.engines.shared.statements import after_row
 from rivet_resources.engines.shared.statements import conjunction as conjunction
 from rivet_resources.engines.shared.statements import derived as derived
 from rivet_resources.engines.shared.statements import select as select
-from rivet_resources.errors import ConfigError, SourceError
+from rivet_resources.errors import SourceError
 
 # --- names ---------------------------------------------------------------------------------------
 
@@ -28,9 +28,7 @@ def quote(name: str) -> str:
     Raises:
         ConfigError: the name is empty or holds a NUL.
     """
-    if not name or "\0" in name:
-        raise ConfigError(f"{name!r} cannot be the name of a column or table; names are non-empty and hold no NUL.")
-    return '"' + name.replace('"', '""') + '"'
+    return quoted_name(name)
 
 
 def quote_text(text: str) -> str:
@@ -98,7 +96,7 @@ def literal(text: str, column: Column) -> str:
     pattern, sql_type = LITERALS.get(base, (None, column.fact("type") or "text"))
     fits = "\0" not in text if pattern is None else pattern.fullmatch(text) is not None
     if fits and base == "uuid":
-        fits = _is_uuid(text)
+        fits = is_uuid(text)
     if not fits:
         raise SourceError(
             f"A bound of column {column.name} is not a value of its type {column.native}. "
@@ -106,13 +104,6 @@ def literal(text: str, column: Column) -> str:
             f"another column."
         )
     return f"{quote_text(text)}::{sql_type}"
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        return bool(UUID(text))
-    except ValueError:
-        return False
 
 
 def canonical_sql(expression: str, base: str) -> str:

@@ -1,15 +1,18 @@
 """Ranges of a key as chunks, for engines that read along one. Pure.
 
 Belongs here: predicates from rendered bounds, and the name of a range across runs. Not here: finding bounds, and
-whether to cut at all (`*_session.py`).
+whether to cut at all (`engines/*/session.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Protocol
 
+from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.relation import Chunk, Relation
+from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared.statements import conjunction
 
 
@@ -26,8 +29,24 @@ def half_open(name: str, bounds: Sequence[str], *, where: str) -> tuple[str, ...
     )
 
 
-def key_chunks(relation: Relation, ranges: Sequence[str]) -> tuple[Chunk, ...]:
-    """Give one chunk per predicate, whose pages walk the relation's key."""
+class Statistics(Protocol):
+    """What is needed of a session."""
+
+    def quantiles(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]: ...
+
+
+def key_chunks(
+    session: Statistics, relation: Relation, dialect: Dialect, *, where: str, pieces: int
+) -> tuple[Chunk, ...]:
+    """Cut by ranges of the key, as the session's statistics have them; each chunk's pages walk the relation's key.
+
+    A composite key is not cut: there is one chunk then.
+    """
+    column = relation.column(relation.key[0])
+    literals = []
+    if len(relation.key) == 1 and column is not None:
+        literals = [dialect.literal(bound, column) for bound in session.quantiles(relation, column, pieces)]
+    ranges = half_open(dialect.quote(relation.key[0]), literals, where=where)
     return tuple(
         Chunk(
             index=i,

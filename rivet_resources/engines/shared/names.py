@@ -1,11 +1,12 @@
-"""Names of tables as users write them, whatever the engine: plain, or quoted in any of SQL's three ways."""
+"""Names of tables and columns as users write them, whatever the engine: plain, or quoted in any of SQL's three ways."""
 
 from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
 
-from rivet_resources.errors import ConfigError
+from rivet_resources.contracts.relation import Relation
+from rivet_resources.errors import ConfigError, UnknownColumn
 
 QUOTED = re.compile(
     r"""\s*(?: "((?:[^"]|"")+)" | `((?:[^`]|``)+)` | \[((?:[^\]]|\]\])+)\] | ([^\s"`\[\].]+) )\s*""", re.VERBOSE
@@ -66,3 +67,14 @@ def schema_asked(pattern: str) -> str | None:
         return split_name(pattern)[0] if pattern and not re.search(r"[*?]", pattern.partition(".")[0]) else None
     except ConfigError:
         return None
+
+
+def require_expression(text: str, relation: Relation) -> None:
+    """Refuse a bare name that is no column of a relation; anything in parentheses is the server's to judge.
+
+    Raises:
+        UnknownColumn
+    """
+    if relation.column(text) is None and not text.startswith("("):
+        known = [column.name for column in relation.columns]
+        raise UnknownColumn(text, relation=relation.name, known=known, key="cursor_column")

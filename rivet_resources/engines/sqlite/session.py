@@ -29,6 +29,7 @@ from rivet_resources.contracts.source import Bounds, Horizon, TypeRules
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared.cells import Cells
 from rivet_resources.engines.shared.key_ranges import identity
+from rivet_resources.engines.shared.names import require_expression
 from rivet_resources.engines.sqlite import (
     catalog as sqlite_catalog,
 )
@@ -48,7 +49,6 @@ from rivet_resources.engines.sqlite import sql
 from rivet_resources.engines.sqlite.connect import ConnectionParams
 from rivet_resources.engines.sqlite.errors import fault
 from rivet_resources.engines.sqlite.values import READERS, as_text, batch
-from rivet_resources.errors import UnknownColumn
 
 Rows = list[tuple[Any, ...]]
 
@@ -158,9 +158,7 @@ class SqliteSession:
         column = relation.column(expression)
         if column is not None:
             return sql.ordered(column), column
-        if not expression.startswith("("):
-            known = [c.name for c in relation.columns]
-            raise UnknownColumn(expression, relation=relation.name, known=known, key="cursor_column")
+        require_expression(expression, relation)
         return f"{expression} COLLATE BINARY", None
 
     def end(self, relation: Relation, spelled: str, column: Column | None, *, where: str, direction: str) -> str | None:

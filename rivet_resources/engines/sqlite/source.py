@@ -7,15 +7,14 @@ beside this file.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ClassVar, Literal
 from urllib.parse import unquote
 
 from pydantic import Field, field_validator, model_validator
 
-from rivet_resources.contracts import retry
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
@@ -24,6 +23,7 @@ from rivet_resources.contracts.settings import Pace, Settings, Tuning
 from rivet_resources.contracts.source import Page, Session, Wait
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared.names import split_name
+from rivet_resources.engines.shared.planning import planning
 from rivet_resources.engines.sqlite import (
     gauge as sqlite_gauge,
 )
@@ -38,7 +38,7 @@ from rivet_resources.engines.sqlite import (
 )
 from rivet_resources.engines.sqlite.connect import ConnectionParams
 from rivet_resources.engines.sqlite.facts import FACTS
-from rivet_resources.errors import ConfigError, SourceLost
+from rivet_resources.errors import ConfigError
 
 WAYS = ("path", "path_env", "url")
 SCHEME = "sqlite:///"
@@ -76,15 +76,10 @@ class Sqlite(Settings):
 
     # --- what a Source does ----------------------------------------------------------------------
 
-    @contextmanager
-    def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> Iterator[Session]:
+    def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
         """Connect for planning; see the protocol. Nothing shares an instant here, so `snapshot` changes nothing."""
         line = self.line(pace)
-        session = retry.call(lambda: sqlite_session.SqliteSession(line), pace=pace, on=SourceLost)
-        try:
-            yield session
-        finally:
-            session.close()
+        return planning(lambda: sqlite_session.SqliteSession(line), pace=pace)
 
     def pages(
         self,

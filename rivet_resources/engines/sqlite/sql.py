@@ -18,12 +18,13 @@ import pyarrow as pa
 
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared import queries
+from rivet_resources.engines.shared.literals import quoted_name
 from rivet_resources.engines.shared.queries import Lexicon
 from rivet_resources.engines.shared.statements import after_row
 from rivet_resources.engines.shared.statements import conjunction as conjunction
 from rivet_resources.engines.shared.statements import derived as derived
 from rivet_resources.engines.shared.statements import select as select
-from rivet_resources.errors import ConfigError, SourceError
+from rivet_resources.errors import SourceError
 
 INTEGER = re.compile(r"[+-]?\d+")
 NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
@@ -36,9 +37,7 @@ def quote(name: str) -> str:
     Raises:
         ConfigError: the name is empty or holds a NUL.
     """
-    if not name or "\0" in name:
-        raise ConfigError(f"{name!r} cannot be the name of a column or table; names are non-empty and hold no NUL.")
-    return '"' + name.replace('"', '""') + '"'
+    return quoted_name(name)
 
 
 def quote_text(text: str) -> str:

@@ -18,7 +18,7 @@ from rivet_resources.engines.shared.names import split_name
 from rivet_resources.engines.sqlserver import sql
 from rivet_resources.engines.sqlserver.columns import Described, column_of
 from rivet_resources.engines.sqlserver.errors import unknown_table
-from rivet_resources.engines.sqlserver.parameters import render_parameters, strip_query
+from rivet_resources.engines.sqlserver.sql import render_parameters, strip_query
 from rivet_resources.errors import ConfigError, SourceError, SourcePermission, UnknownColumn
 
 Rows = list[tuple[Any, ...]]

@@ -20,7 +20,8 @@ from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Bounds, Horizon, TypeRules
 from rivet_resources.contracts.types import Column
-from rivet_resources.engines.shared.key_ranges import half_open, key_chunks
+from rivet_resources.engines.shared.key_ranges import key_chunks
+from rivet_resources.engines.shared.names import require_expression
 from rivet_resources.engines.sqlserver import (
     catalog as sqlserver_catalog,
 )
@@ -42,7 +43,7 @@ from rivet_resources.engines.sqlserver import (
 from rivet_resources.engines.sqlserver import sql
 from rivet_resources.engines.sqlserver.connect import ConnectionParams, connect
 from rivet_resources.engines.sqlserver.errors import fault
-from rivet_resources.errors import SourceError, SourceLost, UnknownColumn
+from rivet_resources.errors import SourceError, SourceLost
 
 if TYPE_CHECKING:
     from rivet_resources.engines.sqlserver.driver import Refused
@@ -210,10 +211,7 @@ class SqlServerSession:
         """
         if relation.column(expression) is not None:
             return sql.quote(expression)
-        if not expression.startswith("("):
-            raise UnknownColumn(
-                expression, relation=relation.name, known=[c.name for c in relation.columns], key="cursor_column"
-            )
+        require_expression(expression, relation)
         return expression
 
     def _column(self, relation: Relation, expression: str) -> Column:
@@ -305,7 +303,7 @@ class SqlServerSession:
         One chunk is read at one instant where that was asked for and the database allows it.
         """
         if relation.is_table and relation.key:
-            found = self._key_chunks(relation, where=where, pieces=pieces)
+            found = key_chunks(self, relation, sql, where=where, pieces=pieces)
         else:
             self.note = "; ".join(part for part in (self.note, NO_KEY) if part)
             found = (Chunk(index=0, reader="cursor", relation=relation.sql, where=where, order_by=order_by),)
@@ -314,13 +312,3 @@ class SqlServerSession:
             self.note = NO_KEY if found[0].reader == "cursor" else ""
             return (replace(found[0], one_instant=True, identity=""),)
         return found
-
-    def _key_chunks(self, relation: Relation, *, where: str, pieces: int) -> tuple[Chunk, ...]:
-        """Cut by ranges of the key, half-open (low, high], the first open below, the last above."""
-        column = relation.column(relation.key[0])
-        bounds: tuple[str, ...] = ()
-        if len(relation.key) == 1 and column is not None:
-            bounds = self.quantiles(relation, column, pieces)
-        literals = [sql.literal(bound, column) for bound in bounds] if column is not None else []
-        ranges = half_open(sql.quote(relation.key[0]), literals, where=where)
-        return key_chunks(relation, ranges)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from rivet_resources.contracts import retry
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
@@ -21,6 +20,7 @@ from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Session, Wait
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared.names import split_name
+from rivet_resources.engines.shared.planning import planning
 from rivet_resources.engines.shared.server import Address, Server, address, require_protected
 from rivet_resources.engines.sqlserver import (
     gauge as sqlserver_gauge,
@@ -36,7 +36,7 @@ from rivet_resources.engines.sqlserver import (
 )
 from rivet_resources.engines.sqlserver.connect import ConnectionParams, escape
 from rivet_resources.engines.sqlserver.facts import FACTS
-from rivet_resources.errors import ConfigError, SourceLost
+from rivet_resources.errors import ConfigError
 
 if TYPE_CHECKING:
     from rivet_resources.contracts.change_log import Capture, Log
@@ -57,15 +57,10 @@ class SqlServer(Server):
 
     # --- what a Source does ----------------------------------------------------------------------
 
-    @contextmanager
-    def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> Iterator[Session]:
+    def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
         """Connect for planning; see the protocol. The connection ends with the block."""
         line = self.line(application, pace)
-        session = retry.call(lambda: sqlserver_session.open_session(line, snapshot=snapshot), pace=pace, on=SourceLost)
-        try:
-            yield session
-        finally:
-            session.close()
+        return planning(lambda: sqlserver_session.open_session(line, snapshot=snapshot), pace=pace)
 
     def pages(
         self,

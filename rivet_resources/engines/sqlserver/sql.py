@@ -1,4 +1,4 @@
-"""SQL text for SQL Server: names, literals, canonical values, statements.
+"""SQL text for SQL Server: names, literals, canonical values, parameters of a user's query, statements.
 
 Belongs here: everything that turns a value or a name into T-SQL or back, exactly, whatever LANGUAGE and DATEFORMAT of
 the login. Not here: connections and cells.
@@ -14,6 +14,9 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from rivet_resources.contracts.types import Column
+from rivet_resources.engines.shared import queries, statements
+from rivet_resources.engines.shared.literals import quoted_name
+from rivet_resources.engines.shared.queries import Lexicon, nested_comment
 from rivet_resources.engines.shared.statements import after_each
 from rivet_resources.engines.shared.statements import conjunction as conjunction
 from rivet_resources.errors import ConfigError, SourceError
@@ -27,9 +30,7 @@ def quote(name: str) -> str:
     Raises:
         ConfigError: the name is empty or holds a NUL.
     """
-    if not name or "\0" in name:
-        raise ConfigError(f"{name!r} cannot be the name of a column or table; names are non-empty and hold no NUL.")
-    return "[" + name.replace("]", "]]") + "]"
+    return quoted_name(name, opening="[", closing="]")
 
 
 def quote_text(text: str) -> str:
@@ -190,6 +191,37 @@ def _six_digits(text: str) -> str:
     return f"{whole}.{digits[:6] if digits[6:] in ('', '0') else digits}"
 
 
+# --- a user's query ------------------------------------------------------------------------------
+
+# What a colon may hide in: quoted things and comments, which nest here too; `::` calls a method of a type.
+TOKENS = re.compile(
+    r"""[nN]?'(?:[^']|'')*' | "(?:[^"]|"")*" | \[(?:[^\]]|\]\])*\] | --[^\n]* | /\* | ::
+      | (?<![\w\]):]):([A-Za-z_]\w*)""",
+    re.VERBOSE | re.DOTALL,
+)
+LEXICON = Lexicon(TOKENS, quote_text, long=nested_comment)
+
+
+def render_parameters(query: str, params: Mapping[str, str]) -> str:
+    """Replace each `:name` by a quoted text; see shared/queries.py."""
+    return queries.render_parameters(query, params, LEXICON)
+
+
+def strip_query(query: str) -> str:
+    """Check a query's outside (shared/queries.py), and that no WITH begins it, which a derived table cannot hold.
+
+    Raises:
+        ConfigError
+    """
+    bare = queries.strip_query(query, LEXICON)
+    if re.match(r"(?i)with\b", queries.code_of(bare, LEXICON)):
+        raise ConfigError(
+            "The query begins with WITH, which SQL Server does not allow in a derived table; make it a view, or nest "
+            "the parts as derived tables."
+        )
+    return bare
+
+
 # --- statements ----------------------------------------------------------------------------------
 
 
@@ -201,13 +233,9 @@ def select(
     order_by: Sequence[str] = (),
     limit: int | None = None,
 ) -> str:
-    """Write one SELECT."""
-    predicate = conjunction(where)
-    return (
-        f"SELECT {f'TOP ({limit}) ' if limit is not None else ''}{', '.join(items)} FROM {relation}"
-        + (f" WHERE {predicate}" if predicate else "")
-        + (f" ORDER BY {', '.join(order_by)}" if order_by else "")
-    )
+    """Write one SELECT; T-SQL's limit stands at its beginning."""
+    first = f"TOP ({limit}) {items[0]}" if limit is not None else items[0]
+    return statements.select([first, *items[1:]], relation=relation, where=where, order_by=order_by)
 
 
 after_key = after_each

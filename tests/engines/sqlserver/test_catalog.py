@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rivet_resources.engines.sqlserver.parameters import render_parameters
+from rivet_resources.engines.sqlserver.sql import render_parameters
 from rivet_resources.errors import (
     ConfigError,
     SourceError,
