@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from rivet_assets.cli.main import commands
+from rivet_assets.cli.main import EXAMPLE, GROUPS, commands
 from rivet_assets.config.error_codes import CODES
 from rivet_assets.config.root import RivetConfig
 from rivet_resources.contracts.settings import PROFILES
@@ -300,10 +300,21 @@ def cli_page() -> str:
     context = click.Context(commands, info_name="rivet", max_content_width=WIDTH, terminal_width=WIDTH)
     own = "## rivet\n\n" + _options(commands)
     found = [commands.get_command(context, name) for name in commands.list_commands(context)]
-    sections = [
-        text for command in found if command is not None and not command.hidden for text in _command(command, context)
+    shown = [command for command in found if command is not None and not command.hidden]
+    sections = [text for command in shown for text in _command(command, context)]
+    return CLI_HEAD + _contents(shown) + "\n".join([own, *sections])
+
+
+def _contents(shown: Sequence[click.Command]) -> str:
+    """Return the list of commands, in the groups of `rivet --help`, each with the help's one line."""
+    lines = {str(command.name): command.get_short_help_str(limit=200) for command in shown}
+    groups = [
+        f"**{heading}**\n\n"
+        + "".join(f"* [`rivet {name}`](#rivet-{name}): {lines[name]}\n" for name in group if name in lines)
+        for heading, group in GROUPS.items()
     ]
-    return CLI_HEAD + "\n".join([own, *sections])
+    example = "\n".join(line.strip() for line in EXAMPLE.splitlines() if line.startswith("  "))
+    return "\n".join(groups) + f"\n```bash\n{example}\n```\n\n"
 
 
 def _command(command: click.Command, above: click.Context) -> Iterator[str]:
