@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from rivet_assets.cli.main import commands
+from rivet_assets.cli.main import EXAMPLE, GROUPS, commands
 from rivet_assets.config.error_codes import CODES
 from rivet_assets.config.root import RivetConfig
 from rivet_resources.contracts.settings import PROFILES
@@ -300,17 +300,28 @@ def cli_page() -> str:
     context = click.Context(commands, info_name="rivet", max_content_width=WIDTH, terminal_width=WIDTH)
     own = "## rivet\n\n" + _options(commands)
     found = [commands.get_command(context, name) for name in commands.list_commands(context)]
-    sections = [
-        text for command in found if command is not None and not command.hidden for text in _command(command, context)
+    shown = [command for command in found if command is not None and not command.hidden]
+    sections = [text for command in shown for text in _command(command, context)]
+    return CLI_HEAD + _contents(shown) + "\n".join([own, *sections])
+
+
+def _contents(shown: Sequence[click.Command]) -> str:
+    """Return the list of commands, in the groups of `rivet --help`, each with the help's one line."""
+    lines = {str(command.name): command.get_short_help_str(limit=200) for command in shown}
+    groups = [
+        f"**{heading}**\n\n"
+        + "".join(f"* [`rivet {name}`](#rivet-{name}): {lines[name]}\n" for name in group if name in lines)
+        for heading, group in GROUPS.items()
     ]
-    return CLI_HEAD + "\n".join([own, *sections])
+    example = "\n".join(line.strip() for line in EXAMPLE.splitlines() if line.startswith("  "))
+    return "\n".join(groups) + f"\n```bash\n{example}\n```\n\n"
 
 
 def _command(command: click.Command, above: click.Context) -> Iterator[str]:
     name = f"{above.command_path} {command.name}"
     context = click.Context(command, info_name=command.name, parent=above, terminal_width=WIDTH)
     usage = " ".join([name, *command.collect_usage_pieces(context)])
-    help_text = inspect.cleandoc(command.help or "").replace("\b\n", "").replace("\f", "")
+    help_text = inspect.cleandoc(command.help or "").replace("\f", "")
     level = "##" if above.parent is None else "###"
     yield f"{level} {name}\n\n{_told(help_text)}\n\n```\n{usage}\n```\n\n{_options(command)}"
     if isinstance(command, click.Group):
@@ -324,8 +335,9 @@ def _told(text: str) -> str:
     """Keep paragraphs; lines that are laid out stay as they are."""
     blocks = []
     for paragraph in text.split("\n\n"):
-        laid_out = any(line.startswith("  ") for line in paragraph.splitlines())
-        blocks.append(f"```\n{inspect.cleandoc(paragraph)}\n```" if laid_out else " ".join(paragraph.split()))
+        laid_out = "\b" in paragraph or any(line.startswith("  ") for line in paragraph.splitlines())
+        lines = inspect.cleandoc(paragraph.replace("\b", ""))
+        blocks.append(f"```\n{lines}\n```" if laid_out else " ".join(paragraph.split()))
     return "\n\n".join(blocks)
 
 
@@ -366,6 +378,23 @@ can go wrong](../what-can-go-wrong.md).
 """
 
 
+ENGINES_WITH_CODES = {
+    "postgres": "PostgreSQL",
+    "mysql": "MySQL, MariaDB",
+    "sqlserver": "SQL Server",
+    "sqlite": "SQLite",
+}
+PASSING_HEAD = """## Faults of databases that may pass
+
+The databases' own codes after which the same statement is asked again, and the seconds that are added to the pause \
+(`retry_backoff_ms`, doubled each time, at most 60 s). Two letters or digits stand for a class. Every other code is \
+permanent.
+
+| Engine | Seconds added: codes |
+|---|---|
+"""
+
+
 def errors_page() -> str:
     """Return the list of error codes."""
     for path in _modules_with_codes():
@@ -383,10 +412,25 @@ def errors_page() -> str:
     verify = "\n".join(f"| `{PREFIX}{short}` | {kind} | {EXITS[kind]} |" for short, kind in KINDS.items())
     return (
         f"{ERRORS_HEAD}## While running\n\n{runs}\n\n"
+        f"{_passing()}\n"
         "## In the configuration\n\nExit code 1. Each names file and line.\n\n"
         f"| Code | Meaning |\n|---|---|\n{config}\n\n"
         f"## Found by `rivet validate`\n\n| Code | Kind | Exit code |\n|---|---|---|\n{verify}\n"
     )
+
+
+def _passing() -> str:
+    """Return the databases' own codes that mean "ask again", by engine and seconds added to the pause."""
+    rows = []
+    for engine, title in ENGINES_WITH_CODES.items():
+        codes = import_module(f"rivet_resources.engines.{engine}.errors").PASSING
+        seconds = codes if isinstance(codes, Mapping) else dict.fromkeys(sorted(codes), 0.0)
+        told = "; ".join(
+            f"{pause:g} s: {', '.join(str(code) for code in seconds if seconds[code] == pause)}"
+            for pause in sorted(set(seconds.values()), reverse=True)
+        )
+        rows.append(f"| {title} | {told} |")
+    return PASSING_HEAD + "\n".join(rows) + "\n"
 
 
 def _modules_with_codes() -> Iterator[Path]:
