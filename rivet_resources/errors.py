@@ -304,6 +304,12 @@ class StateError(RivetError):
     code = "RIVET_STATE_ERROR"
 
 
+class ExtraMissing(RivetError):
+    """A package that only some need is not installed; the message names the extra that brings it."""
+
+    code = "RIVET_EXTRA_MISSING"
+
+
 class SparkUnavailable(RivetError):
     """No JVM could be started or reached; the message says what was tried and how to go on without."""
 

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from rivet_resources.contracts.change_log import Capture, Commit, Lag, Position, Survey
+from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.settings import Pace, Tuning
 from rivet_resources.errors import PositionLost, RivetError, UnknownTable
@@ -94,6 +95,7 @@ class FakeSource:
     refusal: Exception | None = None  # of every connection
     wait: Callable[[], object] | None = None  # called by every opening of a log
     type: str = "postgres"
+    facts: EngineFacts = field(default_factory=EngineFacts)
     tuning: Tuning | None = None
     paces: list[Pace] = field(default_factory=list)
     sessions: int = 0

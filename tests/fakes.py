@@ -96,6 +96,7 @@ class FolderDestination:
 
     path: Path
     type: str = "folder"
+    extra: None = None
 
     def root(self, export: str) -> FolderRoot:
         """Address one export."""

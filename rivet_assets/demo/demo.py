@@ -25,6 +25,7 @@ from rivet_assets.launch import outcome as report
 from rivet_assets.run import interruption
 from rivet_assets.run.words import human_bytes
 from rivet_resources.embedded_postgres import SMALL, EmbeddedServer, ServerFailed, serving
+from rivet_resources.extras import DEMO, UI
 
 if TYPE_CHECKING:
     from rivet_assets.config.load import RivetConfig
@@ -75,10 +76,12 @@ def run(*, say: Say) -> int:
     """Fill the shop (or add a round of rows), run the exports, tell what happened; the exit code.
 
     Raises:
+        ExtraMissing, SparkUnavailable: the server, a driver or Java is not installed.
         ServerFailed: the embedded server does not start.
     """
     from rivet_assets.launch.run_exports import run_windows
 
+    _require_installed()
     _prepare()
     with _shop(say) as number:
         config = demo_config()
@@ -97,7 +100,13 @@ def run(*, say: Say) -> int:
 
 
 def serve_ui(*, port: int, say: Say) -> int:
-    """Serve the project in Dagster on 127.0.0.1 until Ctrl-C, the shop's server running; the exit code."""
+    """Serve the project in Dagster on 127.0.0.1 until Ctrl-C, the shop's server running; the exit code.
+
+    Raises:
+        ExtraMissing, SparkUnavailable: the server, the web pages or a driver is not installed.
+    """
+    UI.require()
+    _require_installed()
     _prepare()
     with _shop(say, add_rows=False):
         workspace = HOME / "workspace.yaml"
@@ -109,6 +118,15 @@ def serve_ui(*, port: int, say: Say) -> int:
 
 
 # --- the shop ------------------------------------------------------------------------------------
+
+
+def _require_installed() -> None:
+    """Raise before the demo leaves a folder behind that it cannot fill."""
+    from rivet_assets.launch.run_exports import require_installed
+
+    DEMO.require()
+    config = demo_config()
+    require_installed(config, config.exports)
 
 
 def _prepare() -> None:
@@ -246,7 +264,7 @@ def _where_it_is(outcomes: Sequence[Outcome]) -> str:
     lake = HOME / "lake"
     query = (
         f"import glob, pyarrow.dataset as d; print(d.dataset(glob.glob('{lake}/orders/*/*.parquet'))"
-        f".to_table().group_by('status').aggregate([('amount', 'sum')]).to_pandas())"
+        f".to_table().group_by('status').aggregate([('amount', 'sum')]).to_pylist())"
     )
     return "\n".join([
         f"{rows:,} rows, {size}, in {lake.absolute()}",

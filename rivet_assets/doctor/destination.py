@@ -20,6 +20,8 @@ def destination_rows(destination: Destination, export: Export) -> list[Row]:
     """Tell who signs in, then prove that a window could be published; nothing is left behind."""
     root = destination.root(export.name)
     about = f"destination {root.uri}"
+    if destination.extra is not None and destination.extra.missing():
+        return [failed(about, "client", destination.extra.error())]
     rows = list(found(about, destination.credentials(), category="auth"))
     if any(row.status == "fail" for row in rows):  # the store would only repeat it, after its retries
         return rows

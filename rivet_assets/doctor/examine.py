@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rivet_assets.config.by_source import by_source
+from rivet_assets.config.extras import extras_of
 from rivet_assets.doctor.change_log import log_rows
 from rivet_assets.doctor.destination import destination_rows
 from rivet_assets.doctor.machine import machine_rows, open_store, spark_rows
@@ -41,7 +42,7 @@ def examine(config: RivetConfig, names: Sequence[str] = ()) -> list[Row]:
     exports = [export for export in config.exports if not names or export.name in wanted]
     state, rows = open_store(config, seconds=EACH_SECONDS)
     sources = by_source(config, exports)
-    kinds = [source.type for source, _ in sources.values()] + [export.destination.type for export in exports]
+    needed = [extra for export in exports for extra in extras_of(config, export)]
     read: dict[str, Mapping[str, ForeseenRead]] = {}
 
     def tell(export: Export, of_it: Mapping[str, ForeseenRead]) -> None:
@@ -49,7 +50,7 @@ def examine(config: RivetConfig, names: Sequence[str] = ()) -> list[Row]:
 
     asks: dict[str, Callable[[], list[Row]]] = {
         "spark": partial(spark_rows, config.spark),
-        "machine": partial(machine_rows, kinds),
+        "machine": partial(machine_rows, needed),
     }
     for name, (source, of_source) in sources.items():
         asks[f"source {name}"] = partial(source_rows, name, source, of_source, warnings=config.warnings, tell=tell)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,8 @@ from rivet_resources.contracts.settings import Spark
 from rivet_resources.destinations.probe import space
 from rivet_resources.engines.sqlserver import driver as sqlserver_driver
 from rivet_resources.errors import SparkUnavailable
+from rivet_resources.extras import CONNECT, SQLSERVER, Extra
 from rivet_resources.fan_out import side_by_side
-from rivet_resources.registry import DESTINATIONS, ENGINES
 from rivet_resources.spark.jvm import find_java, spark_home
 from rivet_resources.state.store import State
 
@@ -37,6 +37,8 @@ def spark_rows(settings: Spark) -> list[Row]:
     if settings.engine == "inline":
         return [Row("engine", "ok", "inline: no Java and no Spark are needed", about="spark")]
     if settings.remote is not None:
+        if CONNECT.missing():
+            return [failed("spark", "engine", CONNECT.error())]
         return [Row("engine", "ok", "remote: no Java is needed here; the endpoint was not asked", about="spark")]
     rows = []
     try:
@@ -48,38 +50,32 @@ def spark_rows(settings: Spark) -> list[Row]:
     return rows
 
 
-def machine_rows(kinds: Iterable[str]) -> list[Row]:
+def machine_rows(needed: Iterable[Extra]) -> list[Row]:
     """Look for what reads and writes, for room to work in, and for Dagster's home.
 
     Args:
-        kinds: of the sources and destinations, as in YAML.
+        needed: extras of the sources and destinations.
     """
-    rows = [*_drivers(kinds), *found("machine", [space(tempfile.gettempdir(), name="scratch")])]
+    rows = [*_drivers(dict.fromkeys(needed)), *found("machine", [space(tempfile.gettempdir(), name="scratch")])]
     return [*rows, _dagster_home()]
 
 
-def _drivers(kinds: Iterable[str]) -> Iterator[Row]:
+def _drivers(needed: Collection[Extra]) -> Iterator[Row]:
     """Name the packages with their versions; Microsoft's is loaded, since it needs libraries of the system."""
-    wanted = ["pyarrow", *dict.fromkeys(package for kind in kinds for package in _packages(kind))]
-    there = []
-    for package in wanted:
-        try:
-            there.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            fix = f"pip install {package}"
-            yield Row(package, "fail", f"the package {package} is not installed", fix, "machine", "", "driver")
-    yield Row("drivers", "ok", ", ".join(there), about="machine")
-    if "mssql-python" in wanted:
+    there = ["pyarrow"]
+    for extra in needed:
+        if extra.missing():
+            error = extra.error()
+            yield Row(extra.name, "fail", str(error), extra.command, "machine", error.code, "driver")
+        else:
+            there += extra.packages
+    yield Row("drivers", "ok", ", ".join(f"{package} {version(package)}" for package in there), about="machine")
+    if SQLSERVER in needed and not SQLSERVER.missing():
         try:
             sqlserver_driver.load()
         except sqlserver_driver.MissingDriver as error:
             fix = "apt-get install libgssapi-krb5-2 libltdl7"
             yield Row("mssql-python", "fail", str(error), fix, "machine", "", "driver")
-
-
-def _packages(kind: str) -> tuple[str, ...]:
-    packages: tuple[str, ...] = ENGINES[kind].facts.packages if kind in ENGINES else DESTINATIONS[kind].packages
-    return packages
 
 
 def _dagster_home() -> Row:

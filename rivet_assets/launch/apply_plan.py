@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from rivet_assets.config.selection import due
 from rivet_assets.launch.outcome import Outcome
-from rivet_assets.launch.run_exports import run_plan, warm_spark
+from rivet_assets.launch.run_exports import require_installed, run_plan, warm_spark
 from rivet_assets.plan import facts as plan_facts
 from rivet_assets.plan.artefact import PlanArtefact, PlanEntry
 from rivet_assets.plan.fingerprint import config_fingerprint, export_fingerprint
@@ -92,9 +92,12 @@ def apply_plan(
     Raises:
         PlanExpired, PlanStale: nothing ran; the message lists every gate.
         WindowBusy: another application works on one of the exports.
+        ExtraMissing, SparkUnavailable: something they need is not installed; nothing ran.
         RivetError: the source or the destination cannot be asked.
     """
     at = at or datetime.now(UTC)
+    planned = {entry.export_name for entry in artefact.exports}
+    require_installed(config, [export for export in config.exports if export.name in planned])
     gates, too_old = age_gates(created_at=artefact.created_at, expires_at=artefact.expires_at, at=at)
     state = state_of(config)
     with ExitStack() as stack:

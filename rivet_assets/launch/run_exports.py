@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from rivet_assets.config.extras import missing_extras
 from rivet_assets.config.selection import chosen, due
 from rivet_assets.launch.outcome import Outcome
 from rivet_assets.launch.outcome_of_run import RunRecords, history, outcome_of
@@ -25,6 +26,8 @@ from rivet_assets.launch.recorder import Recorder, Watch
 from rivet_assets.run import interruption
 from rivet_assets.run.progress import watched_by
 from rivet_resources.errors import RivetError
+from rivet_resources.extras import CONNECT
+from rivet_resources.spark.jvm import find_java
 from rivet_resources.spark.runtime import SparkRuntime
 
 if TYPE_CHECKING:
@@ -54,9 +57,11 @@ def run_exports(
 
     Raises:
         ConfigError: an export is not known, or has no such partition; nothing ran.
+        ExtraMissing, SparkUnavailable: something they need is not installed; nothing ran.
         KeyboardInterrupt: the user's; what was committed before stays so.
     """
     exports = chosen(config, names, partitions)
+    require_installed(config, exports)
     with warm_spark(config, exports):
         return run_plan(config, [(export, due(export, partitions or None)) for export in exports], watch, tags=tags)
 
@@ -66,7 +71,9 @@ def run_windows(config: RivetConfig, windows: Mapping[str, Sequence[str]], *, wa
 
     Raises:
         ConfigError: an export has no such partition; nothing ran.
+        ExtraMissing, SparkUnavailable: something they need is not installed; nothing ran.
     """
+    require_installed(config, config.exports)
     with warm_spark(config, config.exports):
         plan = [(export, due(export, windows.get(export.name))) for export in config.exports]
         return run_plan(config, plan, watch)
@@ -82,6 +89,24 @@ def run_plan(config: RivetConfig, plan: Plan, watch: Watch, *, tags: Mapping[str
     with watched_by(recorder.progressed):
         _execute(config, plan, recorder, tags)
     return _outcomes(config, plan, recorder, began)
+
+
+def require_installed(config: RivetConfig, exports: Sequence[Export]) -> None:
+    """Raise where exports need a driver, a client or a Java that is not installed, before anything begins.
+
+    Raises:
+        ExtraMissing: one line for each missing extra.
+        SparkUnavailable: there is no Java.
+    """
+    missing = missing_extras(config, exports)
+    if missing is not None:
+        raise missing
+    if config.spark.engine == "inline" or not any(map(_needs_spark, exports)):
+        return
+    if config.spark.remote is None:
+        find_java()
+    else:
+        CONNECT.require()
 
 
 @contextmanager

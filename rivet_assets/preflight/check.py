@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rivet_assets.config.by_source import by_source
+from rivet_assets.config.extras import missing_extras
 from rivet_assets.modes.cdc import drain_of
 from rivet_assets.preflight.change_log import log_findings
 from rivet_assets.preflight.column_types import TypeFact, refused_facts, type_facts
@@ -83,9 +84,12 @@ def check_exports(config: RivetConfig, names: Sequence[str] = (), *, with_types:
     """
     wanted = {config.export(name).name for name in names}
     exports = [export for export in config.exports if not names or export.name in wanted]
+    lacking = {export.name: error for export in exports if (error := missing_extras(config, [export])) is not None}
+    ready = [export for export in exports if export.name not in lacking]
     state = _state(config)
     try:
-        found = _Look(config, state, with_types).all(by_source(config, exports))
+        found = _Look(config, state, with_types).all(by_source(config, ready))
+        found |= {name: Checked(name, error=error) for name, error in lacking.items()}
         foreseen = provenance_findings(exports, {name: each.read for name, each in found.items()}, state)
     finally:
         if state is not None:

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Protocol
 
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part
+from rivet_resources.extras import Extra
 
 
 class Root(Protocol):
@@ -96,8 +97,8 @@ class Destination(Protocol):
         """Return whether parts are written one after another into one stream that keeps nothing."""
 
     @property
-    def packages(self) -> tuple[str, ...]:
-        """Return what speaks to it, as pip names it."""
+    def extra(self) -> Extra | None:
+        """Return what brings its client; None: the base does. Every connection asks for it first."""
 
     @property
     def schemes(self) -> tuple[str, ...]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rivet_resources.extras import Extra
+
 
 @dataclass(frozen=True)
 class EngineFacts:
     """Facts of one engine; a default is what holds where the engine has nothing of the kind."""
 
-    packages: tuple[str, ...] = ()  # that speak to it, as pip names them
+    extra: Extra | None = None  # brings its driver; None: the base does
     schemes: Mapping[str, str] = field(default_factory=dict)  # of URLs that mean it → its word in YAML
     file_endings: tuple[str, ...] = ()  # of a database that is a file
     parser: str | None = None  # sqlglot's word for its SQL; None: it has none

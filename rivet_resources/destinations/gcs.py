@@ -37,9 +37,10 @@ from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.destinations import gcs_credentials
-from rivet_resources.destinations.gcs_client import REQUEST_SECONDS, GcsLocation, control, translated
+from rivet_resources.destinations.gcs_client import REQUEST_SECONDS, GcsLocation, api_exceptions, control, translated
 from rivet_resources.destinations.range_file import ranged_file
 from rivet_resources.errors import DestinationError, DestinationUnreachable, PartCorrupt, WindowTaken
+from rivet_resources.extras import GCS, Extra
 
 UPLOAD_BYTES = 8 << 20  # per request of a resumable upload; bounds a task's memory
 READ_TRIES = 5
@@ -51,7 +52,7 @@ class Gcs(Settings):
 
     type: Literal["gcs"] = "gcs"
     is_stream: ClassVar[bool] = False
-    packages: ClassVar[tuple[str, ...]] = ("google-cloud-storage",)
+    extra: ClassVar[Extra | None] = GCS
     schemes: ClassVar[tuple[str, ...]] = ("gs", "gcs")
     bucket: str = Field(min_length=1, description="never created by Rivet")
     prefix: Template = Field("", description="below the bucket; {date}, {export}, {table}")
@@ -134,7 +135,7 @@ class GcsRoot:
 
     def read(self, path: str) -> tuple[bytes, str] | None:
         """Read a small object with its generation; both from the same instant."""
-        from google.api_core.exceptions import NotFound, PreconditionFailed
+        api = api_exceptions()
 
         with self._translated(f"read {path}") as bucket:
             for _ in range(READ_TRIES):
@@ -144,7 +145,7 @@ class GcsRoot:
                 generation = blob.generation  # kept: a download writes what the answer's headers say over it
                 try:
                     return blob.download_as_bytes(if_generation_match=generation, **control()), str(generation)
-                except (NotFound, PreconditionFailed):
+                except (api.NotFound, api.PreconditionFailed):
                     continue  # replaced since `get_blob`
         raise DestinationUnreachable(f"{self.uri}/{path} is being rewritten all the time. Run again.")
 
@@ -155,13 +156,13 @@ class GcsRoot:
 
     def swap(self, path: str, content: bytes, *, expected: str | None) -> str:
         """Write only over the generation seen before."""
-        from google.api_core.exceptions import PreconditionFailed
+        api = api_exceptions()
 
         with self._translated(f"write {path}") as bucket:
             blob = bucket.blob(self._key(path))
             try:
                 blob.upload_from_string(content, checksum="md5", if_generation_match=int(expected or 0), **control())
-            except PreconditionFailed as error:
+            except api.PreconditionFailed as error:
                 raise WindowTaken(
                     f"{self.uri}/{path} was written by another run since this one was planned. Run again."
                 ) from error
@@ -173,10 +174,10 @@ class GcsRoot:
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects, eight at a time."""
-        from google.api_core.exceptions import NotFound
+        api = api_exceptions()
 
         def remove(path: str) -> None:
-            with self._translated(f"remove {path}") as bucket, suppress(NotFound):
+            with self._translated(f"remove {path}") as bucket, suppress(api.NotFound):
                 bucket.blob(self._key(path)).delete(**control())
 
         with ThreadPoolExecutor(DELETE_THREADS) as pool:

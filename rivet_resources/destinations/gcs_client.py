@@ -21,6 +21,7 @@ from rivet_resources.errors import (
     DestinationTls,
     DestinationUnreachable,
 )
+from rivet_resources.extras import GCS
 
 REQUEST_SECONDS = 60
 RETRY_SECONDS = 15  # of the client's own retries; Spark and Dagster retry above it
@@ -48,6 +49,18 @@ def control() -> dict[str, Any]:
         return bool(usual(error)) and tls_fault(error) is None  # a refused certificate stays refused
 
     return {"timeout": REQUEST_SECONDS, "retry": DEFAULT_RETRY.with_timeout(RETRY_SECONDS).with_predicate(may_pass)}
+
+
+def api_exceptions() -> Any:
+    """Return the client's module of exceptions, which every request may raise.
+
+    Raises:
+        ExtraMissing: the client is not installed.
+    """
+    GCS.require()
+    from google.api_core import exceptions
+
+    return exceptions
 
 
 def connect(location: GcsLocation) -> Any:
@@ -82,10 +95,10 @@ def translated(location: GcsLocation, *, uri: str, action: str) -> Iterator[Any]
     """Yield the bucket; what the client raises inside comes out as an error a user can act on.
 
     Raises:
-        BucketMissing, DestinationAuth, DestinationUnreachable, DestinationError
+        ExtraMissing, BucketMissing, DestinationAuth, DestinationUnreachable, DestinationError
     """
+    api = api_exceptions()
     import requests
-    from google.api_core import exceptions as api
     from google.auth import exceptions as auth
     from google.cloud.storage.exceptions import InvalidResponse
 

@@ -43,6 +43,7 @@ from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.errors import DestinationError, DestinationPermission, DiskFull, PartCorrupt, WindowTaken
+from rivet_resources.extras import Extra
 
 STRAY_SECONDS = 3600  # a temp file this old belongs to nobody: small objects take milliseconds to write
 
@@ -52,7 +53,7 @@ class Local(Settings):
 
     type: Literal["local"] = "local"
     is_stream: ClassVar[bool] = False
-    packages: ClassVar[tuple[str, ...]] = ()
+    extra: ClassVar[Extra | None] = None
     schemes: ClassVar[tuple[str, ...]] = ()
     path: Template = Field(min_length=1, description="relative to the working directory; {date}, {export}, {table}")
 

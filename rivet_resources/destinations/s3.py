@@ -46,6 +46,8 @@ from rivet_resources.destinations import s3_credentials
 from rivet_resources.destinations.range_file import ranged_file
 from rivet_resources.destinations.s3_client import ABSENT, S3Location, connect, error_code, same_object, translated
 from rivet_resources.errors import DestinationError, PartCorrupt, WindowTaken
+from rivet_resources.extras import S3 as S3_EXTRA
+from rivet_resources.extras import Extra
 
 # S3 takes 5 MiB to 5 GiB per piece and 10,000 pieces per upload; 8 MiB bounds a task's memory.
 # Source: Amazon S3 User Guide, "Amazon S3 multipart upload limits".
@@ -60,7 +62,7 @@ class S3(Settings):
 
     type: Literal["s3"] = "s3"
     is_stream: ClassVar[bool] = False
-    packages: ClassVar[tuple[str, ...]] = ("boto3",)
+    extra: ClassVar[Extra | None] = S3_EXTRA
     schemes: ClassVar[tuple[str, ...]] = ("s3",)
     bucket: str = Field(min_length=1, description="never created by Rivet")
     prefix: Template = Field("", description="below the bucket; {date}, {export}, {table}")

@@ -21,6 +21,7 @@ from rivet_resources.errors import (
     DestinationTls,
     DestinationUnreachable,
 )
+from rivet_resources.extras import S3
 
 CONNECT_SECONDS = 5
 READ_SECONDS = 60
@@ -113,8 +114,9 @@ def translated(location: S3Location, *, uri: str, action: str) -> Iterator[Any]:
     """Yield the client; what botocore raises inside comes out as an error a user can act on.
 
     Raises:
-        BucketMissing, DestinationAuth, DestinationUnreachable, DestinationError
+        ExtraMissing, BucketMissing, DestinationAuth, DestinationUnreachable, DestinationError
     """
+    S3.require()
     from botocore import exceptions
 
     where = f"{uri}: cannot {action}"

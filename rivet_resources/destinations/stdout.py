@@ -24,6 +24,7 @@ from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.destinations.local import LocalRoot, remove_tree
 from rivet_resources.errors import DestinationError
+from rivet_resources.extras import Extra
 from rivet_resources.scratch import private_folder
 
 ABANDONED_SECONDS = 86_400.0  # no part waits longer for the others of its run
@@ -34,7 +35,7 @@ class Stdout(Settings):
 
     type: Literal["stdout"] = "stdout"
     is_stream: ClassVar[bool] = True
-    packages: ClassVar[tuple[str, ...]] = ()
+    extra: ClassVar[Extra | None] = None
     schemes: ClassVar[tuple[str, ...]] = ()
 
     def root(self, export: str) -> StdoutRoot:

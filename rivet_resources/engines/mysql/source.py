@@ -49,6 +49,7 @@ from rivet_resources.engines.shared.server import (
     require_protected,
 )
 from rivet_resources.errors import ConfigError
+from rivet_resources.extras import MYSQL
 
 DEFAULT_PORT = 3306
 EXAMPLE = "mysql://user:password@host:3306/database"
@@ -108,11 +109,12 @@ class MySql(Server):
 
     def open_log(self, capture: Capture, *, application: str, pace: Pace) -> AbstractContextManager[Log]:
         """Open the binary log; see `contracts/change_log.py`."""
-        from rivet_resources.engines.mysql.binlog.log import MySqlLog
+        line = self.line(application, pace)
+        from rivet_resources.engines.mysql.binlog.log import MySqlLog  # which imports the driver
 
         return closing(
             MySqlLog(
-                self.line(application, pace),
+                line,
                 capture,
                 pace=pace,
                 session=lambda: self.session(application=application, pace=pace),
@@ -159,8 +161,10 @@ class MySql(Server):
         """Resolve secrets and write down one connection; the transport gate stands here, before any socket.
 
         Raises:
+            ExtraMissing: the driver is not installed.
             ConfigError: a variable or file is missing, the URL cannot be read, or the line would be unprotected.
         """
+        MYSQL.require()
         at = address(self, schemes=("mysql", "mariadb"), default_port=DEFAULT_PORT, example=EXAMPLE)
         unknown = sorted(set(at.options) - set(OPTIONS))
         if unknown:

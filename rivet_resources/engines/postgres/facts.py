@@ -1,9 +1,10 @@
 """What Rivet knows of PostgreSQL without asking one."""
 
 from rivet_resources.contracts.engine_facts import EngineFacts
+from rivet_resources.extras import POSTGRES
 
 FACTS = EngineFacts(
-    packages=("psycopg", "adbc-driver-postgresql"),
+    extra=POSTGRES,
     schemes={"postgresql": "postgres", "postgres": "postgres"},
     parser="postgres",
     create_index="CREATE INDEX CONCURRENTLY ON {relation} ({columns});",

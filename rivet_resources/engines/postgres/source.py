@@ -38,6 +38,7 @@ from rivet_resources.engines.shared.names import split_name
 from rivet_resources.engines.shared.planning import planning
 from rivet_resources.engines.shared.server import Server, check_scheme, require_protected, system_authorities
 from rivet_resources.errors import ConfigError
+from rivet_resources.extras import POSTGRES
 from rivet_resources.psycopg_lines import LIVELINESS
 
 EXAMPLE = "postgresql://user:password@host:5432/database"
@@ -125,8 +126,10 @@ class Postgres(Server):
         """Resolve secrets and write down one connection; the transport gate stands here, before any socket.
 
         Raises:
+            ExtraMissing: the driver is not installed.
             ConfigError: a variable or file is missing, the URL cannot be read, or the line would be unprotected.
         """
+        POSTGRES.require()
         parameters = self._parameters()
         password = parameters.get("password", "")
         pinned = {"application_name": application[:63], "client_encoding": "UTF8"}

@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
+from rivet_resources import extras
 from rivet_resources.deadlines import (
     LEAST_MARGIN_SECONDS,
     Silent,
@@ -62,14 +63,16 @@ def load() -> Any:
     """Import the driver with its pool switched off: a pooled connection would keep a session's settings.
 
     Raises:
+        ExtraMissing: the driver is not installed.
         MissingDriver: names the missing library.
     """
+    extras.SQLSERVER.require()
     try:
         import mssql_python
     except (ImportError, OSError) as error:
         raise MissingDriver(
-            f"SQL Server's driver cannot be loaded: {error}. Install it with `pip install mssql-python`, and on "
-            f"Debian `apt-get install libgssapi-krb5-2 libltdl7`."
+            f"SQL Server's driver cannot be loaded: {error}. It needs two libraries of the system, on Debian "
+            f"`apt-get install libgssapi-krb5-2 libltdl7`."
         ) from None
     mssql_python.pooling(enabled=False)
     return mssql_python

@@ -1,9 +1,10 @@
 """What Rivet knows of SQL Server without asking one."""
 
 from rivet_resources.contracts.engine_facts import EngineFacts
+from rivet_resources.extras import SQLSERVER
 
 FACTS = EngineFacts(
-    packages=("mssql-python",),
+    extra=SQLSERVER,
     schemes={"mssql": "sqlserver", "sqlserver": "sqlserver"},
     parser="tsql",
     create_index="CREATE INDEX {name} ON {relation} ({columns}); -- WITH (ONLINE = ON) where the edition has it",

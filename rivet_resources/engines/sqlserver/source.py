@@ -37,6 +37,7 @@ from rivet_resources.engines.sqlserver import (
 from rivet_resources.engines.sqlserver.connect import ConnectionParams, escape
 from rivet_resources.engines.sqlserver.facts import FACTS
 from rivet_resources.errors import ConfigError
+from rivet_resources.extras import SQLSERVER
 
 if TYPE_CHECKING:
     from rivet_resources.contracts.change_log import Capture, Log
@@ -125,8 +126,10 @@ class SqlServer(Server):
         """Resolve secrets and write down one connection; the transport gate stands here, before any socket.
 
         Raises:
+            ExtraMissing: the driver is not installed.
             ConfigError: a variable or file is missing, the URL cannot be read, or the line would be unprotected.
         """
+        SQLSERVER.require()
         found = address(self, schemes=SCHEMES, default_port=DEFAULT_PORT, example=EXAMPLE)
         require_protected(self.tls, [found.host])
         is_read_only = self._is_read_only(found)

@@ -4,9 +4,9 @@ import json
 import os
 import sqlite3
 import stat
+import sys
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +20,8 @@ from rivet_assets.doctor.report import document, exit_code, render
 from rivet_assets.doctor.row import CATEGORIES, Row, failed
 from rivet_assets.run.drain import LEASE
 from rivet_assets.run.scope import state_of
-from rivet_resources import errors
+from rivet_resources import errors, extras
+from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.errors import ConfigError, LogBusy, RivetError, SourceAuth, SourcePermission
 from rivet_resources.fan_out import side_by_side
@@ -211,19 +212,15 @@ def test_java_is_found_without_starting_it(tmp_path, shop, monkeypatch):
     assert ("java", "fail", "spark") == (row.name, row.status, row.category)
 
 
-def test_missing_package_is_told_with_its_name(monkeypatch):
-    """As where Rivet was installed without its dependencies."""
+def test_drivers_are_told_with_their_versions(monkeypatch):
+    """Each extra once, whoever needs it; what is missing is told with the command that brings it."""
+    monkeypatch.setattr(doctor_machine, "version", lambda package: "1.0")
+    monkeypatch.setitem(sys.modules, "pymysql", None)
 
-    def absent(package: str) -> str:
-        if package == "PyMySQL":
-            raise PackageNotFoundError(package)
-        return "1.0"
+    needed = [extras.POSTGRES, extras.MYSQL, extras.S3, extras.POSTGRES]
+    rows = {row.name: row for row in doctor_machine.machine_rows(needed)}
 
-    monkeypatch.setattr(doctor_machine, "version", absent)
-
-    rows = {row.name: row for row in doctor_machine.machine_rows(["postgres", "mysql", "s3"])}
-
-    assert ("fail", "pip install PyMySQL") == (rows["PyMySQL"].status, rows["PyMySQL"].fix)
+    assert ("fail", 'pip install "rivet[mysql]"') == (rows["mysql"].status, rows["mysql"].fix)
     assert "pyarrow 1.0, psycopg 1.0, adbc-driver-postgresql 1.0, boto3 1.0" == rows["drivers"].text
 
 
@@ -456,6 +453,7 @@ class PlainSource:
     """A source that cannot be opened for changes."""
 
     type = "sqlite"
+    facts = EngineFacts()
     tuning = None
     session = FakeSource().session
 

