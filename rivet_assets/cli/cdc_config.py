@@ -60,10 +60,11 @@ def follow(asked: Asked, *, say: Callable[[str], None]) -> int:
         say(f"warning: {warning}")
     if asked.output is None:
         return _print(config, say=say)
+    from rivet_assets.cli.terminal import show
     from rivet_assets.launch import outcome as report
 
     outcomes = run_exports(config)
-    say(report.block(outcomes[0]))
+    show(report.block(outcomes[0]), err=True)
     return report.worst_exit_code(outcomes)
 
 

@@ -1,29 +1,29 @@
 """What people see while exports run: live lines on a terminal, a line now and then in a log, or nothing.
 
 Belongs here: drawing on stderr. Not here: where news come from (`launch/recorder.py`), the summary at the end
-(`launch/outcome.py`).
-
-Own lines instead of `rich`: it is there only because Dagster brings it, and three escape sequences are all we need.
+(`launch/outcome.py`), when a stream is a terminal (`terminal.py`).
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
+from rivet_assets.cli.terminal import console_of, is_terminal
 from rivet_assets.launch.recorder import News
 from rivet_assets.run.progress import TELL_SECONDS, Progress
 
-DRAW_SECONDS = 0.25
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+DRAWS_PER_SECOND = 4
 STAYS_SECONDS = 5.0  # a line of a window that is read whole
-UP, CLEAR = "\x1b[{}A", "\x1b[J"  # cursor up so many lines; clear from the cursor on (ECMA-48, CUU and ED)
 MOST_LINES = 8
 BAR = 20  # characters
 
@@ -37,29 +37,42 @@ class Screen:
 
     def __init__(self, stream: TextIO | None = None, *, quiet: bool = False, verbose: bool = False) -> None:
         self._stream = stream or sys.stderr
-        self._is_live = not quiet and self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._is_live = not quiet and is_terminal(self._stream)
         self._quiet, self._verbose = quiet, verbose
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # never held while rich is asked: its thread draws with a lock of its own
+        self._starting = threading.Lock()
         self._running: dict[str, tuple[Progress, float]] = {}  # by export and window; and when it was told
         self._told: dict[str, float] = {}
-        self._drawn = 0
-        self._ended = threading.Event()
+        self._live: Live | None = None  # from the first progress on: until then a JVM starts, which must not wait
 
     @contextmanager
     def showing(self) -> Iterator[Screen]:
-        """Keep live lines alive until the block ends, and leave none behind."""
-        drawing = threading.Thread(target=self._redraw, name="rivet-live", daemon=True)
-        if self._is_live:
-            drawing.start()
+        """Leave no live line behind when the block ends."""
         try:
             yield self
         finally:
-            self._ended.set()
             with self._lock:
-                self._erase()
                 self._running.clear()
-            if self._is_live:
-                drawing.join()
+            if self._live is not None:
+                self._live.stop()
+
+    def _start(self) -> None:
+        """Begin to draw, unless that was done."""
+        with self._starting:
+            if self._live is not None:
+                return
+            from rich.live import Live
+
+            self._live = Live(
+                console=console_of(self._stream),
+                get_renderable=self._lines,
+                refresh_per_second=DRAWS_PER_SECOND,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+            self._live.console.show_cursor(True)  # whoever ends this process need not bring it back
 
     def __call__(self, news: News) -> None:
         """Take one piece of news."""
@@ -73,10 +86,11 @@ class Screen:
 
     def say(self, text: str) -> None:
         """Print a line above the live ones."""
-        with self._lock:
-            self._erase()
+        if self._live is not None:
+            self._live.console.print(text, soft_wrap=True)
+        else:
             self._stream.write(text + "\n")
-            self._draw()
+            self._stream.flush()
 
     def _words(self, news: News) -> str:
         if news.what == "failed":
@@ -93,10 +107,13 @@ class Screen:
             self._running[progress.name] = (progress, now)
             last = self._told.setdefault(progress.name, now)
             is_due = now - last >= TELL_SECONDS and progress.done < progress.of
-            if self._is_live or self._quiet or not is_due:
-                return
-            self._told[progress.name] = now
-        self.say(f"  {progress}")
+            is_due = is_due and not (self._is_live or self._quiet)
+            if is_due:
+                self._told[progress.name] = now
+        if self._is_live:
+            self._start()
+        elif is_due:
+            self.say(f"  {progress}")
 
     def _leave(self, news: News) -> None:
         """Forget the lines of a window, or of all windows of an export that ended."""
@@ -106,33 +123,23 @@ class Screen:
                 if progress.export == news.export and ended:
                     del self._running[name]
 
-    def _redraw(self) -> None:
-        while not self._ended.wait(DRAW_SECONDS):
-            with self._lock:
-                self._erase()
-                self._draw()
+    def _lines(self) -> Table:
+        """Draw a line for each running window: a bar of its chunks, then counts."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
 
-    def _draw(self) -> None:
-        if not self._is_live or self._ended.is_set():
-            return
-        width, now = shutil.get_terminal_size().columns, time.monotonic()
-        # A window that is read may wait for its turn to be committed, or have nothing to commit.
-        running = [(p, at) for p, at in self._running.values() if p.done < p.of or now - at < STAYS_SECONDS]
-        lines = [line(replace(p, seconds=p.seconds + now - at)) for p, at in running]
-        if len(lines) > MOST_LINES:
-            lines = [*lines[:MOST_LINES], f"  … and {len(lines) - MOST_LINES} more"]
-        self._stream.write("".join(text[: width - 1] + "\n" for text in lines))
-        self._stream.flush()
-        self._drawn = len(lines)
-
-    def _erase(self) -> None:
-        if self._drawn:
-            self._stream.write(f"\r{UP.format(self._drawn)}{CLEAR}")
-            self._drawn = 0
-        self._stream.flush()
-
-
-def line(progress: Progress) -> str:
-    """Draw one window's line: a bar of its chunks, then counts."""
-    filled = BAR * progress.done // progress.of if progress.of else 0
-    return f"  {'█' * filled}{'░' * (BAR - filled)} {progress}"
+        now = time.monotonic()
+        with self._lock:
+            # A window that is read may wait for its turn to be committed, or have nothing to commit.
+            running = [(p, at) for p, at in self._running.values() if p.done < p.of or now - at < STAYS_SECONDS]
+        lines = Table.grid(padding=(0, 1, 0, 0))
+        lines.add_column(width=BAR + 1)
+        lines.add_column(no_wrap=True, overflow="ellipsis")
+        for progress, at in running[:MOST_LINES]:
+            is_one = progress.of == 1 and not progress.done  # how much of it there is nobody knows: it moves
+            bar = ProgressBar(max(1, progress.of), progress.done, width=BAR, pulse=is_one)
+            lines.add_row(bar, Text(str(replace(progress, seconds=progress.seconds + now - at))))
+        if len(running) > MOST_LINES:
+            lines.add_row("", Text(f"… and {len(running) - MOST_LINES} more"))
+        return lines

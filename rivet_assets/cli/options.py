@@ -104,8 +104,8 @@ def print_rows(rows: Sequence[dict[str, Any]], *, as_json: bool) -> int:
     if not rows:
         say("nothing yet")
         return 0
-    texts = [list(rows[0])] + [["–" if cell is None else str(cell) for cell in row.values()] for row in rows]
-    widths = [max(len(row[column]) for row in texts) for column in range(len(texts[0]))]
-    for row in texts:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    from rivet_assets.cli.terminal import show
+    from rivet_assets.run.report import Table
+
+    show(Table(list(rows[0]), [["–" if cell is None else str(cell) for cell in row.values()] for row in rows]))
     return 0

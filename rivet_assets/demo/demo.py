@@ -91,8 +91,8 @@ def run(*, say: Say) -> int:
         after = _lake(config)
     for outcome in outcomes:
         if not outcome.success or outcome.warnings:
-            say("\n" + report.block(outcome))
-    say("\n" + report.table(outcomes))
+            say(f"\n{report.block(outcome)}")
+    say(f"\n{report.table(outcomes)}")
     if this.number > 1:
         say("\n" + "\n".join(_changes(this, after)))
     say("\n" + _where_it_is(outcomes))

@@ -12,23 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from rivet_assets.doctor.row import Row
+from rivet_assets.run.report import Report, Section
+from rivet_assets.run.report import Row as Line
 
 
-def render(rows: Sequence[Row]) -> str:
-    """Write one line per row under what it is about, what to do below it, and a sum at the end."""
-    width = max((len(row.name) for row in rows), default=0)
-    lines: list[str] = []
-    for about, group in groupby(sorted(rows, key=_order(rows)), key=lambda row: row.about):
-        lines += ["", about] if lines else [about]
-        for row in group:
-            sort = f"{row.category}: " if row.category else ""
-            lines.append(f"  {row.status:<4}  {row.name:<{width}}  {sort}{row.text}".rstrip())
-            if row.fix and row.status != "ok":
-                lines.append(f"  {'':<4}  {'':<{width}}  → {row.fix}")
+def render(rows: Sequence[Row]) -> Report:
+    """Return one line per row under what it is about, what to do below it, and a sum at the end."""
+    groups = groupby(sorted(rows, key=_order(rows)), key=lambda row: row.about)
+    sections = [Section(about, [_line(row) for row in group]) for about, group in groups]
     counted = Counter(row.status for row in rows)
     warned = f"{counted['warn']} warning{'' if counted['warn'] == 1 else 's'}"
-    lines += ["", f"{len(rows)} checks: {counted['ok']} ok, {warned}, {counted['fail']} failed"]
-    return "\n".join(lines)
+    return Report(sections, f"{len(rows)} checks: {counted['ok']} ok, {warned}, {counted['fail']} failed")
+
+
+def _line(row: Row) -> Line:
+    sort = f"{row.category}: " if row.category else ""
+    fix = row.fix if row.status != "ok" else ""
+    return Line((f"{row.status:<4}", row.name), sort + row.text, row.status, fix)
 
 
 def document(rows: Sequence[Row], *, config_path: Path | None) -> dict[str, Any]:

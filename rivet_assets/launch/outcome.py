@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from rivet_assets.run.drain_verdicts import lag_text
+from rivet_assets.run.report import Level, Report, Row, Section, Table
 from rivet_assets.run.words import human_bytes, window_words
 from rivet_resources.contracts.change_log import Lag
 from rivet_resources.errors import WORST_FIRST
@@ -100,8 +101,8 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome | None:
     return next((outcome for outcome in outcomes if code and outcome.exit_code == code), None)
 
 
-def block(outcome: Outcome) -> str:
-    """Give the run summary of one export, one `name: value` per line (`contract.md`, 12.2)."""
+def block(outcome: Outcome) -> Report:
+    """Return the run summary of one export, one `name: value` per line (`contract.md`, 12.2)."""
     lines = {
         "export": outcome.export,
         "status": outcome.status,
@@ -121,9 +122,10 @@ def block(outcome: Outcome) -> str:
         "warning": "; ".join(outcome.warnings),
         "error": f"{outcome.message} [{outcome.code}]" if outcome.code else outcome.message,
     }
-    shown = {name: text for name, text in lines.items() if text}
-    width = max(map(len, shown))
-    return "\n".join(f"  {name + ':':<{width + 1}} {text}" for name, text in shown.items())
+    level: Level = "ok" if outcome.status == "success" else "fail" if outcome.status == "failed" else ""
+    levels: Mapping[str, Level] = {"status": level, "error": "fail", "warning": "warn", "schema": "warn"}
+    rows = [Row((f"{name}:",), text, levels.get(name, "")) for name, text in lines.items() if text]
+    return Report([Section("", rows)], gap=1)
 
 
 HEADINGS = ("export", "mode", "rows", "files", "bytes", "seconds", "checks")
@@ -143,18 +145,9 @@ def cells(outcome: Outcome) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
-    """Give the closing table as plain text; numbers to the right."""
-    rows = [HEADINGS, *map(cells, outcomes)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    numbers = {2, 3, 4, 5}
-
-    def line(row: tuple[str, ...]) -> str:
-        pairs = enumerate(zip(row, widths, strict=True))
-        return "  ".join(cell.rjust(w) if column in numbers else cell.ljust(w) for column, (cell, w) in pairs).rstrip()
-
-    rule = "  ".join("─" * width for width in widths)
-    return "\n".join([line(rows[0]), rule, *map(line, rows[1:])])
+def table(outcomes: Sequence[Outcome]) -> Table:
+    """Return the closing table; numbers to the right."""
+    return Table(HEADINGS, [*map(cells, outcomes)], numbers=frozenset({2, 3, 4, 5}), rule=True)
 
 
 def document(outcomes: Sequence[Outcome]) -> dict[str, Any]:

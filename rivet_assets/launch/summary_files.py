@@ -120,7 +120,7 @@ def markdown(facts: Mapping[str, Any], outcome: Outcome) -> str:
         f"Run `{facts['run_id']}`, {facts['started_at'] or 'never started'} to {facts['finished_at'] or '–'}.",
         "",
         "```",
-        block(_hushed(outcome)),
+        str(block(_hushed(outcome))),
         "```",
         *(["", "Warnings of the plan:", "", *notes] if notes else []),
         *(["", f"Run it again: `{facts['resume_command']}`"] if facts["resume_command"] else []),

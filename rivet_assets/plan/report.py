@@ -5,29 +5,31 @@ Belongs here: texts. Not here: what is planned (`planner.py`), the terminal (`co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from rivet_assets.plan.artefact import PlanArtefact, PlanEntry, PlannedWindow
 from rivet_assets.plan.planner import Unplanned
+from rivet_assets.run.report import Level, Report, Row, Section
 from rivet_assets.run.words import human_bytes, window_words
 
 # What becomes of an export's folder, as reviewers of migrations read it.
 ADDS, REPLACES, NOTHING = "+", "~", "="
+LEVELS: Mapping[str, Level] = {"warning": "warn", "drift": "warn"}
 MOST_SHOWN = 3  # windows and chunks of one export, on the terminal; all of them are in the artefact
 
 
-def render(artefact: PlanArtefact, unplanned: Sequence[Unplanned] = ()) -> str:
-    """Give the whole plan as text, wave by wave, with a sum at its end."""
-    lines = [f"{artefact.plan_id} of {artefact.config_path or 'a configuration in Python'}", ""]
+def render(artefact: PlanArtefact, unplanned: Sequence[Unplanned] = ()) -> Report:
+    """Return the whole plan, wave by wave, with a sum at its end."""
+    sections = [Section(f"{artefact.plan_id} of {artefact.config_path or 'a configuration in Python'}")]
     for wave, entries in groupby(artefact.exports, key=lambda entry: entry.prioritization.wave):
-        lines.append(f"Wave {wave}")
-        for entry in entries:
-            lines += [*_entry(entry), ""]
+        first, *others = map(_entry, entries)
+        sections += [Section(f"Wave {wave}"), replace(first, apart=False), *others]
     for missing in unplanned:
-        lines += [f"  ! {missing.export} cannot be planned", *_indented(str(missing.error)), ""]
-    lines.append(summary(artefact, unplanned))
-    return "\n".join(lines)
+        rows = [Row((), line) for line in str(missing.error).splitlines()]
+        sections.append(Section(f"! {missing.export} cannot be planned", rows, level="fail", indent=2))
+    return Report(sections, summary(artefact, unplanned))
 
 
 def summary(artefact: PlanArtefact, unplanned: Sequence[Unplanned] = ()) -> str:
@@ -74,10 +76,10 @@ def metadata(entry: PlanEntry) -> dict[str, str | int | float]:
     return {name: value for name, value in facts.items() if value is not None and value != ""}
 
 
-def _entry(entry: PlanEntry) -> Iterator[str]:
+def _entry(entry: PlanEntry) -> Section:
     order, told, found = entry.prioritization, entry.diagnostics, entry.computed
     source = " ".join(dict.fromkeys((entry.source_type, entry.source_name)))  # a source without a name is called so
-    yield f"  {_sign(entry)} {entry.export_name} ({source}, {entry.strategy})"
+    title = f"{_sign(entry)} {entry.export_name} ({source}, {entry.strategy})"
     lines = [
         ("verdict", told.verdict),
         ("strategy", told.strategy_rationale),
@@ -96,9 +98,8 @@ def _entry(entry: PlanEntry) -> Iterator[str]:
         ("", "runs alone" if not order.parallel_safe else ""),
         ("", f"never beside another of group {order.source_group}" if order.source_group else ""),
     ]
-    for name, text in lines:
-        if text:
-            yield f"      {name:<9}{text}"
+    rows = [Row((name,), text, LEVELS.get(name, "")) for name, text in lines if text]
+    return Section(title, rows, indent=2)
 
 
 def _sign(entry: PlanEntry) -> str:
@@ -144,10 +145,6 @@ def _and_more(count: int, word: str) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _indented(text: str) -> list[str]:
-    return [f"      {line}" for line in text.splitlines()]
 
 
 def _counted(count: int, word: str) -> str:

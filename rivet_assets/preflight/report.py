@@ -6,38 +6,44 @@ Belongs here: wording and shape of the whole. Not here: what is looked at (`chec
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rivet_assets.preflight.check import Checked
-from rivet_assets.preflight.column_types import TypeFact
+from rivet_assets.run.report import Level, Report, Row, Section, Table
 
+LEVELS: Mapping[str, Level] = {"UNSAFE": "fail", "NOT CHECKED": "fail", "EFFICIENT": "ok", "ACCEPTABLE": "ok"}
 MARKS = {"ok": "ok", "warn": "warning", "fail": "failed"}
 
 
-def render(checked: Sequence[Checked]) -> str:
-    """Write a block per export, and a sum at the end."""
-    blocks = ["\n".join(_block(each)) for each in checked]
+def render(checked: Sequence[Checked]) -> Report:
+    """Return a section per export, and a sum at the end."""
     counted = Counter(each.verdict or "not checked" for each in checked)
     total = f"{len(checked)} export{'' if len(checked) == 1 else 's'}"
-    return "\n\n".join([*blocks, f"{total}: " + ", ".join(f"{count} {word}" for word, count in counted.items())])
+    return Report([*map(_section, checked)], f"{total}: {', '.join(f'{n} {word}' for word, n in counted.items())}")
 
 
-def _block(checked: Checked) -> Iterator[str]:
-    yield f"{checked.export}  {checked.verdict or 'NOT CHECKED'}"
+def _section(checked: Checked) -> Section:
+    verdict = checked.verdict or "NOT CHECKED"
+    types = Table((), [(f.column, f.native, f.becomes, f.fidelity, f.helps) for f in checked.types])
+    table = types if checked.types else None
+    return Section(f"{checked.export}  {verdict}", [*_rows(checked)], table, LEVELS.get(verdict, "warn"))
+
+
+def _rows(checked: Checked) -> Iterator[Row]:
     if checked.error is not None:
         for line in str(checked.error).splitlines():
-            yield f"  error     {line}"
+            yield Row((f"{'error':<8}",), line, "fail")
     for name, text in _lines(checked):
-        yield f"  {name:<9} {text}".rstrip()
+        yield Row((name,), text)
     for found in checked.findings:
-        yield f"  {MARKS[found.status]:<9} {found.name}: {found.text}"
-        if found.fix and found.status != "ok":
-            yield f"  {'':<9} → {found.fix}"
+        fix = found.fix if found.status != "ok" else ""
+        yield Row((MARKS[found.status],), f"{found.name}: {found.text}", found.status, fix)
     for suggestion in checked.suggestions:
-        yield f"  try       {suggestion}"
-    yield from _types(checked.types)
+        yield Row(("try",), suggestion)
+    if checked.types:
+        yield Row((), "types")
 
 
 def _lines(checked: Checked) -> Iterator[tuple[str, str]]:
@@ -55,17 +61,6 @@ def _lines(checked: Checked) -> Iterator[tuple[str, str]]:
     if checked.profile and checked.parallel:
         yield "profile", f"{checked.profile.value}: {checked.profile.reason}"
         yield "parallel", f"{checked.parallel.value}: {checked.parallel.reason}"
-
-
-def _types(types: Sequence[TypeFact]) -> Iterator[str]:
-    if not types:
-        return
-    rows = [(fact.column, fact.native, fact.becomes, fact.fidelity, fact.helps) for fact in types]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    yield "  types"
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)]
-        yield f"    {'  '.join(cells)}  {row[4]}".rstrip()
 
 
 def document(checked: Sequence[Checked], *, config_path: Path | None) -> dict[str, Any]:

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from rivet_assets.prove.reconcile_result import Reconciled, WindowVerdict
+from rivet_assets.run.report import Level, Report, Row, Section
 from rivet_resources.errors import ConfigError
 
 MISMATCH, NOT_VERIFIED = 3, 1
+VERDICTS: Mapping[str, Level] = {"match": "ok", "mismatch": "fail", "unknown": "warn"}
 # What `rivet validate` finds wrong with single parts, and with the two files beside the manifests.
 OF_PARTS = {f"RIVET_VERIFY_{each}" for each in ("PART_MISSING", "PART_SIZE_MISMATCH", "PART_CHECKSUM_MISMATCH")} | {
     "RIVET_VERIFY_PART_ROW_COUNT"
@@ -66,14 +68,18 @@ def document(found: Sequence[Reconciled]) -> dict[str, Any]:
     }
 
 
-def lines(found: Reconciled) -> list[str]:
-    """Tell people of one export, the windows that do not match each on a line."""
-    told = [f"{found.export}: {found.verdict}, {found.text}"]
+def render(found: Sequence[Reconciled]) -> Report:
+    """Return a section per export, with a line for each window that does not match."""
+    return Report([*map(_section, found)])
+
+
+def _section(found: Reconciled) -> Section:
+    rows = []
     for window in found.windows:
         if window.verdict != "match" and len(found.windows) > 1:
-            told.append(f"  {window.window}: {window.verdict}, {window.text}")
-        told += [f"    {example}" for example in examples_of(window)]
-    return told
+            rows.append(Row((), f"{window.window}: {window.verdict}, {window.text}"))
+        rows += [Row((), f"  {example}") for example in examples_of(window)]
+    return Section(f"{found.export}: {found.verdict}, {found.text}", rows, level=VERDICTS[found.verdict], apart=False)
 
 
 def examples_of(window: WindowVerdict) -> list[str]:

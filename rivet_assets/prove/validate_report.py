@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rivet_assets.run.report import Level, Report, Row, Section
 from rivet_resources.commit.manifest import manifest_path
 from rivet_resources.contracts.addressing import MANIFESTS
 from rivet_resources.contracts.extract import Window
@@ -33,23 +34,23 @@ STEPS: Mapping[str, str] = {
 UNREADABLE = (
     "restore {path}; or remove it and run its window again, of mode incremental after `rivet state reset -e {export}`"
 )
+LEVELS: Mapping[str, Level] = {"wrong": "fail", "unverified": "warn", "advisory": ""}
+VERDICTS: Mapping[str, Level] = {"match": "ok", "mismatch": "fail", "unknown": "warn"}
 UNVERIFIED = "make it readable (`rivet doctor -e {export}`), then validate again"
 
 
-def render(found: Found) -> str:
-    """Write one line per folder, one per flaw with the next step below it, and a sum at the end."""
-    lines: list[str] = []
-    for export, folders in found:
-        for each in folders:
-            lines.append(_headline(each))
-            for flaw in each.all_flaws:
-                lines.append(f"  {flaw.code}  {place_of(each, flaw)}: {flaw.text}")
-            lines += [f"  → {step}" for step in steps_of(export, each)]
-            lines += [f"  {note}" for note in _notes(each)]
+def render(found: Found) -> Report:
+    """Return one line per folder, one per flaw with the next step below it, and a sum at the end."""
     flaws = [flaw for _, folders in found for each in folders for flaw in each.all_flaws]
     counted = [sum(flaw.kind == kind for flaw in flaws) for kind in EXITS]
-    lines += ["", f"{counted[0]} wrong, {counted[1]} could not be verified, {counted[2]} worth knowing"]
-    return "\n".join(lines)
+    total = f"{counted[0]} wrong, {counted[1]} could not be verified, {counted[2]} worth knowing"
+    return Report([_section(export, each) for export, folders in found for each in folders], total)
+
+
+def _section(export: Export, found: Validated) -> Section:
+    rows = [Row((flaw.code,), f"{place_of(found, flaw)}: {flaw.text}", LEVELS[flaw.kind]) for flaw in found.all_flaws]
+    rows += [Row((), text) for text in (*(f"→ {step}" for step in steps_of(export, found)), *_notes(found))]
+    return Section(_headline(found), rows, level=VERDICTS[found.verdict], apart=False)
 
 
 def _headline(found: Validated) -> str:

@@ -395,6 +395,7 @@ def test_terminal_shows_live_lines_and_then_the_summary(place: Place) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ |= {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100"}
+        os.environ.pop("NO_COLOR", None)
         os.execv(sys.executable, [sys.executable, "-m", "rivet_assets.cli.main", "run"])
     written = b""
     try:
@@ -407,8 +408,9 @@ def test_terminal_shows_live_lines_and_then_the_summary(place: Place) -> None:
 
     assert 0 == os.waitstatus_to_exitcode(status), text
     assert "orders: 0 of " in text
-    assert "\x1b[1A\x1b[J" in text
-    assert "orders: 0 of " not in text.rpartition("\x1b[J")[2]
+    assert "\r\x1b[2K" in text
+    assert "orders: 0 of " not in text.rpartition("\x1b[2K")[2]
+    assert "\x1b[32m  status:" in text  # green
     assert text.index("orders: 0 of ") < text.index("orders committed") < text.index("status:")
 
 

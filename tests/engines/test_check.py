@@ -259,8 +259,8 @@ def test_unsafe_export_fails_only_a_strict_check(lab: Lab) -> None:
     told = [checked(lab, "{name: orders, table: orders, mode: incremental, cursor_column: epoch}")]
 
     assert (0, 1) == (exit_code(told, strict=False), exit_code(told, strict=True))
-    assert "orders  UNSAFE" in render(told)
-    assert "CREATE INDEX CONCURRENTLY" in render(told)
+    assert "orders  UNSAFE" in str(render(told))
+    assert "CREATE INDEX CONCURRENTLY" in str(render(told))
     (exported,) = json.loads(json.dumps(document(told, config_path=None)))["exports"]
     assert ("UNSAFE", "blocks") == (exported["verdict"], exported["explained"][0]["scan"])
     facts = checked_facts(told[0])

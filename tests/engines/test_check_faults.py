@@ -106,7 +106,7 @@ def test_errors_of_one_export_stop_no_other(lab: Lab) -> None:
     assert isinstance(found[2].error, SourceError)
     assert (None, "ACCEPTABLE") == (found[3].error, found[3].verdict)
     assert 1 == exit_code(found, strict=False)
-    assert "ordres" in render(found)
+    assert "ordres" in str(render(found))
 
 
 @everywhere
@@ -139,7 +139,7 @@ def test_wrong_password_is_the_answer_of_every_export(
     found = check_exports(lab.config("{name: a, table: t, mode: full}", "{name: b, table: t, mode: full}"))
 
     assert [SourceAuth, SourceAuth] == [type(each.error) for each in found]
-    assert "wrong-horse" not in render(found)
+    assert "wrong-horse" not in str(render(found))
 
 
 @pytest.mark.parametrize("engine", ["postgres", "mariadb"], indirect=True)

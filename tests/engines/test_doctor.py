@@ -84,7 +84,7 @@ def url_is_forgotten() -> Iterator[None]:
 def asked(loaded: RivetConfig) -> dict[str, Row]:
     """Ask the doctor, and give what it says of sources and exports by name."""
     rows = examine(loaded)
-    assert PASSWORD not in render(rows) + str(document(rows, config_path=None))
+    assert PASSWORD not in str(render(rows)) + str(document(rows, config_path=None))
     return {row.name: row for row in rows if row.about.startswith(("source", "export"))}
 
 

@@ -122,7 +122,7 @@ def test_doctor_finds_nothing_wrong_before_and_after_the_first_drain(shop):
     shop.drain()
     after = examine(shop.config)
 
-    assert (0, 0) == (exit_code(before), exit_code(after)), render(before) + render(after)
+    assert (0, 0) == (exit_code(before), exit_code(after)), f"{render(before)}{render(after)}"
     names = {row.name for row in after if row.about == "export changes"}
     assert {"checkpoint", "wal_level", "replica_identity public.orders", "position", "lag", "slot_budget"} <= names
 

@@ -119,7 +119,7 @@ def test_second_plan_says_what_is_replaced_and_what_is_new(lab: Lab) -> None:
     )  # fmt: skip
     assert lab.state.cursor("orders").value == by_name["orders"].computed.cursor_snapshot
     assert 0 == by_name["orders"].computed.row_estimate
-    text = render(plan)
+    text = str(render(plan))
     assert "~ whole" in text
     assert "= orders" in text
     assert "nothing new above at" in text
@@ -173,7 +173,7 @@ def test_plan_of_a_change_log_follows_its_position(tmp_path: Path, monkeypatch: 
     with pytest.raises(PlanStale, match="committed boundary was none"):
         applied(config, rival)
     (entry,) = planned(config).exports
-    assert (0, "=") == (entry.computed.row_estimate, render(planned(config)).split("\n  ")[1][0])
+    assert (0, "=") == (entry.computed.row_estimate, str(render(planned(config))).split("\n  ")[1][0])
     assert entry.computed.cursor_snapshot is not None
 
 
@@ -426,7 +426,7 @@ def test_plan_file_holds_no_secret(lab: Lab, monkeypatch: pytest.MonkeyPatch) ->
 
     plan = planned(lab.config(block))
 
-    text = (lab.folder / f"{plan.plan_id}.json").read_text() + render(plan)
+    text = (lab.folder / f"{plan.plan_id}.json").read_text() + str(render(plan))
     assert "${TOKEN}" in text
     assert "hunter2" not in text
     assert lab.url not in text
@@ -441,7 +441,7 @@ def test_export_that_cannot_be_planned_does_not_hide_the_others(lab: Lab) -> Non
     assert (["orders"], ["lost"]) == (
         [entry.export_name for entry in found.artefact.exports], [missing.export for missing in found.unplanned],
     )  # fmt: skip
-    assert "! lost cannot be planned" in render(found.artefact, found.unplanned)
+    assert "! lost cannot be planned" in str(render(found.artefact, found.unplanned))
     assert json.dumps(plan_artefact.sealed(found.artefact))
 
 

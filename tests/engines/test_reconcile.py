@@ -17,7 +17,7 @@ import pytest
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.prove.reconcile import reconcile_export
-from rivet_assets.prove.reconcile_report import document, exit_code, lines
+from rivet_assets.prove.reconcile_report import document, exit_code, render
 from rivet_assets.prove.reconcile_result import Depth, Reconciled, WindowVerdict, reconciled_facts
 from rivet_assets.prove.reconcile_window import WindowComparison
 from rivet_resources.errors import ConfigError
@@ -443,7 +443,7 @@ def test_values_are_shown_nowhere_but_to_who_asked_for_rows(lab: Lab, monkeypatc
         lab.sql("UPDATE orders SET note = 'secret-other' WHERE id = 770050")
         found = reconciled(lab, block, "rows")
 
-        shown = json.dumps(document([found]), default=str) + "\n".join(lines(found))
+        shown = json.dumps(document([found]), default=str) + str(render([found]))
         kept = str(reconciled_facts(found)) + str(lab.state.verifications("orders")) + str(lab.state.journal("orders"))
         assert found.verdict == "mismatch"
         assert bool(steps) != ("770050" in shown)

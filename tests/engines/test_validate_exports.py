@@ -180,7 +180,7 @@ def test_drained_tables_validate(tmp_path: Path, postgres_url: str, monkeypatch:
     assert altered
     assert all({"__op", "__pos", "id", "total"} <= {*window.compared} for window in orders.windows if window.rows)
     assert ["PART_MISSING"] == [flaw.short for each in broken for flaw in each.all_flaws]
-    assert "`rivet state reset -e shop`" in validate_report.render([(export, broken)])
+    assert "`rivet state reset -e shop`" in str(validate_report.render([(export, broken)]))
 
 
 def run_sql(url: str, *statements: str) -> None:

@@ -27,7 +27,7 @@ from rivet_resources.extras import EXTRAS, Extra
 from tests.processes import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-ONLY_TOOLS = {"dg", "all", "test"}  # no code of ours asks for them
+ONLY_TOOLS = {"dg", "all", "test", "docs"}  # no code of ours asks for them
 SQLITE = "{type: sqlite, path: shop.db}"
 LOCAL = "{type: local, path: lake}"
 

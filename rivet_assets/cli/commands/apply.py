@@ -13,7 +13,6 @@ from rivet_assets.cli.options import JSON, PARAM, load, say
 
 if TYPE_CHECKING:
     from rivet_assets.launch.apply_plan import AppliedPlan
-    from rivet_assets.launch.outcome import Outcome
 
 
 @click.command("apply", short_help="Run exactly what a plan says, if it still holds.")
@@ -30,6 +29,7 @@ def apply_command(
 ) -> int:  # fmt: skip
     """Run exactly what a plan says, after proving that it still holds; exit codes as of `rivet run`, 4 for drift."""
     from rivet_assets.cli.live import Screen
+    from rivet_assets.cli.terminal import summarise
     from rivet_assets.launch import outcome as report
     from rivet_assets.launch.apply_plan import apply_plan, config_of
     from rivet_assets.launch.finish import close, tell_people
@@ -42,7 +42,9 @@ def apply_command(
         applied = apply_plan(config, artefact, watch=screen, force=force, pool=pool)
     about = _about(applied)
     outcomes = close(config, applied.outcomes, context=about, tell=say)
-    _summarise(applied, outcomes)
+    for text in applied.warnings:
+        say(f"warning: {text}")
+    summarise(outcomes)
     tell_people(config, outcomes, tell=say)
     if as_json:
         click.echo(json.dumps({**about, **report.document(outcomes)}, indent=2, default=str))
@@ -56,14 +58,3 @@ def _about(applied: AppliedPlan) -> dict[str, Any]:
     """Name the plan, and what was forced, as summaries do."""
     forced = [{"export": gate.export, "gate": gate.name, "text": gate.text} for gate in applied.forced]
     return {"plan_id": applied.plan_id, "forced": forced, "warnings": list(applied.warnings)}
-
-
-def _summarise(applied: AppliedPlan, outcomes: Sequence[Outcome]) -> None:
-    from rivet_assets.launch import outcome as report
-
-    for text in applied.warnings:
-        say(f"warning: {text}")
-    for outcome in outcomes:
-        say("\n" + report.block(outcome))
-    if len(outcomes) > 1:
-        say("\n" + report.table(outcomes))

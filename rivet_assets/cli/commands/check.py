@@ -26,6 +26,7 @@ def check_command(
     path: Path, names: Sequence[str], with_types: bool, strict: bool, params: Sequence[str], as_json: bool
 ) -> int:
     """Ask the sources' planners how exports would run; no row is read. Exit code 1 when one could not be checked."""
+    from rivet_assets.cli.terminal import show
     from rivet_assets.preflight import report as check_report
     from rivet_assets.preflight.check import check_exports
 
@@ -34,5 +35,5 @@ def check_command(
     if as_json:
         click.echo(json.dumps(check_report.document(checked, config_path=path), indent=2))
     else:
-        click.echo(check_report.render(checked))
+        show(check_report.render(checked))
     return check_report.exit_code(checked, strict=strict)

@@ -18,6 +18,7 @@ from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, load
 @JSON
 def doctor_command(path: Path, names: Sequence[str], params: Sequence[str], as_json: bool) -> int:
     """Ask sources, destinations, the state store and Java whether exports could run; exit code 1 when one could not."""
+    from rivet_assets.cli.terminal import show
     from rivet_assets.doctor import examine as doctor
     from rivet_assets.doctor import report as doctor_report
 
@@ -26,5 +27,5 @@ def doctor_command(path: Path, names: Sequence[str], params: Sequence[str], as_j
     if as_json:
         click.echo(json.dumps(doctor_report.document(rows, config_path=path), indent=2))
     else:
-        click.echo(doctor_report.render(rows))
+        show(doctor_report.render(rows))
     return doctor_report.exit_code(rows)

@@ -30,6 +30,7 @@ def plan_command(
     expires: str, is_annotating: bool, params: Sequence[str], as_json: bool,
 ) -> int:  # fmt: skip
     """Show what a run would do, without reading a row; with -o, as a file that `rivet apply` runs."""
+    from rivet_assets.cli.terminal import show
     from rivet_assets.plan import artefact as plan_artefact
     from rivet_assets.plan import report as plan_report
     from rivet_assets.plan.fingerprint import config_fingerprint
@@ -40,11 +41,7 @@ def plan_command(
     config = load(path, params)
     pairs = dict(text.split("=", 1) for text in params)
     planned = plan_exports(config, names=names, partitions=keys, params=pairs, lifetime=_lifetime(expires))
-    text = plan_report.render(planned.artefact, planned.unplanned)
-    if as_json:
-        say(text)
-    else:
-        click.echo(text)
+    show(plan_report.render(planned.artefact, planned.unplanned), err=as_json)
     if planned.unplanned:  # half a plan is neither written nor applied
         raise min(
             (missing.error for missing in planned.unplanned), key=lambda error: WORST_FIRST.index(error.exit_code)

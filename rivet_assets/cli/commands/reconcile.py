@@ -37,6 +37,7 @@ def reconcile_command(
     ranges: Sequence[str],     depth: Depth, strict: bool, as_json: bool, output: Path | None,
 ) -> int:  # fmt: skip
     """Compare what is published with the source as it is now; exit code 3 when rows differ."""
+    from rivet_assets.cli.terminal import show
     from rivet_assets.config.selection import keys_of
     from rivet_assets.prove import reconcile_report as report
     from rivet_assets.prove.reconcile import reconcile_export
@@ -62,8 +63,7 @@ def reconcile_command(
     if as_json:
         click.echo(text)
     else:
-        for each in found:
-            click.echo("\n".join(report.lines(each)))
+        show(report.render(found))
     code = report.exit_code(found, strict=strict)
     if not code and any(each.verdict == "unknown" for each in found):
         say("warning: not everything could be compared; --strict makes that exit code 1")

@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, asked, load, say, windows
-
-if TYPE_CHECKING:
-    from rivet_assets.launch.outcome import Outcome
 
 # Options of the original that mean nothing here, and what to do instead.
 ELSEWHERE = {
@@ -60,6 +56,7 @@ def run_command(
 ) -> int:  # fmt: skip
     """Run exports now; progress and summary go to stderr."""
     from rivet_assets.cli.live import Screen
+    from rivet_assets.cli.terminal import summarise
     from rivet_assets.launch import outcome as report
     from rivet_assets.launch.finish import close, tell_people
     from rivet_assets.launch.outcome_of_run import safe_error
@@ -75,7 +72,7 @@ def run_command(
         outcomes = run_exports(config, names=names, partitions=keys, watch=screen, tags=tags)
     proofs = Proofs(validate or reconcile, reconcile)
     outcomes = close(config, outcomes, proofs=proofs, tell=_warn if quiet else say)
-    _summarise(outcomes, quiet=quiet, verbose=verbose)
+    summarise(outcomes, quiet=quiet, verbose=verbose)
     if as_json:
         click.echo(json.dumps(report.document(outcomes), indent=2, default=str))
     if summary_output is not None:
@@ -91,15 +88,3 @@ def _warn(text: str) -> None:
     """Tell what nobody asked not to hear."""
     if text.startswith("warning"):
         say(text)
-
-
-def _summarise(outcomes: Sequence[Outcome], *, quiet: bool, verbose: bool) -> None:
-    from rivet_assets.launch import outcome as report
-
-    for outcome in outcomes:
-        if not quiet or outcome.exit_code:
-            say("\n" + report.block(outcome))
-        if verbose and outcome.traceback:
-            say(outcome.traceback)
-    if len(outcomes) > 1 and not quiet:
-        say("\n" + report.table(outcomes))

@@ -34,6 +34,7 @@ def validate_command(
     output: Path | None,
 ) -> int:  # fmt: skip
     """Prove that what is published is what was committed; exit code 3 when it is not, 1 when that cannot be told."""
+    from rivet_assets.cli.terminal import show
     from rivet_assets.config.selection import chosen, keys_of
     from rivet_assets.prove import validate_report
     from rivet_assets.prove.validate import ValidationScope, validate_export
@@ -47,14 +48,16 @@ def validate_command(
     for export in exports:
         wanted = ValidationScope(depth, keys_of(export, keys), run_id, date, prefix)  # type: ignore[arg-type]
         found.append((export, validate_export(export, wanted, state=state)))
-    wants_json = as_json or form == "json"
-    report = json.dumps(validate_report.document(found), indent=2) if wants_json else validate_report.render(found)
+    told = validate_report.render(found)
+    text = json.dumps(validate_report.document(found), indent=2) if as_json or form == "json" else ""
     if output is not None:
         try:
-            output.write_text(report + "\n", encoding="utf-8")
+            output.write_text(f"{text or told}\n", encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"-o {output} cannot be written: {error.strerror}. Name a file in a folder.") from error
         say(f"written to {output}")
+    elif text:
+        click.echo(text)
     else:
-        click.echo(report)
+        show(told)
     return validate_report.exit_code(found)

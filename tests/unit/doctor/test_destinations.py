@@ -113,7 +113,7 @@ exports:
     assert {"source written": "warn", "source filled": "ok"} == {
         row.about: row.status for row in rows if row.name == "credentials"
     }
-    assert SECRET not in render(rows) + json.dumps(document(rows, config_path=None))
+    assert SECRET not in str(render(rows)) + json.dumps(document(rows, config_path=None))
 
 
 # --- what engines share --------------------------------------------------------------------------

@@ -271,7 +271,7 @@ def test_server_that_is_not_there_is_a_matter_of_connectivity(tmp_path, monkeypa
 
     (row,) = [row for row in rows if (row.about, row.name) == ("source postgres", "connect")]
     assert ("fail", "connectivity", "RIVET_SOURCE_UNREACHABLE") == (row.status, row.category, row.code)
-    assert "hunter2" not in render(rows) + json.dumps(document(rows, config_path=None))
+    assert "hunter2" not in str(render(rows)) + json.dumps(document(rows, config_path=None))
 
 
 @pytest.mark.parametrize(
@@ -485,7 +485,7 @@ export orders
 
 4 checks: 2 ok, 1 warning, 1 failed"""
 
-    assert expected == render(ROWS)
+    assert expected == str(render(ROWS))
 
 
 def test_document_has_the_fields_of_the_contract():

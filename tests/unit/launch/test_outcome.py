@@ -8,6 +8,7 @@ import json
 import os
 import pkgutil
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -28,6 +29,7 @@ from rivet_assets.launch.summary_files import FOLDER, KEPT, resume_command, writ
 from rivet_assets.run.drift import Drift
 from rivet_assets.run.journal import CHUNKS_TOLD, Journal
 from rivet_assets.run.progress import Progress, Reporter, watched_by
+from rivet_assets.run.report import Report
 from rivet_assets.run.words import human_bytes
 from rivet_resources.errors import WORST_FIRST, RivetError
 from rivet_resources.state.runs import RunRecord
@@ -60,9 +62,9 @@ def state(tmp_path: Path) -> Iterator[State]:
     store.close()
 
 
-def lines_of(text: str) -> dict[str, str]:
+def lines_of(told: Report) -> dict[str, str]:
     """Read a block: {name: text}."""
-    return dict(re.fullmatch(r"  ([^:]+): +(.*)", each).groups() for each in text.splitlines())  # type: ignore[union-attr, misc]
+    return dict(re.fullmatch(r"  ([^:]+): +(.*)", each).groups() for each in str(told).splitlines())  # type: ignore[union-attr, misc]
 
 
 # --- the block -----------------------------------------------------------------------------------
@@ -326,36 +328,63 @@ class Terminal(io.StringIO):
 
 def seen(written_text: str) -> list[str]:
     """Play what was written to a terminal: the lines that are left to see."""
-    shown = [""]
-    for token in re.findall(r"\x1b\[\d+A|\x1b\[J|\r|\n|[^\x1b\r\n]+", written_text):
-        if token.endswith("A") and token.startswith("\x1b"):
-            del shown[-1 - int(token[2:-1]) :]  # what is below is cleared next
-            shown.append("")
+    shown, row = [""], 0
+    for token in re.findall(r"\x1b\[\d+A|\x1b\[2K|\x1b\[[0-9;?]*[a-zA-Z]|\r|\n|[^\x1b\r\n]+", written_text):
+        if token.startswith("\x1b") and token.endswith("A"):
+            row -= int(token[2:-1])
+        elif token == "\x1b[2K":
+            shown[row] = ""
         elif token == "\n":
-            shown.append("")
+            row += 1
+            shown += [""] * (row + 1 - len(shown))
         elif not token.startswith(("\x1b", "\r")):
-            shown[-1] += token
-    return shown[:-1]
+            shown[row] += token
+    return [line.rstrip() for line in shown if line.strip()]
+
+
+def until(stream: io.StringIO, *words: str) -> None:
+    """Wait until a terminal has shown all of these."""
+    deadline = time.monotonic() + 60
+    while not all(word in stream.getvalue() for word in words):
+        assert time.monotonic() < deadline, stream.getvalue()
+        time.sleep(0.01)
 
 
 def test_live_lines_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """While windows run each has a line; what was said stays above them, and at the end only that is left."""
-    monkeypatch.setattr(live, "DRAW_SECONDS", 30.0)
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
     stream = Terminal()
     screen = Screen(stream)
     with screen.showing():
         screen(News("progress", "orders", "all", progress=Progress("orders", "all", 1, 4, 1000, 2.0)))
         screen(News("progress", "days", "2026-01-01", progress=Progress("days", "2026-01-01", 0, 2, 0, 0.5)))
+        until(stream, "orders: 1 of 4", "2026-01-01: 0 of 2")
         screen.say("something happened")
         during = seen(stream.getvalue())
         screen(News("committed", "days", "2026-01-01"))
         screen(News("failed", "orders"))
 
     assert "something happened" == during[0]
-    assert during[1].startswith("  █████░░░░░░░░░░░░░░░ orders: 1 of 4 chunks, 1,000 rows, 500 rows/s, 2 s")
+    assert re.search(r"^━+.* orders: 1 of 4 chunks, 1,000 rows, \d+ rows/s, \d s$", during[1])
     assert "days 2026-01-01: 0 of 2 chunks, 0 rows" in during[2]
     assert ["something happened", "  days 2026-01-01 committed", "  orders failed"] == seen(stream.getvalue())
+    assert stream.getvalue().rindex("\x1b[?25h") > stream.getvalue().rindex("\x1b[?25l")  # the cursor is there again
+
+
+def test_line_of_a_narrow_terminal_is_cut_and_stays_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that wrapped could not be taken back."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "40")
+    stream = Terminal()
+    with Screen(stream).showing() as screen:
+        screen(News("progress", "orders", "all", progress=Progress("orders", "all", 1, 4, 1000, 2.0)))
+        until(stream, "orders: 1 of")
+        during = seen(stream.getvalue())
+
+    assert 1 == len(during)
+    assert len(during[0]) <= 40
+    assert during[0].endswith("…")
 
 
 def test_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -329,8 +329,8 @@ def test_plan_survives_being_written_and_read(tmp_path: Path) -> None:
 
 def test_source_that_is_called_as_its_type_is_named_once() -> None:
     """A `source:` without a name is called as its type."""
-    assert "~ orders (sqlite, full)" in render(artefact(entry(source_name="sqlite")))
-    assert "~ orders (sqlite shop, full)" in render(artefact(entry()))
+    assert "~ orders (sqlite, full)" in str(render(artefact(entry(source_name="sqlite"))))
+    assert "~ orders (sqlite shop, full)" in str(render(artefact(entry())))
 
 
 def test_plan_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
@@ -391,7 +391,7 @@ def test_missing_plan_is_named(tmp_path: Path) -> None:
 
 def test_text_of_a_plan_names_what_a_reviewer_looks_for() -> None:
     """Export, wave, window, statement, what is replaced, drift, warnings and the reasons of the score are all there."""
-    text = render(artefact(entry(), entry("items")))
+    text = str(render(artefact(entry(), entry("items"))))
 
     for words in (
         "Wave 2", "~ orders (sqlite shop, full)", "t all: all rows", "SELECT 1", "240 rows, 2.9 KB, of run run_0",
