@@ -21,12 +21,13 @@ import pyarrow as pa
 
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.commit.publish import publish
-from rivet_resources.contracts.change_envelope import as_inserts, change_schema
+from rivet_resources.contracts.change_log import change_schema
 from rivet_resources.contracts.destination import Destination, Root
 from rivet_resources.contracts.extract import CursorMove, Window
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import Spark
 from rivet_resources.read.stage import Exporter
+from rivet_resources.shape.change_envelope import as_inserts
 from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.state.store import State
 from rivet_resources.tables.writing import Derived

@@ -1,7 +1,7 @@
 """The sensor that asks again for what a schedule asked for while the source was away: one per location with schedules.
 
 Belongs here: which failed runs are asked for again, when, and until when. Not here: what may pass by itself
-(`errors.py`), retries inside a run (`contracts/retry.py`, `dagster/errors.py`), drains without a schedule
+(`errors.py`), retries inside a run (`retry.py`, `dagster/errors.py`), drains without a schedule
 (`drain_sensor.py`).
 
 Decisions:

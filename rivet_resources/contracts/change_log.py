@@ -34,6 +34,11 @@ BEFORE = "__before"  # struct of the row before, last column, only with `cdc: {b
 ENVELOPE = (OP, POS, SEQ, TS, UNCHANGED)
 
 
+def change_schema(rows: pa.Schema) -> pa.Schema:
+    """Return the schema of parts of changes: the envelope, then the row, whose cells a delete may lack."""
+    return pa.schema([*ENVELOPE, *(field.with_nullable(True) for field in rows)])
+
+
 @dataclass(frozen=True)
 class Position:
     """A place in a log at which a drain may stop: always behind a commit.

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rivet_resources.contracts.tls_faults import tls_fault
 from rivet_resources.errors import (
     BucketMissing,
     DestinationAuth,
@@ -22,6 +21,7 @@ from rivet_resources.errors import (
     DestinationUnreachable,
 )
 from rivet_resources.extras import GCS
+from rivet_resources.tls_faults import tls_fault
 
 REQUEST_SECONDS = 60
 RETRY_SECONDS = 15  # of the client's own retries; Spark and Dagster retry above it

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rivet_resources.contracts.settings import secret
-from rivet_resources.contracts.tls_faults import tls_fault
 from rivet_resources.errors import (
     BucketMissing,
     DestinationAuth,
@@ -22,6 +21,7 @@ from rivet_resources.errors import (
     DestinationUnreachable,
 )
 from rivet_resources.extras import S3
+from rivet_resources.tls_faults import tls_fault
 
 CONNECT_SECONDS = 5
 READ_SECONDS = 60

@@ -1,6 +1,6 @@
 """Changes as one object each, both images nested: what `rivet cdc` prints (`cdc.md`, section 2).
 
-Belongs here: that form. Not here: the envelope of files (`contracts/change_envelope.py`), JSON itself
+Belongs here: that form. Not here: the envelope of files (`shape/change_envelope.py`), JSON itself
 (`formats/ndjson.py`).
 """
 

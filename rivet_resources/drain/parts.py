@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivet_resources import scratch
-from rivet_resources.contracts.change_envelope import change_schema, flat
-from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, POS, SEQ, Changes
+from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, POS, SEQ, Changes, change_schema
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.parts import Measures, Part
@@ -32,6 +31,7 @@ from rivet_resources.contracts.transform import Transform
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import RivetError
 from rivet_resources.scratch import enough_room
+from rivet_resources.shape.change_envelope import flat
 from rivet_resources.shape.shape import EXPORTED_AT
 from rivet_resources.shape.transforms.pipeline import TransformPlan, plan
 from rivet_resources.write.measures import Tally

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from rivet_resources.canonical import canonical
 from rivet_resources.commit.manifest import Manifest, schema_of
-from rivet_resources.contracts.canonical import canonical
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.poll import PollShape
 from rivet_resources.contracts.relation import Chunk

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from rivet_resources.contracts.canonical import canonical
+from rivet_resources.canonical import canonical
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import Pace

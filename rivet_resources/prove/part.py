@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 from rivet_resources.commit.manifest import Manifest, read_schema, schema_of
 from rivet_resources.commit.manifest_entries import ManifestPart
-from rivet_resources.contracts.change_envelope import SNAPSHOT_SEQ
 from rivet_resources.contracts.change_log import POS, SEQ
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.format import FileFormat
@@ -28,6 +27,7 @@ from rivet_resources.errors import PartCorrupt, RivetError
 from rivet_resources.prove.flaws import Depth, Flaw
 from rivet_resources.registry import FORMATS
 from rivet_resources.scratch import temporary
+from rivet_resources.shape.change_envelope import SNAPSHOT_SEQ
 from rivet_resources.write.checksums.sums import column_sums
 from rivet_resources.write.parts import checksums
 

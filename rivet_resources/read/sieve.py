@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from rivet_resources.canonical import canonical
 from rivet_resources.contracts.boundary import DIGITS, MOST_REMEMBERED, BoundaryEnds, Edge, End, Sift
-from rivet_resources.contracts.canonical import canonical
 from rivet_resources.contracts.types import Column
 from rivet_resources.shape.rowhash.cells import can_spell
 from rivet_resources.shape.rowhash.hash import RENDER, row_bytes

@@ -1,7 +1,7 @@
 """Being gentle from inside a task: the pause between pages, and the wait for memory to come back.
 
 Belongs here: what slows one task down on purpose, and how a task learns that the driver wants it slower. Not here:
-retries (`contracts/retry.py`), how many tasks run, and why (`governor.py`).
+retries (`retry.py`), how many tasks run, and why (`governor.py`).
 
 The driver tells its tasks a speed through a file in the run's scratch folder. Where tasks run on other machines the
 file is not there, which means full speed: then only the number of running tasks is governed.

@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivet_resources.contracts.change_envelope import change_schema
-from rivet_resources.contracts.change_log import OP, POS, SEQ, TS, UNCHANGED
+from rivet_resources.contracts.change_log import OP, POS, SEQ, TS, UNCHANGED, change_schema
 from rivet_resources.contracts.poll import PollShape
 
 GUESS = {

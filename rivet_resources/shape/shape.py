@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from rivet_resources.contracts.change_envelope import as_inserts, change_schema, flat, flat_schema
-from rivet_resources.contracts.change_log import ENVELOPE
+from rivet_resources.contracts.change_log import ENVELOPE, change_schema
 from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.poll import PollShape
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.transform import Transform
 from rivet_resources.errors import SourceChanged
+from rivet_resources.shape.change_envelope import as_inserts, flat, flat_schema
 from rivet_resources.shape.poll_envelope import enveloped, first_seq, poll_schema
 from rivet_resources.shape.rowhash.hash import row_hashes
 from rivet_resources.shape.transforms.pipeline import TransformPlan, plan

@@ -17,7 +17,7 @@ import psutil
 import pyarrow as pa
 
 from rivet_resources.commit.publish import publish
-from rivet_resources.contracts.change_envelope import change_schema
+from rivet_resources.contracts.change_log import change_schema
 from rivet_resources.contracts.settings import Spark
 from rivet_resources.destinations.local import Local
 from rivet_resources.spark.runtime import SparkRuntime

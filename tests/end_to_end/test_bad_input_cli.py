@@ -279,7 +279,7 @@ def test_command_that_someone_waits_for_is_not_tried_again_in_silence(
 ) -> None:
     """`init`, `discover` and `plan` answer at once, whatever `max_retries` says; a run would wait."""
     project.configure(CHUNKED, file="patient.yaml", tuning={"max_retries": 9})
-    sleep = "rivet_resources.contracts.retry.time.sleep"
+    sleep = "rivet_resources.retry.time.sleep"
     monkeypatch.setattr(sleep, lambda seconds: pytest.fail(f"waits for {seconds} s"))
 
     with full(server):

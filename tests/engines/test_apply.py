@@ -22,13 +22,14 @@ from hypothesis import strategies as st
 from rivet_resources.commit.manifest import Manifest, current_manifests
 from rivet_resources.commit.publish import publish
 from rivet_resources.commit.reader import read_parts
-from rivet_resources.contracts.change_envelope import as_inserts, change_schema
+from rivet_resources.contracts.change_log import change_schema
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.settings import Spark
 from rivet_resources.contracts.types import JSON, UUID
 from rivet_resources.destinations.s3 import S3
 from rivet_resources.errors import ManifestUnreadable, UnknownColumn, UnsupportedColumn, WindowConflict
 from rivet_resources.read.executor import TaskFailed
+from rivet_resources.shape.change_envelope import as_inserts
 from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.state.store import open_state
 from rivet_resources.tables.history import stage_history

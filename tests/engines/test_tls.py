@@ -17,7 +17,6 @@ import pymysql
 import pytest
 
 from rivet_resources.contracts.evidence import Finding
-from rivet_resources.contracts.tls_faults import TEXTS, WORDS, tls_fault
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.s3 import S3
 from rivet_resources.engines.mysql.errors import connect_fault as mysql_fault
@@ -27,6 +26,7 @@ from rivet_resources.engines.postgres.source import Postgres
 from rivet_resources.engines.sqlserver.driver import Refused
 from rivet_resources.engines.sqlserver.errors import connect_fault
 from rivet_resources.errors import ConfigError, DestinationTls, RivetError, SourceAuth, SourceTls
+from rivet_resources.tls_faults import TEXTS, WORDS, tls_fault
 from tests.engines.postgres.reads import EAGER
 from tests.servers import own as servers_own
 from tests.servers.own import PASSWORD

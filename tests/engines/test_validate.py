@@ -15,12 +15,12 @@ import pytest
 
 from rivet_assets.prove.validate import facts_of
 from rivet_resources.commit.manifest import manifest_path, success_marker
-from rivet_resources.contracts.change_envelope import as_inserts
 from rivet_resources.contracts.extract import CursorMove, Window
 from rivet_resources.destinations.local import Local
 from rivet_resources.errors import DestinationError, UnsupportedColumn
 from rivet_resources.prove.flaws import Depth
 from rivet_resources.prove.validate import TOLD_OBJECTS, validate
+from rivet_resources.shape.change_envelope import as_inserts
 from rivet_resources.state.store import default_url, open_state
 from rivet_resources.write.formats.csv import Csv
 from rivet_resources.write.formats.ndjson import Ndjson

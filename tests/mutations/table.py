@@ -1185,7 +1185,7 @@ PROOFS = (
 SOURCES = (
     Fault(
         "lasting_faults_are_tried_again",
-        "rivet_resources/contracts/retry.py",
+        "rivet_resources/retry.py",
         "            pause = next(pauses, None) if error.retry else None\n",
         "            pause = next(pauses, None)\n",
         "a wrong query is sent to the source four times",

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rivet_resources.contracts.change_envelope import as_inserts, change_schema
+from rivet_resources.contracts.change_log import change_schema
+from rivet_resources.shape.change_envelope import as_inserts
 from rivet_resources.shape.shape import EXPORTED_AT
 from rivet_resources.tables import frames
 from rivet_resources.tables.frames import LACKING, Differences, mirror_differences

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivet_resources.contracts.canonical import canonical
+from rivet_resources.canonical import canonical
 from rivet_resources.contracts.evidence import Explained, Finding, TableFacts
 from rivet_resources.contracts.provenance import DatabaseIdentity
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation

@@ -1,7 +1,7 @@
 """What a MySQL or MariaDB fault means to us: which class, whether to ask again, and words that are safe to show.
 
 Belongs here: the tables of error codes, and the cleaning of server messages. Not here: asking again
-(contracts/retry.py, shared/paging.py). Codes below 2000 and from 3000 on are the server's, those between the client's.
+(retry.py, shared/paging.py). Codes below 2000 and from 3000 on are the server's, those between the client's.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rivet_resources.contracts.tls_faults import tls_fault
 from rivet_resources.engines.shared import faults
 from rivet_resources.errors import (
     RivetError,
@@ -18,6 +17,7 @@ from rivet_resources.errors import (
     SourcePermission,
     UnknownTable,
 )
+from rivet_resources.tls_faults import tls_fault
 
 # Faults of timing or connection, not of the query, with the seconds that are added to the backoff. Source: MySQL 9
 # "Server Error Message Reference", MariaDB "Error Code List", `contract.md`, section 6.

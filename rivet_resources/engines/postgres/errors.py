@@ -1,7 +1,7 @@
 """What a PostgreSQL fault means to us: which class, whether to ask again, and words that are safe to show.
 
 Belongs here: the tables of SQLSTATEs and texts, and the cleaning of driver messages. Not here: asking again
-(contracts/retry.py, pages.py).
+(retry.py, pages.py).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rivet_resources.contracts.tls_faults import tls_fault
 from rivet_resources.deadlines import LOOK_AT_LINE, SILENT
 from rivet_resources.engines.shared import faults
 from rivet_resources.errors import (
@@ -19,6 +18,7 @@ from rivet_resources.errors import (
     SourcePermission,
     UnknownTable,
 )
+from rivet_resources.tls_faults import tls_fault
 
 # Faults of timing or connection, not of the query: full SQLSTATEs or two-letter classes, with the seconds that
 # are added to the backoff. Source: PostgreSQL documentation, Appendix A; `contract.md`, section 6.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 
-from rivet_resources.contracts import retry
+from rivet_resources import retry
 from rivet_resources.contracts.evidence import Effort
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivet_resources.contracts import retry
+from rivet_resources import retry
 from rivet_resources.contracts.evidence import Effort
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace

@@ -1,7 +1,7 @@
 """Why a PostgreSQL server's certificate was refused: libpq says only that it was.
 
 Belongs here: one handshake by Python's TLS, which tells expired from unknown. Not here: what that means to a user
-(`rivet_resources/contracts/tls_faults.py`).
+(`rivet_resources/tls_faults.py`).
 """
 
 from __future__ import annotations

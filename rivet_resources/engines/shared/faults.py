@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rivet_resources.contracts.tls_faults import TlsFault
 from rivet_resources.errors import (
     SourceAuth,
     SourceChanged,
@@ -19,6 +18,7 @@ from rivet_resources.errors import (
     StatementTimeout,
     UnknownTable,
 )
+from rivet_resources.tls_faults import TlsFault
 
 LONGEST_MESSAGE = 500
 

@@ -13,7 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivet_resources.contracts.canonical import canonical
+from rivet_resources.canonical import canonical
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.evidence import Effort
 from rivet_resources.contracts.relation import Chunk

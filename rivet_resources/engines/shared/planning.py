@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from rivet_resources.contracts import retry
+from rivet_resources import retry
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Session
 from rivet_resources.errors import SourceLost

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rivet_resources.contracts.canonical import canonical
+from rivet_resources.canonical import canonical
 from rivet_resources.contracts.evidence import Explained, Finding, TableFacts
 from rivet_resources.contracts.provenance import DatabaseIdentity
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation

@@ -1,7 +1,7 @@
 """What a SQL Server fault means to us: which class, whether to ask again, and words that are safe to show.
 
 Belongs here: the tables of error numbers and texts, and the cleaning of driver messages. Not here: asking again
-(contracts/retry.py, reader.py), how the driver tells a number (driver.py).
+(retry.py, reader.py), how the driver tells a number (driver.py).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from rivet_resources.contracts.tls_faults import tls_fault
 from rivet_resources.deadlines import LOOK_AT_LINE, SILENT
 from rivet_resources.engines.shared import faults
 from rivet_resources.errors import (
@@ -20,6 +19,7 @@ from rivet_resources.errors import (
     SourcePermission,
     UnknownTable,
 )
+from rivet_resources.tls_faults import tls_fault
 
 CANNOT_OPEN = 4060  # the database is not there, is closed to the login, or is not up yet; connect.py asks which
 # Numbers of faults of timing or connection, with the seconds that are added to the backoff. `contract.md`, section

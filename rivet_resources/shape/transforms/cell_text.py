@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivet_resources.contracts.canonical import canonical
+from rivet_resources.canonical import canonical
 from rivet_resources.shape import cell_text as csv_render
 from rivet_resources.shape.transforms.fields import is_text, plain
 

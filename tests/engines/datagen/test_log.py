@@ -9,8 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
-from rivet_resources.contracts.change_envelope import change_schema
-from rivet_resources.contracts.change_log import Capture, Changes, Commit, Position
+from rivet_resources.contracts.change_log import Capture, Changes, Commit, Position, change_schema
 from rivet_resources.contracts.settings import Tuning, pace
 from rivet_resources.contracts.source import ColumnRule, TypeRules
 from rivet_resources.engines.datagen.log import cycles as datagen_cycles

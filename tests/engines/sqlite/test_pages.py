@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rivet_resources.contracts.canonical import canonical
+from rivet_resources.canonical import canonical
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Tuning, pace
 from rivet_resources.engines.sqlite.source import Sqlite

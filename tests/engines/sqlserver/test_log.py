@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from rivet_resources.contracts.change_envelope import change_schema
-from rivet_resources.contracts.change_log import Position
+from rivet_resources.contracts.change_log import Position, change_schema
 from rivet_resources.contracts.source import ColumnRule
 from rivet_resources.engines.sqlserver.log import connection as sqlserver_asking
 from rivet_resources.errors import LogRefused, UnknownColumn, ValueDoesNotFit

@@ -143,7 +143,7 @@ def twenty(fresh_sqlserver: str) -> str:
 @pytest.mark.parametrize("demand", [{"number": 1205}, {"number": 1222}, {"cut_after_rows": 3}])
 def test_a_failed_page_is_asked_again_in_place(twenty: str, demand, monkeypatch):
     """A deadlock, a lock timeout or a line cut in mid-page costs a retry of that page, and no row."""
-    monkeypatch.setattr("rivet_resources.contracts.retry.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("rivet_resources.retry.time.sleep", lambda seconds: None)
     relation = describe(twenty, "t")
     tds.fault(twenty, match=PAGE, skip=1, **demand)
 

@@ -15,8 +15,7 @@ import pytest
 from sqlalchemy import delete, update
 
 from rivet_resources.commit.manifest import current_manifests, window_manifest
-from rivet_resources.contracts.change_envelope import change_schema
-from rivet_resources.contracts.change_log import Capture, Position
+from rivet_resources.contracts.change_log import Capture, Position, change_schema
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.extract import CursorMove, Extract, Staged, Window
 from rivet_resources.contracts.parts import Measures

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from rivet_resources.contracts.change_envelope import as_inserts, change_schema, flat, flat_schema
-from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, Changes
+from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, Changes, change_schema
 from rivet_resources.contracts.types import Column
 from rivet_resources.drain.lines import lines
 from rivet_resources.drain.parts import ChangeShaping
+from rivet_resources.shape.change_envelope import as_inserts, flat, flat_schema
 from rivet_resources.shape.transforms.columns import Drop
 from rivet_resources.shape.transforms.mask import Mask
 from rivet_resources.write.formats.csv import Csv

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rivet_resources.contracts.change_envelope import as_inserts, change_schema
+from rivet_resources.contracts.change_log import change_schema
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.types import JSON, UUID
+from rivet_resources.shape.change_envelope import as_inserts
 from rivet_resources.tables.buckets import BUCKETS_DDL, RowAddress, SurvivingRows, decide, spread_keys
 from rivet_resources.tables.places import Living
 from rivet_resources.tables.reading import Truncate

@@ -25,7 +25,7 @@ from typing import Any
 
 import pymysql
 
-from rivet_resources.contracts import retry
+from rivet_resources import retry
 from rivet_resources.contracts.change_log import Capture, Changes, Commit, Handover, Lag, Position, Survey
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.settings import Pace

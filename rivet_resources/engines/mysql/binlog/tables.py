@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from rivet_resources.contracts.change_envelope import change_schema
-from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, Capture, Changes
+from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, Capture, Changes, change_schema
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql import catalog as mysql_catalog
 from rivet_resources.engines.mysql import sql

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivet_resources.contracts import retry
+from rivet_resources import retry
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.engines.sqlserver import driver
 from rivet_resources.engines.sqlserver.connect import ConnectionParams, connect

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from rivet_resources.contracts import retry
+from rivet_resources import retry
 from rivet_resources.contracts.change_log import Capture, Changes, Commit, Lag, Position, Survey
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.settings import Pace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rivet_resources.contracts import retry
+from rivet_resources import retry
 from rivet_resources.contracts.settings import Tuning, pace
 from rivet_resources.errors import RivetError, SnapshotLost, SourceError, SourceLost
 

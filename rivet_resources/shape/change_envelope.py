@@ -1,7 +1,7 @@
 """The columns every row of changes begins with, around rows of a table.
 
-Belongs here: the schema of a part of changes, snapshot rows as inserts. Not here: what a log writes into the
-columns (`log/log.py` and its siblings), transforms (`drain/parts.py`).
+Belongs here: snapshot rows as inserts, changes for a format without lists. Not here: the columns themselves
+(`contracts/change_log.py`), what a log writes into them (`log/log.py` and its siblings), transforms (`drain/parts.py`).
 """
 
 from __future__ import annotations
@@ -10,15 +10,10 @@ import json
 
 import pyarrow as pa
 
-from rivet_resources.contracts.change_log import ENVELOPE, UNCHANGED
+from rivet_resources.contracts.change_log import ENVELOPE, UNCHANGED, change_schema
 from rivet_resources.contracts.format import Format
 
 SNAPSHOT_SEQ = 0  # before every change of the same position (`cdc.md`, section 8)
-
-
-def change_schema(rows: pa.Schema) -> pa.Schema:
-    """Give the schema of parts of changes: the envelope, then the row, whose every cell may be missing in a delete."""
-    return pa.schema([*ENVELOPE, *(field.with_nullable(True) for field in rows)])
 
 
 def as_inserts(table: pa.Table, position: str) -> pa.Table:
@@ -36,7 +31,7 @@ def as_inserts(table: pa.Table, position: str) -> pa.Table:
 
 
 def flat_schema(schema: pa.Schema, form: Format) -> pa.Schema:
-    """Give the schema as a format without lists can hold it: names of unchanged columns as the text of a JSON array."""
+    """Return the schema as a format without lists can hold it: unchanged columns as the text of a JSON array."""
     place = schema.get_field_index(UNCHANGED.name)
     if form.holds_lists or place < 0:
         return schema
