@@ -2,7 +2,7 @@
 
 Belongs here: asking once per run, before the first row is read and before anything is removed; the words of a refusal;
 taking over on purpose (`--adopt`). Not here: what tells two databases apart
-(`rivet_resources/contracts/provenance.py`), the checkpoints of change logs, which know their source themselves
+(`rivet_resources/state/provenances.py`), the checkpoints of change logs, which know their source themselves
 (`drain/checkpoint_book.py`).
 
 Two files may mean two things by one name, and one address may lead to another database than yesterday. A cursor of one
@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Protocol
 from rivet_assets.run.adoption_evidence import evidence_at, evidence_in
 from rivet_resources.commit.manifest import Manifest, manifest_paths, read_manifest
 from rivet_resources.commit.publish import sweep
-from rivet_resources.contracts.provenance import DatabaseIdentity, Provenance, difference, is_any
+from rivet_resources.contracts.provenance import DatabaseIdentity, Provenance
 from rivet_resources.errors import ProvenanceRefused
+from rivet_resources.state.provenances import difference, is_any
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export

@@ -1,20 +1,25 @@
 """Of which database and destination the state of each export is: one row per export, written when a run has ended.
 
-Belongs here: the table `export_provenance`. Not here: what follows from a difference (`rivet_assets/run/admission.py`).
+Belongs here: the table `export_provenance`, and the rule that tells two databases apart. Not here: what follows from a
+difference (`rivet_assets/run/admission.py`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Column, Connection, Table, Text, select
 
-from rivet_resources.contracts.provenance import Provenance, difference, provenance_of
+from rivet_resources.contracts.provenance import Provenance, provenance_of
+from rivet_resources.registry import ENGINES
 from rivet_resources.state.database import METADATA, Instant, now, upsert
 
 MOST_ACCEPTED = 20
+# Kinds of server identities that no two installations share. Where both sides tell one of these, the name of the
+# source is not looked at: a source that was renamed in the YAML still is the same database.
+UNMISTAKABLE = frozenset({"system_identifier", "server_uuid", "broker_guid", "database_guid"})
 
 export_provenance = Table(
     "export_provenance",
@@ -76,3 +81,42 @@ def _write(connection: Connection, export: str, memory: KnownProvenance) -> None
         "updated_at": now(connection),
     }
     upsert(connection, export_provenance, row)
+
+
+# --- whether two memories are of one database ------------------------------------------------------
+
+
+def difference(one: Provenance, other: Provenance) -> str:
+    """Say in a few words what tells two memories apart; '' when they may be of one. What is unknown tells nothing.
+
+    A server is another one when a kind of identity that both tell has no value in common. The source's name counts
+    where nothing better tells: for queries, which have no table, and where servers have no unmistakable identity.
+    """
+    if not ENGINES.is_same(one.engine, other.engine):
+        return "the engine"
+    kinds = {kind for kind in _kinds(one) if kind in _kinds(other)}
+    if any(not _of_kind(one, kind) & _of_kind(other, kind) for kind in kinds):
+        return "the server"
+    is_table = bool(one.relation and other.relation)
+    has_schema = is_table and one.engine in ENGINES and ENGINES[one.engine].facts.schema_is_database
+    if one.database and other.database and one.database != other.database and not has_schema:
+        return "the database"
+    if is_table and one.relation != other.relation:
+        return "the table"
+    is_certain = is_table and bool(kinds & UNMISTAKABLE)
+    if one.source_name and other.source_name and one.source_name != other.source_name and not is_certain:
+        return "the source"
+    return ""
+
+
+def is_any(found: Provenance, known: Iterable[Provenance]) -> bool:
+    """Return whether a memory may be of one of these."""
+    return any(not difference(each, found) for each in known)
+
+
+def _kinds(known: Provenance) -> frozenset[str]:
+    return frozenset(server.partition(":")[0] for server in known.servers)
+
+
+def _of_kind(known: Provenance, kind: str) -> frozenset[str]:
+    return frozenset(server for server in known.servers if server.partition(":")[0] == kind)

@@ -1490,7 +1490,7 @@ STATE = (
     ),
     Fault(
         "restored_cluster_is_taken_for_the_old_one",
-        "rivet_resources/contracts/provenance.py",
+        "rivet_resources/state/provenances.py",
         "    if any(not _of_kind(one, kind) & _of_kind(other, kind) for kind in kinds):\n",
         "    if False:\n",
         "a cursor of another cluster skips rows after a restore",

@@ -1,6 +1,6 @@
 """Which MySQL or MariaDB installation a server belongs to, told by variables that every user may read.
 
-Belongs here: reading these. Not here: asking (session.py), comparing (rivet_resources/contracts/provenance.py).
+Belongs here: reading these. Not here: asking (session.py), comparing (rivet_resources/state/provenances.py).
 
 A server's own UUID changes with every failover, and exports often read whichever replica a balancer gives them. A
 replica's set of executed GTIDs names the servers whose transactions it has, so the UUIDs of both are names of one

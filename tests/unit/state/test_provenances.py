@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rivet_resources.contracts.provenance import Provenance, difference, provenance_of
+from rivet_resources.contracts.provenance import Provenance, provenance_of
 from rivet_resources.engines.mysql.identity import servers_of
+from rivet_resources.state.provenances import difference
 from rivet_resources.state.scopes import Scope, key_of, name_in
 from rivet_resources.state.store import default_url, open_state
 
