@@ -22,7 +22,6 @@ from typing import Any, BinaryIO, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from rivet_resources.contracts.addressing import (
-    PROBE,
     STAGED,
     Template,
     checked_endpoint,
@@ -39,7 +38,8 @@ from rivet_resources.contracts.settings import Settings
 from rivet_resources.destinations import gcs_credentials
 from rivet_resources.destinations.gcs_client import REQUEST_SECONDS, GcsLocation, api_exceptions, control, translated
 from rivet_resources.destinations.range_file import ranged_file
-from rivet_resources.errors import DestinationError, DestinationUnreachable, PartCorrupt, WindowTaken
+from rivet_resources.destinations.stores import prove_writable, taken
+from rivet_resources.errors import DestinationError, DestinationUnreachable, PartCorrupt
 from rivet_resources.extras import GCS, Extra
 
 UPLOAD_BYTES = 8 << 20  # per request of a resumable upload; bounds a task's memory
@@ -163,9 +163,7 @@ class GcsRoot:
             try:
                 blob.upload_from_string(content, checksum="md5", if_generation_match=int(expected or 0), **control())
             except api.PreconditionFailed as error:
-                raise WindowTaken(
-                    f"{self.uri}/{path} was written by another run since this one was planned. Run again."
-                ) from error
+                raise taken(self.uri, path) from error
             return str(blob.generation)
 
     def list(self, prefix: str = "") -> dict[str, int]:
@@ -215,10 +213,7 @@ class GcsRoot:
 
     def check(self) -> None:
         """Write, read and remove a probe."""
-        self.put(PROBE, b"rivet")
-        if self.read(PROBE) is None:
-            raise DestinationError(f"{self.uri}: an object just written cannot be read back. Check the endpoint.")
-        self.delete([PROBE])
+        prove_writable(self, thing="an object", look_at="endpoint")
 
     def now(self) -> datetime | None:
         """Tell the store's clock, to the second, from the head of its answer."""

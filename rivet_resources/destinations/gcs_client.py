@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rivet_resources.destinations.stores import silent
 from rivet_resources.errors import (
     BucketMissing,
     DestinationAuth,
     DestinationError,
     DestinationPermission,
-    DestinationTls,
     DestinationUnreachable,
 )
 from rivet_resources.extras import GCS
@@ -108,14 +108,8 @@ def translated(location: GcsLocation, *, uri: str, action: str) -> Iterator[Any]
     except (api.GoogleAPICallError, InvalidResponse) as error:
         raise refusal(status_of(error), bucket=location.bucket, where=where) from error
     except (api.RetryError, auth.TransportError, requests.RequestException, ConnectionError) as error:
-        line = tls_fault(f"{error} {getattr(error, 'cause', '')}")
-        if line is not None:
-            named = location.endpoint or "Google Cloud Storage"
-            raise DestinationTls(f"{where}: {named} answers, but {line.why}. {TLS}") from error
-        raise DestinationUnreachable(
-            f"{where}: {location.endpoint or 'Google Cloud Storage'} did not answer ({type(error).__name__}). "
-            f"Check `destination.endpoint` and the network; the run may be repeated."
-        ) from error
+        store = location.endpoint or "Google Cloud Storage"
+        raise silent(error, where=where, store=store, tls_advice=TLS, look_at="`destination.endpoint`") from error
     except auth.GoogleAuthError as error:
         raise DestinationAuth(
             f"{where}: no usable credentials ({type(error).__name__}). Set `destination.credentials_file` to a service "

@@ -31,7 +31,6 @@ from pydantic import Field
 
 from rivet_resources.contracts.addressing import (
     MANIFESTS,
-    PROBE,
     STAGED,
     Template,
     export_path,
@@ -42,7 +41,8 @@ from rivet_resources.contracts.addressing import (
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.errors import DestinationError, DestinationPermission, DiskFull, PartCorrupt, WindowTaken
+from rivet_resources.destinations.stores import prove_writable, taken
+from rivet_resources.errors import DestinationError, DestinationPermission, DiskFull, PartCorrupt
 from rivet_resources.extras import Extra
 
 STRAY_SECONDS = 3600  # a temp file this old belongs to nobody: small objects take milliseconds to write
@@ -132,9 +132,7 @@ class LocalRoot:
         with self._translated(f"write {path}"), self._locked():
             now = self.read(path)
             if (now[1] if now else None) != expected:
-                raise WindowTaken(
-                    f"{self.uri}/{path} was written by another run since this one was planned. Run again."
-                )
+                raise taken(self.uri, path)
             replace_content(self._place(path), content)
         return version_of(content)
 
@@ -189,10 +187,7 @@ class LocalRoot:
 
     def check(self) -> None:
         """Write, read and remove a probe."""
-        self.put(PROBE, b"rivet")
-        if self.read(PROBE) is None:
-            raise DestinationError(f"{self.uri}: a file just written cannot be read back. Check the mount.")
-        self.delete([PROBE])
+        prove_writable(self, thing="a file", look_at="mount")
 
     def local_path(self, path: str) -> Path:
         """Name a published file for those who read files by name.

@@ -25,7 +25,6 @@ from typing import Any, BinaryIO, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from rivet_resources.contracts.addressing import (
-    PROBE,
     STAGED,
     Template,
     checked_endpoint,
@@ -45,7 +44,8 @@ from rivet_resources.contracts.settings import Settings
 from rivet_resources.destinations import s3_credentials
 from rivet_resources.destinations.range_file import ranged_file
 from rivet_resources.destinations.s3_client import ABSENT, S3Location, connect, error_code, same_object, translated
-from rivet_resources.errors import DestinationError, PartCorrupt, WindowTaken
+from rivet_resources.destinations.stores import prove_writable, taken
+from rivet_resources.errors import PartCorrupt
 from rivet_resources.extras import S3 as S3_EXTRA
 from rivet_resources.extras import Extra
 
@@ -208,9 +208,7 @@ class S3Root:
             except client.exceptions.ClientError as error:
                 # 404: it was there when planned and is gone. 409: another conditional write is under way.
                 if error_code(error) in {"PreconditionFailed", "412", "ConditionalRequestConflict", *ABSENT}:
-                    raise WindowTaken(
-                        f"{self.uri}/{path} was written by another run since this one was planned. Run again."
-                    ) from error
+                    raise taken(self.uri, path) from error
                 raise
             return str(answer["ETag"])
 
@@ -279,10 +277,7 @@ class S3Root:
 
     def check(self) -> None:
         """Write, read and remove a probe."""
-        self.put(PROBE, b"rivet")
-        if self.read(PROBE) is None:
-            raise DestinationError(f"{self.uri}: an object just written cannot be read back. Check the endpoint.")
-        self.delete([PROBE])
+        prove_writable(self, thing="an object", look_at="endpoint")
 
     def now(self) -> datetime | None:
         """Tell the store's clock, to the second, from the head of its answer."""

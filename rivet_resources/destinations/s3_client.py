@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from rivet_resources.contracts.settings import secret
+from rivet_resources.destinations.stores import silent
 from rivet_resources.errors import (
     BucketMissing,
     DestinationAuth,
     DestinationError,
     DestinationPermission,
-    DestinationTls,
     DestinationUnreachable,
 )
 from rivet_resources.extras import S3
-from rivet_resources.tls_faults import tls_fault
 
 CONNECT_SECONDS = 5
 READ_SECONDS = 60
@@ -125,13 +124,9 @@ def translated(location: S3Location, *, uri: str, action: str) -> Iterator[Any]:
     except exceptions.ClientError as error:
         raise refusal(error_code(error), bucket=location.bucket, where=where) from error
     except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
-        line = tls_fault(error)
-        if line is not None:
-            named = location.endpoint or "Amazon S3"
-            raise DestinationTls(f"{where}: {named} answers, but {line.why}. {TLS}") from error
-        raise DestinationUnreachable(
-            f"{where}: {location.endpoint or 'Amazon S3'} did not answer ({type(error).__name__}). "
-            f"Check `destination.endpoint`, `destination.region` and the network; the run may be repeated."
+        store = location.endpoint or "Amazon S3"
+        raise silent(
+            error, where=where, store=store, tls_advice=TLS, look_at="`destination.endpoint`, `destination.region`"
         ) from error
     except exceptions.BotoCoreError as error:
         # What is left is about signing in: no credentials, half of them, an unknown profile, an expired login.

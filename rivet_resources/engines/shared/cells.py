@@ -1,7 +1,7 @@
 """From what a driver delivers to what `Column.arrow` says, cell by cell, with every value that does not fit found.
 
 Belongs here: decoding a page by each column's reader, policies, counts, the message of a value that does not fit.
-Not here: the readers of one engine (`*_values.py`), which type a column has (`*_columns.py`).
+Not here: the readers of one engine (`engines/*/values.py`), which type a column has (`engines/*/columns.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From a catalog entry and the user's rules to a `Column`: the same decisions for every engine.
 
 Belongs here: what wins (override, policy, portable typing, the fact itself), and what is said when nothing fits. Not
-here: facts (`types_*.py`), SQL of one engine (its `Spelling`), readers of cells (`*_values.py`).
+here: facts (`engines/*/types.py`), SQL of one engine (its `Spelling`), readers of cells (`engines/*/values.py`).
 
 Facts set on each column, for literals and readers: relation, base and type (the catalog's and the SQL name of the
 type), family, read; with an override also target (its word), base_read and natural (the reader before it, and the

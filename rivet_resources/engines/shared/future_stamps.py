@@ -1,7 +1,7 @@
 """Rows stamped ahead of now, which an incremental read holds back until their moment has passed: how many, until when.
 
 Belongs here: telling such a stamp from one of the last moment, and the note about it, for every engine. Not here: how
-far a read may go (`*_horizon.py`).
+far a read may go (`engines/*/horizon.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A user's query as text: its `:name` parameters, and what may stand around it.
 
-Belongs here: telling code from quoted things and comments, given an engine's words. Not here: those words (`*_sql.py`),
-describing a query (`*_catalog.py`).
+Belongs here: telling code from quoted things and comments, given an engine's words. Not here: those words
+(`engines/*/sql.py`), describing a query (`engines/*/catalog.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pieces of a SELECT that engines write alike: predicates, the statement of a page, the two forms of `key > last`.
 
-Belongs here: text made of quoted names and rendered literals. Not here: quoting and literals (`*_sql.py`).
+Belongs here: text made of quoted names and rendered literals. Not here: quoting and literals (`engines/*/sql.py`).
 """
 
 from __future__ import annotations

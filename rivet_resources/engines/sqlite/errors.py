@@ -1,7 +1,7 @@
 """What a SQLite fault means to us: which class, whether to ask again, and words that are safe to show.
 
 Belongs here: the table of result codes, and the cleaning of messages. Not here: asking again (retry.py,
-sqlite_reader.py).
+reader.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SQL Server and Azure SQL as a source: its YAML block, how to connect, and the Source methods (`type: sqlserver`).
 
 Belongs here: settings, the transport gate, the connection string, quoting and literals. Not here: the catalog,
-planning, pages, cells and faults, which are `sqlserver_*.py` beside this file.
+planning, pages, cells and faults, which are beside this file.
 """
 
 from __future__ import annotations

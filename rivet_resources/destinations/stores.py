@@ -1,0 +1,46 @@
+"""What every destination says and proves alike, whatever it is made of.
+
+Belongs here: sentences without anything of one store in them, and the probe of a place. Not here: which code of a store
+means what (`*_client.py`), how its objects are written (s3.py, gcs.py, local.py).
+"""
+
+from __future__ import annotations
+
+from rivet_resources.contracts.addressing import PROBE
+from rivet_resources.contracts.destination import Root
+from rivet_resources.errors import DestinationError, DestinationTls, DestinationUnreachable, WindowTaken
+from rivet_resources.tls_faults import tls_fault
+
+
+def taken(uri: str, path: str) -> WindowTaken:
+    """Return the fault of a swap that somebody else was faster at."""
+    return WindowTaken(f"{uri}/{path} was written by another run since this one was planned. Run again.")
+
+
+def silent(error: BaseException, *, where: str, store: str, tls_advice: str, look_at: str) -> DestinationError:
+    """Return the fault of a line that broke: its TLS was refused, or nobody answered.
+
+    Args:
+        where: place and action: `s3://lake/orders: cannot write x`.
+        store: its endpoint, or its name.
+        look_at: keys of the destination that may be wrong.
+    """
+    line = tls_fault(f"{error} {getattr(error, 'cause', '')}")  # Google's retries keep the cause beside the error
+    if line is not None:
+        return DestinationTls(f"{where}: {store} answers, but {line.why}. {tls_advice}")
+    return DestinationUnreachable(
+        f"{where}: {store} did not answer ({type(error).__name__}). "
+        f"Check {look_at} and the network; the run may be repeated."
+    )
+
+
+def prove_writable(root: Root, *, thing: str, look_at: str) -> None:
+    """Write, read and remove a probe.
+
+    Raises:
+        DestinationError: what was written cannot be read, or whatever the place raises.
+    """
+    root.put(PROBE, b"rivet")
+    if root.read(PROBE) is None:
+        raise DestinationError(f"{root.uri}: {thing} just written cannot be read back. Check the {look_at}.")
+    root.delete([PROBE])
