@@ -97,7 +97,7 @@ def date_of(header: str | None) -> datetime | None:
 
 
 def nonce_of(run_id: str) -> str:
-    """Give the six characters of a run id that stand in the names of its parts."""
+    """Return the six characters of a run id that stand in the names of its parts."""
     return run_id[-6:]
 
 
@@ -120,7 +120,7 @@ def started_at(run: str) -> datetime | None:
 
 
 def stays_inside(path: str) -> bool:
-    """Say whether a path out of a manifest, which may have been edited, lies below the export's root."""
+    """Return whether a path out of a manifest, which may have been edited, lies below the export's root."""
     return bool(path) and not path.startswith(("/", "\\")) and ".." not in re.split(r"[/\\]", path)
 
 
@@ -167,7 +167,7 @@ WindowFolder = Annotated[str, AfterValidator(checked_folder)]
 
 
 def is_reserved(path: str) -> bool:
-    """Say whether a path relative to an export's root is hidden from listings: staged, or a stray temp file."""
+    """Return whether a path relative to an export's root is hidden from listings: staged, or a stray temp file."""
     return path.startswith(f"{STAGED}/") or path.rpartition("/")[2].startswith(".")
 
 

@@ -92,7 +92,7 @@ class Sifted(Protocol):
 
 
 def boundary_after(ends: BoundaryEnds, found: Sifted) -> Boundary:
-    """Say what to remember once a window with these ends is committed."""
+    """Return what to remember once a window with these ends is committed."""
     if ends.high != ends.low:
         # A window ends where a row was: one that is not among those read was changed meanwhile, or was not found.
         return Boundary(0, ends.scheme, found.high_edge if found.high_edge.rows else Edge(0, None))

@@ -190,7 +190,7 @@ class Log(Protocol):
         """
 
     def acknowledge(self, position: Position) -> None:
-        """Tell the source that everything up to here is durable with us; where it keeps no account, do nothing."""
+        """Acknowledge everything up to here, which is durable with us; where it keeps no account, do nothing."""
 
     def lag(self, at: Position | None) -> Lag:
         """Measure how far a committed position is behind; cheap enough for every half minute."""

@@ -24,7 +24,7 @@ class Root(Protocol):
 
     @property
     def keeps_manifests(self) -> bool:
-        """Say whether it has a commit point; a stream such as stdout has none."""
+        """Return whether it has a commit point; a stream such as stdout has none."""
 
     def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
         """Bring a finished local file to the destination, invisible there; called in executors.
@@ -38,10 +38,10 @@ class Root(Protocol):
         """
 
     def staged_exists(self, part: Part) -> bool:
-        """Say whether a staged part of an earlier run is still there with its size."""
+        """Return whether a staged part of an earlier run is still there with its size."""
 
     def publish(self, part: Part) -> None:
-        """Give a staged part its final name; calling it again for a published part changes nothing."""
+        """Return a staged part its final name; calling it again for a published part changes nothing."""
 
     def discard(self, parts: Iterable[Part]) -> None:
         """Remove staged parts; missing ones are fine."""

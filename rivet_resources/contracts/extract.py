@@ -45,7 +45,7 @@ class Window:
 
     @property
     def kind(self) -> Literal["all", "after", "time"]:
-        """Say which family it is of; windows of two families do not share an export's folder."""
+        """Return which family it is of; windows of two families do not share an export's folder."""
         if self.key == "all":
             return "all"
         return "after" if AFTER.match(self.key) else "time"
@@ -138,7 +138,7 @@ class Extract:
 
     @property
     def resumable(self) -> bool:
-        """Say whether finished chunks of a dead run may be kept."""
+        """Return whether finished chunks of a dead run may be kept."""
         return bool(self.fingerprint) and all(chunk.identity for chunk in self.chunks)
 
 
@@ -164,5 +164,5 @@ class Staged:
 
     @property
     def rows_read(self) -> int:
-        """Tell how many rows this run read itself, before filters."""
+        """Return how many rows this run read itself, before filters."""
         return self.measures.rows_read - self.kept.rows_read

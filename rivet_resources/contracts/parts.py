@@ -63,12 +63,12 @@ class Measures:
 
     @property
     def low_edge(self) -> Edge:
-        """Give the window's rows that have the cursor value it starts at."""
+        """Return the window's rows that have the cursor value it starts at."""
         return Edge(self.low_rows, self.low_ids)
 
     @property
     def high_edge(self) -> Edge:
-        """Give the window's rows that have the cursor value it ends at."""
+        """Return the window's rows that have the cursor value it ends at."""
         return Edge(self.high_rows, self.high_ids)
 
     def __add__(self, other: Measures) -> Measures:

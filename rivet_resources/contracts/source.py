@@ -78,7 +78,7 @@ class Session(Protocol):
 
     @property
     def consistency(self) -> Consistency:
-        """Say of how many instants the rows will be; asked after `chunks`, which may decide it."""
+        """Return of how many instants the rows are; asked after `chunks`, which may decide it."""
 
     @property
     def snapshot(self) -> str | None:
@@ -86,10 +86,10 @@ class Session(Protocol):
 
     @property
     def note(self) -> str:
-        """Say why consistency is less than `snapshot`; '' otherwise."""
+        """Return why consistency is less than `snapshot`; '' otherwise."""
 
     def identity(self) -> DatabaseIdentity:
-        """Tell which database this is, in words that outlive restarts and addresses; needs no right of its own.
+        """Return which database this is, in words that outlive restarts and addresses; needs no right of its own.
 
         Where the server tells less, or this user may not ask, the answer holds less: see provenance.py.
 
@@ -127,13 +127,13 @@ class Session(Protocol):
         """Find MAX(expression) that no open transaction can still get below; freeze it before any row is read."""
 
     def quantiles(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
-        """Give at most `pieces - 1` inner bounds, ascending, from statistics or a sample; () if unknown."""
+        """Return at most `pieces - 1` inner bounds, ascending, from statistics or a sample; () if unknown."""
 
     def keyset_bounds(self, relation: Relation, key: tuple[str, ...], pieces: int) -> tuple[str, ...]:
-        """Give inner bounds of exactly equal pieces of a one-column key by an index walk; () for composite keys."""
+        """Return inner bounds of exactly equal pieces of a one-column key by an index walk; () for composite keys."""
 
     def now(self) -> datetime:
-        """Tell the database's clock, aware UTC."""
+        """Return the database's clock, aware UTC."""
 
     def explain(self, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
         """Ask the planner how it would run the first page of `chunk`, the very statement a task sends; no row is read.
@@ -193,7 +193,7 @@ class Source(Protocol):
 
     @property
     def tuning(self) -> Tuning | None:
-        """Give the source's own tuning block."""
+        """Return the source's own tuning block."""
 
     def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
         """Connect for planning; with `snapshot`, hold one exported instant if the server can give it.
@@ -231,7 +231,7 @@ class Source(Protocol):
         """
 
     def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
-        """Say in one sentence why this engine cannot do a mode, '' when it can; asked when the file is read."""
+        """Return why, in one sentence, this engine cannot do a mode, '' when it can; asked when the file is read."""
 
     def quote(self, name: str) -> str:
         """Quote one identifier; never executed as SQL."""
@@ -240,7 +240,7 @@ class Source(Protocol):
         """Render a canonical text as a typed SQL literal of this column's type; round trip is exact."""
 
     def no_bound(self, column: Column, *, is_paged: bool) -> str:
-        """Say in one sentence why the values of a column cannot be bounds of a cursor or a chunk; '' when they can.
+        """Return why, in one sentence, the values of a column cannot be bounds of cursor or chunk; '' when they can.
 
         They can when the server reads `literal(canonical text)` back as the very value, and orders as it compares.
 

@@ -106,7 +106,7 @@ class TypeWord:
     arrow: pa.DataType
 
     def accepts(self, family: str) -> bool:
-        """Say whether a column of this family can be read as this word."""
+        """Return whether a column of this family can be read as this word."""
         return self.stem == "text" or family in ACCEPTS[self.stem]
 
     @property
@@ -133,7 +133,7 @@ def parse_word(text: str) -> TypeWord:
 
 
 def decimal(precision: int, scale: int) -> pa.DataType:
-    """Give the smallest Arrow decimal of 128 or 256 bits."""
+    """Return the smallest Arrow decimal of 128 or 256 bits."""
     return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
 
 
@@ -149,13 +149,13 @@ NAMED_DECIMAL = re.compile(r"decimal\d+\((\d+), (\d+)\)")
 
 
 def arrow_named(text: str) -> pa.DataType:
-    """Give the Arrow type that prints as `text`; facts of a column are texts."""
+    """Return the Arrow type that prints as `text`; facts of a column are texts."""
     match = NAMED_DECIMAL.fullmatch(text)
     return decimal(int(match[1]), int(match[2])) if match else NAMED[text]
 
 
 def is_portable(arrow: pa.DataType) -> bool:
-    """Say whether every Parquet reader of `types.md`, section 2, opens a file with this type by default."""
+    """Return whether every Parquet reader of `types.md`, section 2, opens a file with this type by default."""
     if isinstance(arrow, pa.UuidType) or pa.types.is_time(arrow) or pa.types.is_decimal256(arrow):
         return False
     if pa.types.is_list(arrow):

@@ -118,7 +118,7 @@ class GcsRoot:
         return {"path": relative}
 
     def staged_exists(self, part: Part) -> bool:
-        """Say whether the part still lies staged, or already under its final name, with its MD5."""
+        """Return whether the part still lies staged, or already under its final name, with its MD5."""
         with self._translated(f"look for {part.path}") as bucket:
             return any(self._holds(bucket, path, part) for path in (part.staged["path"], part.path))
 
@@ -216,21 +216,21 @@ class GcsRoot:
         prove_writable(self, thing="an object", look_at="endpoint")
 
     def now(self) -> datetime | None:
-        """Tell the store's clock, to the second, from the head of its answer."""
+        """Return the store's clock, to the second, from the head of its answer."""
         with self._translated("look at the bucket") as bucket:
             path = f"/b/{bucket.name}/o"
             url = bucket.client._connection.build_api_url(path, {"maxResults": 1, "prefix": self._key("")})
             return date_of(bucket.client._http.get(url, timeout=REQUEST_SECONDS).headers.get("Date"))
 
     def _translated(self, action: str) -> Any:
-        """Give the bucket; raise what the client says in the house voice."""
+        """Return the bucket; raise what the client says in the house voice."""
         return translated(self.location, uri=self.uri, action=action)
 
     def _key(self, path: str) -> str:
         return f"{self.prefix}/{path}"
 
     def _holds(self, bucket: Any, path: str, part: Part) -> bool:
-        """Say whether an object is there with a part's size and MD5."""
+        """Return whether an object is there with a part's size and MD5."""
         blob = bucket.get_blob(self._key(path), **control())
         return blob is not None and (blob.size, blob.md5_hash) == (part.size_bytes, part.md5)
 

@@ -40,7 +40,7 @@ class GcsLocation:
 
 
 def control() -> dict[str, Any]:
-    """Give the arguments every request is made with: bounded waiting, bounded retries."""
+    """Return the arguments every request is made with: bounded waiting, bounded retries."""
     from google.cloud.storage.retry import DEFAULT_RETRY
 
     usual = DEFAULT_RETRY._predicate

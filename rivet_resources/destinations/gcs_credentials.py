@@ -20,7 +20,7 @@ SIGN_IN = "gcloud auth application-default login"
 
 
 def findings(location: GcsLocation) -> Iterator[Finding]:
-    """Tell who signs in, and to which endpoint; no request is sent but to the machine's own metadata."""
+    """Yield who signs in, and to which endpoint; no request is sent but to the machine's own metadata."""
     yield _signs_in(location)
     endpoint = location.endpoint or os.environ.get(EMULATOR)
     from_variable = f" ({EMULATOR})" if endpoint and not location.endpoint else ""

@@ -90,7 +90,7 @@ class LocalRoot:
         return {"path": relative}
 
     def staged_exists(self, part: Part) -> bool:
-        """Say whether the part still lies staged, or already under its final name, with its size."""
+        """Return whether the part still lies staged, or already under its final name, with its size."""
         return any(self._size(path) == part.size_bytes for path in (part.staged["path"], part.path))
 
     def publish(self, part: Part) -> None:

@@ -32,7 +32,7 @@ class Clocked(Protocol):
     """A place that stamps its answers."""
 
     def now(self) -> datetime | None:
-        """Tell its clock, to the second; None when it does not."""
+        """Return its clock, to the second; None when it does not."""
 
 
 def probe(root: Root) -> Iterator[Finding]:
@@ -97,7 +97,7 @@ def _clock(root: Clocked) -> Finding:
 
 
 def space(folder: str, *, name: str = "space") -> Finding:
-    """Tell the room where a folder is, or will be."""
+    """Return the room where a folder is, or will be."""
     place = Path(folder)
     while not place.exists() and place != place.parent:
         place = place.parent

@@ -150,7 +150,7 @@ class S3Root:
         return {"upload_id": upload_id, "key": self._key(path), "etags": etags, "size": size, "marker": marker}
 
     def staged_exists(self, part: Part) -> bool:
-        """Say whether all pieces still wait, or the part was already completed, with its size."""
+        """Return whether all pieces still wait, or the part was already completed, with its size."""
         with self._translated(f"look for {part.path}") as client:
             try:
                 pages = client.get_paginator("list_parts").paginate(**self._upload_of(part))
@@ -280,13 +280,13 @@ class S3Root:
         prove_writable(self, thing="an object", look_at="endpoint")
 
     def now(self) -> datetime | None:
-        """Tell the store's clock, to the second, from the head of its answer."""
+        """Return the store's clock, to the second, from the head of its answer."""
         with self._translated("list the prefix") as client:
             answer = client.list_objects_v2(Bucket=self.location.bucket, Prefix=self._key(""), MaxKeys=1)
         return date_of(answer["ResponseMetadata"]["HTTPHeaders"].get("date"))
 
     def _translated(self, action: str) -> Any:
-        """Give the client; raise what it says in the house voice."""
+        """Return the client; raise what it says in the house voice."""
         return translated(self.location, uri=self.uri, action=action)
 
     def _key(self, path: str) -> str:
@@ -314,7 +314,7 @@ class S3Root:
         return str(etag)
 
     def _completed(self, client: Any, part: Part) -> bool:
-        """Say whether the final object is there with the size and the composite ETag of its pieces."""
+        """Return whether the final object is there with the size and the composite ETag of its pieces."""
         try:
             found = client.head_object(**self._at(part.path))
         except client.exceptions.ClientError as error:
@@ -355,7 +355,7 @@ class S3Root:
 
 
 def md5_of(content: bytes) -> str:
-    """Give the value of a Content-MD5 header."""
+    """Return the value of a Content-MD5 header."""
     return base64.b64encode(hashlib.md5(content).digest()).decode()
 
 

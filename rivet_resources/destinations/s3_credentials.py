@@ -31,7 +31,7 @@ NONE = "Set access_key_env and secret_key_env, or aws_profile, or give the machi
 
 
 def findings(location: S3Location) -> Iterator[Finding]:
-    """Tell who signs in, and to which endpoint and region."""
+    """Yield who signs in, and to which endpoint and region."""
     yield _signs_in(location)
     yield _where(location)
 
@@ -78,7 +78,7 @@ def _by_chain(location: S3Location) -> Finding:
 
 
 def _where(location: S3Location) -> Finding:
-    """Tell the endpoint and region that requests really go to."""
+    """Return the endpoint and region that requests really go to."""
     from botocore.exceptions import BotoCoreError
 
     try:

@@ -67,7 +67,7 @@ class StdoutRoot:
 
     @property
     def staging(self) -> LocalRoot:
-        """Give the staging folder, made or proved to be private.
+        """Return the staging folder, made or proved to be private.
 
         Raises:
             DestinationError: it is another user's, or a link.
@@ -82,7 +82,7 @@ class StdoutRoot:
         return self.staging.stage(file, run_id=run_id, path=path, md5=md5)
 
     def staged_exists(self, part: Part) -> bool:
-        """Say whether the part still waits."""
+        """Return whether the part still waits."""
         return self.staging.staged_exists(part)
 
     def publish(self, part: Part) -> None:

@@ -15,11 +15,11 @@ class DatagenGauge:
     """Looks at nothing; see the protocol."""
 
     def look(self) -> Pressure:
-        """Tell that all is well."""
+        """Return that all is well."""
         return Pressure(latency_ms=0.0)
 
     def counters(self) -> Mapping[str, float]:
-        """Give no counter."""
+        """Return no counter."""
         return {}
 
 

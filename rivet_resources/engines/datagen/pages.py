@@ -30,7 +30,7 @@ from rivet_resources.errors import SourceError
 
 
 def wanted(chunk: Chunk, names: tuple[str, ...], end: int | None) -> tuple[sql.Numbers, str]:
-    """Give the numbers a chunk means, and the predicate that is still to be evaluated on them.
+    """Return the numbers a chunk means, and the predicate that is still to be evaluated on them.
 
     Raises:
         SourceError: there is no end.
@@ -104,7 +104,7 @@ class Maker:
 
     @property
     def duckdb(self) -> Any:
-        """Give the connection that evaluates SQL, opened when first needed."""
+        """Return the connection that evaluates SQL, opened when first needed."""
         if self._duckdb is None:
             self._duckdb = sql.connect()
         return self._duckdb

@@ -89,7 +89,7 @@ class Draws:
         return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, BYTES)
 
     def lane(self, place: int) -> npt.NDArray[np.uint64]:
-        """Give 32 raw bits."""
+        """Return 32 raw bits."""
         lanes = self.bytes.view(np.dtype("<u4"))
         return lanes[:, place].astype(np.uint64)
 
@@ -117,12 +117,12 @@ class Draws:
         return pa.StringArray.from_buffers(len(raw), pa.py_buffer(offsets.tobytes()), pa.py_buffer(texts.tobytes()))
 
     def moment(self) -> pa.Array:
-        """Give the clock itself, for every row."""
+        """Return the clock itself, for every row."""
         return pa.array(np.full(len(self), self.clock)).cast(INSTANT)
 
 
 def pick(vocabulary: Sequence[str], places: Numbers) -> pa.Array:
-    """Give the words at these places."""
+    """Return the words at these places."""
     return pa.array(vocabulary, pa.string()).take(pa.array(places))
 
 
@@ -309,7 +309,7 @@ PATTERNS: Mapping[str, Pattern] = {
 
 
 def fields(recipe: Recipe) -> dict[str, Fact]:
-    """Give what rows are made of, in order: the pattern's fields, `_sequence`, `_timestamp`, the custom ones.
+    """Return what rows are made of, in order: the pattern's fields, `_sequence`, `_timestamp`, the custom ones.
 
     A custom field with the name of another takes its place.
     """

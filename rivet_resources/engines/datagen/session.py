@@ -63,7 +63,7 @@ class DatagenSession:
         """End nothing; safe to call twice."""
 
     def identity(self) -> DatabaseIdentity:
-        """Tell nothing: equal seeds make equal rows anywhere."""
+        """Return an empty identity: equal seeds make equal rows anywhere."""
         return DatabaseIdentity((), "")
 
     def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
@@ -76,7 +76,7 @@ class DatagenSession:
         return datagen_tables.tables(self.stream, whole, pattern)
 
     def now(self) -> datetime:
-        """Tell the clock of the rows, aware UTC."""
+        """Return the clock of the rows, aware UTC."""
         return self.recipe.clock.astimezone(UTC)
 
     # --- describing ------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class DatagenSession:
         )
 
     def _key(self) -> tuple[str, ...]:
-        """Give the column that tells rows apart: the number, else the pattern's identity where none repeats."""
+        """Return the column that tells rows apart: the number, else the pattern's identity where none repeats."""
         pattern = PATTERNS[self.recipe.pattern]
         if counted := numbers(self.recipe):
             return counted[:1]
@@ -178,7 +178,7 @@ class DatagenSession:
             yield page.table
 
     def _span(self, within: sql.Numbers) -> tuple[int, int]:
-        """Give a range that ends.
+        """Return a range that ends.
 
         Raises:
             SourceError: it does not.
@@ -224,7 +224,7 @@ class DatagenSession:
     # --- cutting ---------------------------------------------------------------------------------
 
     def quantiles(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
-        """Give inner bounds: exact for numbers, else from a sample spread evenly over all rows."""
+        """Return inner bounds: exact for numbers, else from a sample spread evenly over all rows."""
         if pieces < 2:
             return ()
         low, high = self._span(sql.Numbers())
@@ -234,7 +234,7 @@ class DatagenSession:
         return self._cut(relation, column, pieces, step=max(1, (high - low) // SAMPLE))
 
     def keyset_bounds(self, relation: Relation, key: tuple[str, ...], pieces: int) -> tuple[str, ...]:
-        """Give inner bounds of equal pieces of a one-column key; () for composite keys."""
+        """Return inner bounds of equal pieces of a one-column key; () for composite keys."""
         column = relation.column(key[0]) if len(key) == 1 else None
         if column is None or pieces < 2:
             return ()

@@ -146,7 +146,7 @@ class Datagen(Settings):
         yield DatagenLog(self.stream, capture)
 
     def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
-        """Say why a mode cannot be; '' when it can."""
+        """Return why a mode cannot be; '' when it can."""
         if relation == "query":
             return "datagen has one table and no queries; write `table:` instead, and shape rows with transforms"
         if mode == "cdc":
@@ -171,7 +171,7 @@ class Datagen(Settings):
         return datagen_sql.literal(text, column)
 
     def no_bound(self, column: Column, *, is_paged: bool) -> str:
-        """Say why the values of a column cannot be bounds; see the protocol."""
+        """Return why the values of a column cannot be bounds; see the protocol."""
         return ""
 
     def dialect(self, columns: Sequence[Column]) -> Dialect:
@@ -183,7 +183,7 @@ class Datagen(Settings):
         raise ConfigError("Source datagen takes no statements, so it cannot be polled. Use mode incremental, or cdc.")
 
     def lineage_name(self, table: str) -> tuple[str, str]:
-        """Give (namespace, stream), whichever of its names the table was called by."""
+        """Return (namespace, stream), whichever of its names the table was called by."""
         return self.namespace or "datagen", self.stream_name
 
     # --- the stream ------------------------------------------------------------------------------

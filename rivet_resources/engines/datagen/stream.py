@@ -46,7 +46,7 @@ class Stream:
         return snapshot_name(seed, self.clock or datetime.now(UTC))
 
     def note(self, snapshot: str) -> str:
-        """Say what would make these rows again, where it is not written in the settings."""
+        """Return what would make these rows again, where it is not written in the settings."""
         missing = [key for key in ("seed", "clock") if getattr(self, key) is None]
         if not missing:
             return ""

@@ -156,7 +156,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _not_found(catalog: Catalog, wanted: _Table, name: str) -> RivetError:
-    """Say why the catalog shows no such table: it is not there, or this user may not see it."""
+    """Return why the catalog shows no such table: it is not there, or this user may not see it."""
     try:
         catalog.prepare(f"SELECT 1 FROM {wanted.sql}", doing=f"looking up table {name}")
     except SourcePermission:
@@ -240,12 +240,12 @@ class Index:
 
     @property
     def is_walkable(self) -> bool:
-        """Say whether an ascending or descending walk follows it: all parts run in one direction."""
+        """Return whether an ascending or descending walk follows it: all parts run in one direction."""
         return self.method == "BTREE" and len(set(self.directions)) == 1
 
 
 def _indexes(catalog: Catalog, table: _Table, columns: Sequence[Column]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Give the key (primary, else the shortest unique one without NULLs) and the columns that lead an index."""
+    """Return the key (primary, else the shortest unique one without NULLs) and the columns that lead an index."""
     rows = catalog.ask(table.fill(INDEXES), doing=f"reading the indexes of {table.label}")
     indexes = [index for index in read_indexes(rows).values() if index.is_walkable]
     key = key_of(indexes, {column.name for column in columns if is_key(column)})

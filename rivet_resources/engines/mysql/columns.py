@@ -112,7 +112,7 @@ def _text_base(definition: Definition) -> tuple[str, str]:
 
 
 def _as_text(making: ColumnBuilder) -> str:
-    """Give the lossless text form: the server's own text, except where that loses digits or is no text."""
+    """Return the lossless text form: the server's own text, except where that loses digits or is no text."""
     base = making.base
     if making.fact.family in ("binary", "geometry"):
         return "CONCAT('\\\\x', LOWER(HEX({})))"
@@ -175,7 +175,7 @@ def column_of(described: Described, *, rules: TypeRules, relation: str) -> Colum
 
 
 def _word(name: str, rules: TypeRules, relation: str) -> str:
-    """Give the stem of the user's override word, '' without one; a wrong word is refused later, by name."""
+    """Return the stem of the user's override word, '' without one; a wrong word is refused later, by name."""
     given = rule_of(name, rules, relation).type or ""
     try:
         return parse_word(given).stem if given else ""
@@ -184,13 +184,13 @@ def _word(name: str, rules: TypeRules, relation: str) -> str:
 
 
 def zones(names: list[str], rules: TypeRules, relation: str) -> dict[str, str]:
-    """Give the zones that columns are read in, by column, for the server to confirm that it knows them."""
+    """Return the zones that columns are read in, by column, for the server to confirm that it knows them."""
     found = {name: rule_of(name, rules, relation).timezone for name in names}
     return {name: zone for name, zone in found.items() if zone}
 
 
 def unknown_zone(column: str, zone: str) -> ConfigError:
-    """Say that the server cannot convert from a zone."""
+    """Return the error that the server cannot convert from a zone."""
     return ConfigError(
         f"columns.{column}: the server does not know the time zone {zone!r}. Let its owner load them: "
         f"mysql_tzinfo_to_sql /usr/share/zoneinfo | mysql mysql. Or read the column as `timestamp`, without a zone."
@@ -213,7 +213,7 @@ SAME_VALUE = ("int", "bool", "text", "date", "uuid")  # stems of overrides under
 
 
 def no_bound(column: Column, *, is_paged: bool) -> str:
-    """Say why the values of a column cannot be bounds; see the protocol."""
+    """Return why the values of a column cannot be bounds; see the protocol."""
     base = column.fact("base")
     if base in ("enum", "set"):
         return "the server orders it by the number of each label, and compares it with a bound by its text"
@@ -225,7 +225,7 @@ def no_bound(column: Column, *, is_paged: bool) -> str:
 
 
 def is_key(column: Column) -> bool:
-    """Say whether pages can walk along this column: its cells lead back to their place in the index."""
+    """Return whether pages can walk along this column: its cells lead back to their place in the index."""
     base, target = column.fact("base"), column.fact("target")
     is_same = not target or (target.startswith(SAME_VALUE) and base != "time")
     return base in KEYS and column.fact("charset") not in ONE_WAY_CHARSETS and is_same

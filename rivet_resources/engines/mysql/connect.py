@@ -56,11 +56,11 @@ class ConnectionParams:
 
     @property
     def comment(self) -> str:
-        """Give the comment that every statement begins with, so that a process list shows who asks."""
+        """Return the comment that every statement begins with, so that a process list shows who asks."""
         return f"/* {self.application.replace('*', '').replace('/', '')} */ "
 
     def parameters(self) -> dict[str, Any]:
-        """Give PyMySQL's parameters."""
+        """Return PyMySQL's parameters."""
         from pymysql.converters import encoders
 
         at = self.address
@@ -155,7 +155,7 @@ def cell_text(cell: object) -> str | None:
 
 
 def _tls_parameters(tls: Tls | None) -> dict[str, Any]:
-    """Give PyMySQL's part of the `tls:` block; without one the host is this machine, and nothing is encrypted."""
+    """Return PyMySQL's part of the `tls:` block; without one the host is this machine, and nothing is encrypted."""
     if tls is None or tls.mode == "disable":
         return {"ssl_disabled": True}
     if tls.mode == "require":

@@ -120,7 +120,7 @@ class _Column:
 
     @property
     def is_key(self) -> bool:
-        """Say whether pages can walk along it, as `mysql_columns.is_key` does of a column of an export."""
+        """Return whether pages can walk along it, as `mysql_columns.is_key` does of a column of an export."""
         return self.base in KEYS and self.charset not in ONE_WAY_CHARSETS
 
 
@@ -153,7 +153,7 @@ def _facts(
 
 
 def _is_broken(row: Row) -> bool:
-    """Say whether a view cannot be read: the server says so in its comment."""
+    """Return whether a view cannot be read: the server says so in its comment."""
     return row[2] == "VIEW" and "references invalid" in (row[6] or "")
 
 
@@ -183,7 +183,7 @@ def _column(row: Row, parts: Sequence[Row]) -> _Column:
 
 
 def _leads(parts: Sequence[Row], place: int) -> bool:
-    """Say whether a row of STATISTICS is the first part of its index, whose cardinality is the column's own."""
+    """Return whether a row of STATISTICS is the first part of its index, whose cardinality is the column's own."""
     return place == 0 or parts[place - 1][2] != parts[place][2]
 
 

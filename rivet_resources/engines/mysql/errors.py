@@ -85,7 +85,7 @@ CODES_OF_LINES = frozenset({0, 2002, 2003, 2013})
 
 
 def code_of(error: BaseException) -> int:
-    """Give the fault's number; the line's own faults, and PyMySQL's word for a closed one, have the lost line's."""
+    """Return the fault's number; the line's own faults, and PyMySQL's word for a closed one, have the lost line's."""
     if isinstance(error, (OSError, EOFError)):
         return 2013
     given = error.args[0] if error.args else None
@@ -157,12 +157,12 @@ def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = 
 
 
 def changed(error: RivetError, cause: BaseException, *, relation: str) -> RivetError:
-    """Say that a relation changed under the reader, when that is what the code means; else the error itself."""
+    """Return that the relation changed under the reader, when the code means that; else the error itself."""
     if code_of(cause) not in CHANGED:
         return error
     return faults.relation_changed(relation)
 
 
 def unknown_table(name: str, *, near: Sequence[str]) -> UnknownTable:
-    """Say that a table is not there, with the ones that look like it."""
+    """Return the error that a table is not there, with the ones that look like it."""
     return faults.not_shown(name, near=near, where_listed="with SHOW TABLES")

@@ -36,11 +36,11 @@ class Rehearsal(Reader):
     """The reader of a chunk that says what it would send."""
 
     def ask(self, statement: str, *, what: str, can_shrink: bool) -> Page | None:
-        """Tell the statement of a page."""
+        """Raise the statement of a page."""
         tell(statement)
 
     def bites(self, statement: str, *, target_bytes: int) -> Iterator[Page]:
-        """Tell the one long statement."""
+        """Raise the one long statement."""
         tell(statement)
 
 
@@ -88,7 +88,7 @@ def plan_of_table(rows: Sequence[Sequence[str | None]]) -> Node:
 
 
 def digest(statement: str, plan: Node) -> Explained:
-    """Say what a plan does: of its tables, the one with most rows decides; equal ones by the worst."""
+    """Return what a plan does: of its tables, the one with most rows decides; equal ones by the worst."""
     found = list(_accesses(plan, filters=False))
     sorts = _sorts(plan)
     if not found:
@@ -121,7 +121,7 @@ def _access(node: Node, *, filters: bool) -> _Access:
 
 
 def _sorts(node: Any) -> bool:
-    """Say whether rows are sorted before the first comes back."""
+    """Return whether rows are sorted before the first comes back."""
     if isinstance(node, list):
         return any(map(_sorts, node))
     if not isinstance(node, Mapping):

@@ -149,7 +149,7 @@ def _instant(text: str | None) -> datetime | None:
 
 
 def _has_prepared(session: HorizonSession) -> bool:
-    """Say whether prepared XA transactions exist; yes when this user may not know (XA_RECOVER_ADMIN)."""
+    """Return whether prepared XA transactions exist; yes when this user may not know (XA_RECOVER_ADMIN)."""
     try:
         return bool(session.ask("XA RECOVER", doing="listing prepared transactions"))
     except SourceError:

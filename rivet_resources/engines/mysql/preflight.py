@@ -165,7 +165,7 @@ def _process(session: PreflightSession) -> Finding:
 
 
 def _tables(session: PreflightSession, tables: Sequence[str]) -> Iterator[Finding]:
-    """Tell what the user may not read, with one script for all of it."""
+    """Yield what the user may not read, with one script for all of it."""
     lacking = []
     for table in tables:
         schema, name = split_name(table)

@@ -111,7 +111,7 @@ class Reader:
             connection._force_close()
 
     def effort(self) -> Effort:
-        """Tell what the reading cost, asked of the reader's own session; no fault is worth the chunk."""
+        """Return what the reading cost, asked of the reader's own session; no fault is worth the chunk."""
         scanned = None
         if self._connection is not None:
             with suppress(Exception):
@@ -203,7 +203,7 @@ class Reader:
         )
 
     def _is_alive(self) -> bool:
-        """Say whether this very connection still answers: then the fault was the statement's own."""
+        """Return whether this very connection still answers: then the fault was the statement's own."""
         try:
             rows_of(self._connection, "SELECT 1")
             return True

@@ -138,7 +138,7 @@ class MySqlSession:
     # --- describing ------------------------------------------------------------------------------
 
     def identity(self) -> DatabaseIdentity:
-        """Tell which installation and database this is; see identity.py."""
+        """Return which installation and database this is; see identity.py."""
         try:
             rows = self.ask(mysql_identity.VARIABLES, doing="asking which server this is")
         except SourceLost:
@@ -171,7 +171,7 @@ class MySqlSession:
         return mysql_tables.tables(self, pattern)
 
     def now(self) -> datetime:
-        """Tell the database's clock, aware UTC."""
+        """Return the database's clock, aware UTC."""
         told = self.ask("SELECT UTC_TIMESTAMP(6)", doing="asking the clock")[0][0]
         return datetime.fromisoformat(str(told)).replace(tzinfo=UTC)
 
@@ -201,7 +201,7 @@ class MySqlSession:
         return Bounds(low, high, len(self.ask(is_null, doing=f"looking for NULLs in {relation.name}")))
 
     def typed(self, relation: Relation, expression: str) -> tuple[str, str]:
-        """Give a column name quoted, or a parenthesised expression as it is, with the name of its base type.
+        """Return a column name quoted, or a parenthesised expression as it is, with the name of its base type.
 
         Raises:
             UnknownColumn: a bare name that is no column.
@@ -216,7 +216,7 @@ class MySqlSession:
     # --- walking an index ------------------------------------------------------------------------
 
     def quantiles(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
-        """Give at most `pieces - 1` inner bounds by a walk of the index that the column leads; () without one."""
+        """Return at most `pieces - 1` inner bounds by a walk of the index that the column leads; () without one."""
         if pieces < 2 or column.name not in relation.indexed:
             return ()
         return self._even(relation, column, pieces)
@@ -242,7 +242,7 @@ class MySqlSession:
         return tuple(dict.fromkeys(bound for bound in bounds if bound is not None))
 
     def _walk(self, relation: Relation, column: Column, after: str | None, rows: int) -> str | None:
-        """Give the value `rows` index entries after a value; None behind the last."""
+        """Return the value `rows` index entries after a value; None behind the last."""
         name = sql.quote(column.name)
         where = "" if after is None else f"{name} > {sql.literal(after, column)}"
         inner = sql.select([name], relation=relation.sql, where=[where], order_by=[name])
@@ -298,7 +298,7 @@ class MySqlSession:
         )
 
     def _is_served(self, relation: Relation, expression: str) -> bool:
-        """Say whether an index finds the rows of a range; of an expression nobody knows."""
+        """Return whether an index finds the rows of a range; of an expression nobody knows."""
         lead = next((c.name for c in relation.columns if sql.quote(c.name) == expression), None)
         return lead is None or lead in relation.indexed
 
@@ -324,7 +324,7 @@ class MySqlSession:
         return half_open(sql.quote(column.name), literals, where=where)
 
     def _note(self, relation: Relation, key: tuple[str, ...], *, is_one: bool) -> str:
-        """Say what the reader of a plan would not expect."""
+        """Return what the reader of a plan would not expect."""
         said = []
         if not key:
             why = (

@@ -134,7 +134,7 @@ class MySql(Server):
         return mysql_sql.literal(text, column)
 
     def no_bound(self, column: Column, *, is_paged: bool) -> str:
-        """Say why the values of a column cannot be bounds; see the protocol."""
+        """Return why the values of a column cannot be bounds; see the protocol."""
         return mysql_columns.no_bound(column, is_paged=is_paged)
 
     def dialect(self, columns: Sequence[Column]) -> Dialect:
@@ -186,7 +186,7 @@ class MySql(Server):
 
 
 def _limits(pace: Pace) -> dict[str, str]:
-    """Give the session variables of the two timeouts; the two servers name and count the statement's differently."""
+    """Return the session variables of the two timeouts; the two servers name and count the statement's differently."""
     lock = str(pace.lock_timeout_s or NO_LIMIT_S)
     return {
         "lock_wait_timeout": lock,

@@ -114,7 +114,7 @@ def _time_literal(text: str, base: str) -> str | None:
 
 
 def is_day(text: str) -> bool:
-    """Say whether a day exists; MySQL's zero and partial dates do not."""
+    """Return whether a day exists; MySQL's zero and partial dates do not."""
     try:
         return bool(date.fromisoformat(text))
     except ValueError:
@@ -122,7 +122,7 @@ def is_day(text: str) -> bool:
 
 
 def canonical_sql(expression: str, base: str) -> str:
-    """Give SQL that renders a value as canonical text; zero dates come as they are stored."""
+    """Return SQL that renders a value as canonical text; zero dates come as they are stored."""
     if base in ("datetime", "timestamp"):
         zone = "Z" if base == "timestamp" else ""
         return f"DATE_FORMAT({expression}, '%Y-%m-%dT%H:%i:%s.%f{zone}')"

@@ -76,7 +76,7 @@ MYSQL_JSON_TEXT = MYSQL["json"]
 
 
 def mysql_decimal(precision: int, scale: int) -> Fact:
-    """Give decimal(p,s); MySQL's p ends at 65, which fits decimal256."""
+    """Return decimal(p,s); MySQL's p ends at 65, which fits decimal256."""
     return Fact("numeric", decimal(precision, scale))
 
 

@@ -172,7 +172,7 @@ class Index:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Give the columns, in order; () where one part is an expression."""
+        """Return the columns, in order; () where one part is an expression."""
         plain = tuple(name for name in self.names if name is not None)
         return plain if len(plain) == len(self.names) else ()
 
@@ -189,13 +189,13 @@ def key_of(indexes: Sequence[Index]) -> tuple[str, ...]:
 
 
 def indexes(catalog: Catalog, oid: int) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Give the key (primary, else the shortest unique one without NULLs) and the columns that lead an index."""
+    """Return the key (primary, else the shortest unique one without NULLs) and the columns that lead an index."""
     found = all_indexes(catalog, (oid,))
     return key_of(found), frozenset(index.names[0] for index in found if index.names and index.names[0] is not None)
 
 
 def _leaves(catalog: Catalog, table: _Table) -> tuple[tuple[Leaf, ...], int | None, int | None]:
-    """Give the tables that can be read by blocks, all or none, with estimates of rows and bytes.
+    """Return the tables that can be read by blocks, all or none, with estimates of rows and bytes.
 
     None below PostgreSQL 14, where a ctid range scans the whole table.
     """

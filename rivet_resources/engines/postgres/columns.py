@@ -118,7 +118,7 @@ def _fact(types: Types, entry: TypeEntry, modifier: int, money_scale: int) -> Fa
 
 
 def _list_fact(types: Types, entry: TypeEntry, modifier: int) -> Fact | None:
-    """Give the list a one-dimensional array becomes, None when its items have no Arrow home of their own."""
+    """Return the list a one-dimensional array becomes, None when its items have no Arrow home of their own."""
     item, item_modifier = _resolve(types, entry.item, modifier)
     if item.kind == "e" or item.name == "uuid":
         return Fact("list", _list(pa.string()), "{}::text[]")
@@ -141,7 +141,7 @@ READS: Mapping[str, str] = {
 
 
 def _spelling(*, is_unchecked: bool) -> Spelling:
-    """Say how PostgreSQL writes things; text is validated where the server's encoding does not promise UTF-8."""
+    """Return how PostgreSQL writes things; text is validated where the server's encoding does not promise UTF-8."""
     return Spelling(
         quote=sql.quote,
         quote_text=sql.quote_text,

@@ -198,7 +198,7 @@ def _counted(column: ColumnFacts, rows: float | None) -> ColumnFacts:
 def _own(
     partition: str, bound: str, parent: str, changes: Sequence[int | None], *, hidden: Sequence[str], kind: str
 ) -> dict[str, str]:
-    """Tell what only this engine knows, under the names that `TableFacts.facts` has in every engine."""
+    """Return what only this engine knows, under the names that `TableFacts.facts` has in every engine."""
     key, lowest = RANGE_KEY.fullmatch(partition or ""), LOWEST.match(bound)
     names = ("inserts", "updates", "deletes")
     counted = {name: str(n) for name, n in zip(names, changes, strict=True) if n is not None}

@@ -89,7 +89,7 @@ FOR_GOOD = re.compile(r"(?i)\binvalid (?:\w+ value|port number|integer value|con
 
 
 def sqlstate_of(error: BaseException) -> str:
-    """Give the fault's SQLSTATE, from the driver or from its text; '' when neither tells."""
+    """Return the fault's SQLSTATE, from the driver or from its text; '' when neither tells."""
     known = getattr(error, "sqlstate", None)
     if known:
         return str(known)
@@ -167,12 +167,12 @@ def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = 
 
 
 def changed(error: RivetError, cause: BaseException, *, relation: str) -> RivetError:
-    """Say that a relation changed under the reader, when that is what the SQLSTATE means; else the error itself."""
+    """Return that the relation changed under the reader, when the SQLSTATE means that; else the error itself."""
     if sqlstate_of(cause) not in CHANGED or isinstance(error, SourceLost):
         return error
     return faults.relation_changed(relation)
 
 
 def unknown_table(name: str, *, near: Sequence[str]) -> UnknownTable:
-    """Say that a table is not there, with the ones that look like it."""
+    """Return the error that a table is not there, with the ones that look like it."""
     return faults.not_shown(name, near=near, where_listed="with \\dt in psql")

@@ -44,11 +44,11 @@ class Rehearsal(Reader):
     """The reader of a chunk that says what it would send."""
 
     def ask(self, statement: str, *, what: str, can_shrink: bool) -> Page | None:
-        """Tell the statement of a page."""
+        """Raise the statement of a page."""
         tell(statement)
 
     def run(self, statement: str, *, doing: str) -> NoReturn:
-        """Tell the statement that opens a cursor."""
+        """Raise the statement that opens a cursor."""
         tell(statement)
 
 
@@ -65,7 +65,7 @@ def explain(
 
 
 def digest(statement: str, plan: Node) -> Explained:
-    """Say what a plan does: of its scans, the one that returns most rows decides; equal ones by the worst."""
+    """Return what a plan does: of its scans, the one that returns most rows decides; equal ones by the worst."""
     nodes = list(_nodes(plan))
     scans = [node for node in nodes if node["Node Type"] in SCANS and "Relation Name" in node] or [
         node for node in nodes if node["Node Type"] in SCANS

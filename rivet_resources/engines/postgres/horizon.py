@@ -185,14 +185,14 @@ def _floored(cap: datetime, relation: Relation, expression: str, column: Column)
 
 
 def _doubt(floor: Floor, lag: timedelta) -> str:
-    """Say why open transactions could not be seen; '' when they were, or were waited for."""
+    """Return why open transactions could not be seen; '' when they were, or were waited for."""
     if floor.is_standby:
         return STANDBY
     return HIDDEN if floor.cap is None and lag else ""
 
 
 def _cap(session: HorizonSession, lag: timedelta) -> tuple[datetime | None, str]:
-    """Give the instant below which every stamp is visible in the session's snapshot, and who holds it back."""
+    """Return the instant below which every stamp is visible in the session's snapshot, and who holds it back."""
     known = session.floor
     assert known is not None, "a session lists open transactions when it begins"
     if known.is_standby:

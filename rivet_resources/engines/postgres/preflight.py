@@ -167,7 +167,7 @@ def _pooler(
 
 
 def _asked_twice(two: Two) -> tuple[bool, bool]:
-    """Say whether two connections that are open at once are answered by one backend, and keep what they were set to."""
+    """Return whether two connections open at once are answered by one backend, and keep what they were set to."""
     ask = "SELECT pg_backend_pid(), current_setting('default_transaction_read_only')"
     with two() as (first, second):
         pids, settings = zip(*(each.execute(ask).fetchall()[0] for each in (first, second, first)), strict=True)
@@ -254,7 +254,7 @@ def _spoken(milliseconds: str) -> str:
 
 
 def _tables(catalog: Catalog, tables: Sequence[str], role: str) -> Iterator[Finding]:
-    """Tell what the role may not read, with one script for all of it, and what was never analysed."""
+    """Yield what the role may not read, with one script for all of it, and what was never analysed."""
     if not tables:
         return
     names = [split_name(table) for table in tables]

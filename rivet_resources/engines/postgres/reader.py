@@ -100,7 +100,7 @@ class Reader:
             connection.close()
 
     def effort(self) -> Effort:
-        """Tell what the reading cost, asked in its own transaction, at its end; no fault is worth the chunk."""
+        """Return what the reading cost, asked in its own transaction, at its end; no fault is worth the chunk."""
         scanned = None
         if self._connection is not None:
             with suppress(Exception):
@@ -199,7 +199,7 @@ def _connect(line: ConnectionParams) -> Arrow:
 
 
 def _is_alive(connection: Arrow) -> bool:
-    """Say whether this very connection still answers: then the fault was the statement's own."""
+    """Return whether this very connection still answers: then the fault was the statement's own."""
     try:
         _statement(connection, "ROLLBACK", PLAIN, None)
         return True

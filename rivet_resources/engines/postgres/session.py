@@ -190,7 +190,7 @@ class PostgresSession:
     # --- describing ------------------------------------------------------------------------------
 
     def identity(self) -> DatabaseIdentity:
-        """Tell which cluster and database this is; a physical replica is its primary, a restored dump is another.
+        """Return which cluster and database this is; a physical replica is its primary, a restored dump is another.
 
         Where the user may not call pg_control_system(), or a server speaking the protocol has none, the address
         stands in for the cluster: it is compared with addresses only.
@@ -237,7 +237,7 @@ class PostgresSession:
         return postgres_tables.tables(self, pattern)
 
     def now(self) -> datetime:
-        """Tell the database's clock, aware UTC."""
+        """Return the database's clock, aware UTC."""
         found: datetime = self.ask("SELECT clock_timestamp()", doing="asking the clock")[0][0]
         return found.astimezone(UTC)
 
@@ -266,7 +266,7 @@ class PostgresSession:
         return Bounds(low=rows[0][0], high=rows[0][1], nulls=int(has_nulls))
 
     def typed(self, relation: Relation, expression: str) -> tuple[str, str]:
-        """Give a column name quoted, or a parenthesised expression as it is, with the name of its base type.
+        """Return a column name quoted, or a parenthesised expression as it is, with the name of its base type.
 
         Raises:
             UnknownColumn: a bare name that is no column.
@@ -284,7 +284,7 @@ class PostgresSession:
     # --- statistics ------------------------------------------------------------------------------
 
     def quantiles(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
-        """Give at most `pieces - 1` inner bounds from the histogram, else from a sample of blocks; () if unknown."""
+        """Return at most `pieces - 1` inner bounds from the histogram, else from a sample of blocks; () if unknown."""
         if pieces < 2 or not relation.is_table:
             return ()
         return self._histogram(relation, column, pieces) or self._sample(relation, column, pieces)

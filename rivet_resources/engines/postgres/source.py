@@ -96,7 +96,7 @@ class Postgres(Server):
         return changes.open_log(capture, line=self.line(application, pace), pace=pace)
 
     def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
-        """Say why this engine cannot do a mode; it can do all of them."""
+        """Return why this engine cannot do a mode; it can do all of them."""
         return ""
 
     def quote(self, name: str) -> str:
@@ -108,7 +108,7 @@ class Postgres(Server):
         return postgres_sql.literal(text, column)
 
     def no_bound(self, column: Column, *, is_paged: bool) -> str:
-        """Say why the values of a column cannot be bounds; see the protocol."""
+        """Return why the values of a column cannot be bounds; see the protocol."""
         return postgres_sql.no_bound(column, is_paged=is_paged)
 
     def dialect(self, columns: Sequence[Column]) -> Dialect:
@@ -149,7 +149,7 @@ class Postgres(Server):
         )
 
     def _parameters(self) -> dict[str, str]:
-        """Give libpq's parameters from the URL or the fields."""
+        """Return libpq's parameters from the URL or the fields."""
         url = self.url_text()
         if url is None:
             fields = {
@@ -171,7 +171,7 @@ class Postgres(Server):
         return {name: str(value) for name, value in found.items() if value is not None}
 
     def _transport(self, parameters: Mapping[str, str]) -> dict[str, str]:
-        """Give the TLS parameters.
+        """Return the TLS parameters.
 
         Raises:
             ConfigError: no `tls:` block, and the host is not this machine.

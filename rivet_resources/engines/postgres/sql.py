@@ -77,7 +77,7 @@ SAME_VALUE = ("int", "bool", "text", "date", "uuid", "timestamp")
 
 
 def no_bound(column: Column, *, is_paged: bool) -> str:
-    """Say why the values of a column cannot be bounds; see the protocol."""
+    """Return why the values of a column cannot be bounds; see the protocol."""
     base, target = column.fact("base"), column.fact("target")
     if base not in BOUNDS and column.logical != "enum":
         return "values of this type have no text that leads back to their place in an order"
@@ -107,7 +107,7 @@ def literal(text: str, column: Column) -> str:
 
 
 def canonical_sql(expression: str, base: str) -> str:
-    """Give SQL that renders a non-infinite value as canonical text; infinite times come as `infinity`."""
+    """Return SQL that renders a non-infinite value as canonical text; infinite times come as `infinity`."""
     if base in ("timestamp", "timestamptz"):
         zone = "Z" if base == "timestamptz" else ""
         shape = f'YYYY-MM-DD"T"HH24:MI:SS.US"{zone}"'

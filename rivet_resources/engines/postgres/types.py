@@ -68,5 +68,5 @@ def postgres_numeric(modifier: int) -> Fact:
 
 
 def postgres_money(scale: int) -> Fact:
-    """Give money's decimal; `scale` was probed from the server, since lc_monetary decides it."""
+    """Return money's decimal; `scale` was probed from the server, since lc_monetary decides it."""
     return Fact("numeric", decimal(19, scale), "{}::numeric", "compatible", "money")

@@ -32,7 +32,7 @@ SMALLEST_DATE, SMALLEST_STAMP, DAY_MICROSECONDS = -2440589, -210866803200000000,
 
 
 def items(columns: Sequence[Column]) -> list[str]:
-    """Give the SELECT list: every column, then the hidden flags.
+    """Return the SELECT list: every column, then the hidden flags.
 
     Expressions get an alias of ours: ORDER BY takes an output name before a column, and would sort `"n"::text`.
     """

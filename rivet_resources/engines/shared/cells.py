@@ -101,7 +101,7 @@ class Cells:
 
 
 def flagged(columns: Sequence[Column]) -> list[Column]:
-    """Give the columns that need a hidden flag behind the SELECT list, in its order."""
+    """Return the columns that need a hidden flag behind the SELECT list, in its order."""
     return [column for column in columns if column.fact("flag")]
 
 
@@ -117,7 +117,7 @@ class Unfit(Exception):
 
 
 def nulls(column: Column) -> bool:
-    """Say whether its policy replaces what does not fit by NULL."""
+    """Return whether its policy replaces what does not fit by NULL."""
     return column.policy == "null"
 
 
@@ -217,7 +217,7 @@ def checked_text(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.
 
 
 def overriding(base: Mapping[str, Read]) -> Read:
-    """Give the reader of columns that `columns:` types: first as the source has them, then as the user asks.
+    """Return the reader of columns that `columns:` types: first as the source has them, then as the user asks.
 
     The column's facts say how: `base_read` names the reader in `base` (none: the driver's array is typed already)
     and `natural` the Arrow type it gives, `family` and `target` the conversion. What does not fit the target is

@@ -58,17 +58,17 @@ class ColumnBuilder:
 
     @property
     def rule(self) -> ColumnRule:
-        """Give the user's word on this column."""
+        """Return the user's word on this column."""
         return rule_of(self.name, self.rules, self.relation)
 
     @property
     def policy(self) -> SpecialValue:
-        """Say what becomes of a value that does not fit."""
+        """Return what becomes of a value that does not fit."""
         return self.rule.on_special_value or self.rules.on_special_value
 
     @property
     def is_portable(self) -> bool:
-        """Say whether types that many Parquet readers refuse are written as text."""
+        """Return whether types that many Parquet readers refuse are written as text."""
         return self.rules.typing == "portable"
 
     def decided(self) -> Column:
@@ -198,7 +198,7 @@ class ColumnBuilder:
 
 
 def rule_of(name: str, rules: TypeRules, relation: str) -> ColumnRule:
-    """Give the column's entry of `columns:`, `table.column` before the bare name."""
+    """Return the column's entry of `columns:`, `table.column` before the bare name."""
     bare = relation.rpartition(".")[2]
     for key in (f"{relation}.{name}", f"{bare}.{name}", name):
         if key in rules.columns:

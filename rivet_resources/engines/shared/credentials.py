@@ -15,7 +15,7 @@ from rivet_resources.engines.shared.server import Server
 
 
 def findings(server: Server, *, is_written: bool) -> Iterator[Finding]:
-    """Tell which key gives the address and the password, and whether what it names is there.
+    """Yield which key gives the address and the password, and whether what it names is there.
 
     Args:
         is_written: a secret stands in the file itself, not a reference to one.
@@ -42,7 +42,7 @@ def _literal(key: str, is_written: bool) -> Finding:
 
 
 def _variable(name: str, *, key: str) -> Finding:
-    """Tell an empty variable apart from one that is not there: the second is refused, the first is an odd secret."""
+    """Distinguish an empty variable from one that is not there: the second is refused, the first is an odd secret."""
     if name not in os.environ:
         return Finding("credentials", "fail", f"the variable {name} (from {key}) is not set", f"export {name}=…")
     if not os.environ[name]:
@@ -51,7 +51,7 @@ def _variable(name: str, *, key: str) -> Finding:
 
 
 def _file(path: Path, *, key: str) -> Finding:
-    """Tell a secret's file that is missing, or that others may read, too."""
+    """Report a secret's file that is missing, or that others may read, too."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -64,7 +64,7 @@ def _file(path: Path, *, key: str) -> Finding:
 
 
 def _drivers_own(server: Server) -> str:
-    """Tell what libpq adds by itself; the other drivers add nothing."""
+    """Return what libpq adds by itself; the other drivers add nothing."""
     if getattr(server, "type", "") != "postgres":
         return ""
     if os.environ.get("PGPASSWORD"):

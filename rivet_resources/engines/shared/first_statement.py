@@ -27,7 +27,7 @@ def tell(statement: str) -> NoReturn:
 
 
 def first_statement(pages: Iterator[Page]) -> str:
-    """Give the first statement that `pages` would send; '' when the chunk needs none, since it is empty."""
+    """Return the first statement that `pages` would send; '' when the chunk needs none, since it is empty."""
     try:
         next(pages, None)
     except Told as told:

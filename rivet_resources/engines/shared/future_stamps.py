@@ -21,7 +21,7 @@ class Looking(Protocol):
     """What is needed of a session."""
 
     def now(self) -> datetime:
-        """Tell the database's clock, aware UTC."""
+        """Return the database's clock, aware UTC."""
 
     def count(self, relation: Relation, *, where: str = "") -> int:
         """Count rows."""
@@ -36,7 +36,7 @@ def ahead(
     newest: str,
     literal: Callable[[str, Column], str],
 ) -> str:
-    """Say how many rows are stamped ahead of now, and until when they wait; '' for none.
+    """Return how many rows are stamped ahead of now, and until when they wait; '' for none.
 
     Args:
         spelled: the cursor, as the engine compares it.

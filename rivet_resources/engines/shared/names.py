@@ -47,7 +47,7 @@ def _unquoted(match: re.Match[str]) -> str:
 
 
 def is_meant(pattern: str, schema: str, name: str) -> bool:
-    """Say whether a pattern means a table: its `name`, `schema.name`, either as SQL quotes it, or a glob of either.
+    """Return whether a pattern means a table: its `name`, `schema.name`, either as SQL quotes it, or a glob of either.
 
     '' means every table. Names are compared exactly, so that `Orders` and `orders` stay two tables.
     """
@@ -62,7 +62,7 @@ def is_meant(pattern: str, schema: str, name: str) -> bool:
 
 
 def schema_asked(pattern: str) -> str | None:
-    """Give the schema that a pattern writes out; None where it names none, or a glob of some."""
+    """Return the schema that a pattern writes out; None where it names none, or a glob of some."""
     try:
         return split_name(pattern)[0] if pattern and not re.search(r"[*?]", pattern.partition(".")[0]) else None
     except ConfigError:

@@ -17,7 +17,7 @@ Cast = Callable[[pa.Array], pa.Array]
 
 
 def conversion(source: str, stem: str, target: pa.DataType) -> tuple[Cast | None, str]:
-    """Give the cast from a family to a word, and the kind of a cell that refuses it; None when nothing is to do."""
+    """Return the cast from a family to a word, and the kind of a cell that refuses it; None when nothing is to do."""
     if stem == "bool":
         return (None, "") if source == "bool" else (_to_bool, "not_bool")
     if stem in ("int2", "int4", "int8"):

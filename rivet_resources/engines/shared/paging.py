@@ -182,7 +182,7 @@ class Size:
 
 # `contract.md`, 5.1: Arrow widths where fixed, decimal 16, text and binary 256, anything else 64, one for validity.
 def rows_limit(pace: Pace, columns: tuple[Column, ...]) -> int | None:
-    """Give the rows a page may hold by the user's own word, None when they gave none."""
+    """Return the rows a page may hold by the user's own word, None when they gave none."""
     if pace.batch_size_is_explicit:
         return pace.batch_size
     if pace.batch_size_memory_mb is None:

@@ -65,7 +65,7 @@ def connections_finding(used: int, limit: int, *, reserved: int, needed: int, fi
 
 
 def grants_finding(user: str, lacking: Iterable[str], script: Iterable[str]) -> Iterator[Finding]:
-    """Tell which tables the user may not read, and the statements that let it; nothing when it may read all."""
+    """Yield which tables the user may not read, and the statements that let it; nothing when it may read all."""
     tables = list(lacking)
     if tables:
         text = f"user {user} may not read {', '.join(tables)}"

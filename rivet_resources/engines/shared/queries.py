@@ -40,7 +40,7 @@ def render_parameters(query: str, params: Mapping[str, str], lexicon: Lexicon) -
 
 
 def strip_query(query: str, lexicon: Lexicon) -> str:
-    """Give a query without blanks around it and without the semicolons that end it: it becomes a derived table.
+    """Return a query without blanks around it and without the semicolons that end it: it becomes a derived table.
 
     Raises:
         ConfigError: it is empty.

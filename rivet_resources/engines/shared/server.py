@@ -97,7 +97,7 @@ class Server(Settings):
         return secret(self.password, env=self.password_env, key="password")
 
     def secret_texts(self) -> tuple[str, ...]:
-        """Give what no message may show: the URL, and the password in each spelling a driver may print."""
+        """Return what no message may show: the URL, and the password in each spelling a driver may print."""
         url, password = self.url_text(), self.password_text()
         spelled = re.search(r"//[^/@]*?:([^@]*)@", url or "")
         words = (url, password, *((unquote(spelled[1]), spelled[1]) if spelled else ()))
@@ -195,7 +195,7 @@ def require_protected(tls: Tls | None, hosts: Iterable[str]) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a host is a unix socket or a loopback address."""
+    """Return whether a host is a unix socket or a loopback address."""
     if host == "" or host[0] in "/@" or host == "localhost":
         return True
     try:
@@ -205,7 +205,7 @@ def is_loopback(host: str) -> bool:
 
 
 def system_authorities() -> str:
-    """Give the machine's own file of authorities, since drivers bring an OpenSSL that looks elsewhere."""
+    """Return the machine's own file of authorities, since drivers bring an OpenSSL that looks elsewhere."""
     paths = ssl.get_default_verify_paths()
     known = (
         paths.cafile,

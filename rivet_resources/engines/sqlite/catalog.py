@@ -161,7 +161,7 @@ class Index:
 
     @property
     def is_plain(self) -> bool:
-        """Say whether it holds every row, by columns compared byte by byte."""
+        """Return whether it holds every row, by columns compared byte by byte."""
         return not self.is_partial and all(name and collation == "BINARY" for name, collation in self.parts)
 
 
@@ -176,7 +176,7 @@ def indexes_of(catalog: Catalog, table: str) -> list[Index]:
 
 
 def rows_estimate(catalog: Catalog, table: str, rowid: str) -> int | None:
-    """Tell about how many rows there are: from ANALYZE, else at most as many as the greatest row number."""
+    """Return about how many rows there are: from ANALYZE, else at most as many as the greatest row number."""
     try:
         stat = catalog.ask("SELECT stat FROM sqlite_stat1 WHERE tbl = ? LIMIT 1", (table,), doing="reading statistics")
     except SourceError:  # nobody has run ANALYZE

@@ -76,7 +76,7 @@ def column_of(declared: Declared, *, rules: TypeRules, relation: str, probe: Pro
 
 
 def _shape(kind: Kind, stem: str, *, is_text: bool) -> Shape:
-    """Give what a column is read as, by its declared type and the override's word."""
+    """Return what a column is read as, by its declared type and the override's word."""
     shape = OVERRIDDEN.get((kind, stem), SQLITE[kind])
     if is_text and kind not in ("bytes", "any"):
         return replace(shape, wire="loose")

@@ -29,7 +29,7 @@ CHANGED = ("no such table", "no such column", "database schema has changed")
 
 
 def code_of(error: BaseException) -> int:
-    """Give the primary result code; 0 when the driver gives none."""
+    """Return the primary result code; 0 when the driver gives none."""
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
@@ -64,18 +64,18 @@ def fault(error: BaseException, *, doing: str, path: str) -> RivetError:
 
 
 def changed(error: RivetError, cause: BaseException, *, relation: str) -> RivetError:
-    """Say that a relation changed under the reader, when that is what the message means; else the error itself."""
+    """Return that the relation changed under the reader, when the message means that; else the error itself."""
     if code_of(cause) != SCHEMA and not any(piece in str(cause) for piece in CHANGED):
         return error
     return faults.relation_changed(relation)
 
 
 def missing(path: str, *, why: str) -> SourceMissing:
-    """Say that there is no such file; Rivet never creates one."""
+    """Return the error that there is no such file; Rivet never creates one."""
     return SourceMissing(f"SQLite file {path} {why}. Fix `path` of the source; Rivet never creates a database.")
 
 
 def unknown_table(name: str, *, known: Sequence[str]) -> UnknownTable:
-    """Say that a table is not there, and which are."""
+    """Return the error that a table is not there, and which are."""
     has = f"It has {', '.join(known)}." if known else "It has none."
     return UnknownTable(f"The source has no table or view {name}. Fix `table` of the export. {has}")

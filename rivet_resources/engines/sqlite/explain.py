@@ -28,11 +28,11 @@ class Rehearsal(Reader):
     """The reader of a chunk that says what it would send."""
 
     def ask(self, statement: str, *, what: str, can_shrink: bool) -> Page | None:
-        """Tell the statement of a page."""
+        """Raise the statement of a page."""
         tell(statement)
 
     def stream(self, statement: str) -> sqlite3.Cursor:
-        """Tell the statement whose rows are fetched page by page."""
+        """Raise the statement whose rows are fetched page by page."""
         tell(statement)
 
 
@@ -47,7 +47,7 @@ def explain(
 
 
 def digest(statement: str, steps: Sequence[str], *, filters: bool) -> Explained:
-    """Say what a plan does; its first step is the outermost loop, which decides."""
+    """Return what a plan does; its first step is the outermost loop, which decides."""
     text = "\n".join(steps)
     sorts = any("TEMP B-TREE FOR ORDER BY" in step for step in steps)
     found = [match for step in steps if (match := STEP.match(step))]

@@ -36,7 +36,7 @@ class SqliteGauge:
         return Pressure(latency_ms=(time.monotonic() - started) * 1000)
 
     def counters(self) -> Mapping[str, float]:
-        """Give no counter: SQLite keeps none."""
+        """Return no counter: SQLite keeps none."""
         return {}
 
 

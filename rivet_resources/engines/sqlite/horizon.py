@@ -136,7 +136,7 @@ def _highest(
 
 
 def _as_stamps(newest: str | None, column: Column) -> Column | None:
-    """Give the column as one whose bounds are times: by its type, or because its greatest text is one; else None."""
+    """Return the column as one whose bounds are times: by its type, or because its greatest text is one; else None."""
     if newest is None:
         return None
     if column.fact("times"):

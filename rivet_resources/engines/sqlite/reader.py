@@ -87,7 +87,7 @@ class Reader:
             connection.close()
 
     def effort(self) -> Effort:
-        """Tell what the reading cost; SQLite counts no rows."""
+        """Return what the reading cost; SQLite counts no rows."""
         return self._spent.effort()
 
     def _retried(self, call: Callable[[], T]) -> T:

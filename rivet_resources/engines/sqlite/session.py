@@ -106,7 +106,7 @@ class SqliteSession:
     # --- describing ------------------------------------------------------------------------------
 
     def identity(self) -> DatabaseIdentity:
-        """Tell the file's name, which stays when its folder is moved; the file itself has no identity."""
+        """Return the file's name, which stays when its folder is moved; the file itself has no identity."""
         return DatabaseIdentity((), self.line.path.name)
 
     def describe(
@@ -129,7 +129,7 @@ class SqliteSession:
         return sqlite_tables.tables(self, pattern)
 
     def now(self) -> datetime:
-        """Tell the clock; the database has none but this machine's."""
+        """Return the clock; the database has none but this machine's."""
         return datetime.now(UTC)
 
     # --- counting and bounds ---------------------------------------------------------------------
@@ -150,7 +150,7 @@ class SqliteSession:
         return Bounds(low=low, high=high, nulls=int(found[0][0]))
 
     def typed(self, relation: Relation, expression: str) -> tuple[str, Column | None]:
-        """Give a column as it is ordered, or a parenthesised expression as it is.
+        """Return a column as it is ordered, or a parenthesised expression as it is.
 
         Raises:
             UnknownColumn: a bare name that is no column.
@@ -182,11 +182,11 @@ class SqliteSession:
         return [canonical(cell) for cell in table.column(0)]
 
     def quantiles(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
-        """Give inner bounds of equal pieces: one pass over the column, along its index where there is one."""
+        """Return inner bounds of equal pieces: one pass over the column, along its index where there is one."""
         return self.keyset_bounds(relation, (column.name,), pieces)
 
     def keyset_bounds(self, relation: Relation, key: tuple[str, ...], pieces: int) -> tuple[str, ...]:
-        """Give inner bounds of exactly equal pieces of a one-column key; () for composite keys."""
+        """Return inner bounds of exactly equal pieces of a one-column key; () for composite keys."""
         column = relation.column(key[0]) if len(key) == 1 else None
         if column is None or pieces < 2:
             return ()
@@ -223,7 +223,7 @@ class SqliteSession:
     def chunks(
         self, relation: Relation, *, where: str = "", order_by: tuple[str, ...] = (), pieces: int = 1
     ) -> tuple[Chunk, ...]:
-        """Give one stream of one instant; or, where several are asked for, streams over ranges of row numbers."""
+        """Return one stream of one instant; or, where several are asked for, streams over ranges of row numbers."""
         notes = [self.note] if self.note else []
         if self.journal != "wal":
             notes.append(f"journal_mode is {self.journal}: writers wait while a chunk is read (WAL would not let them)")

@@ -99,7 +99,7 @@ class Sqlite(Settings):
         return sqlite_gauge.open_gauge(self.line(pace))
 
     def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
-        """Say why a mode cannot be; '' since all others can."""
+        """Return why a mode cannot be; '' since all others can."""
         if mode == "cdc":
             return "SQLite keeps no log of changes that could be read; use mode poll, which finds new and changed rows"
         return ""
@@ -113,7 +113,7 @@ class Sqlite(Settings):
         return sqlite_sql.literal(text, column)
 
     def no_bound(self, column: Column, *, is_paged: bool) -> str:
-        """Say why the values of a column cannot be bounds; see the protocol."""
+        """Return why the values of a column cannot be bounds; see the protocol."""
         return ""  # `literal` refuses columns of no type
 
     def dialect(self, columns: Sequence[Column]) -> Dialect:

@@ -174,7 +174,7 @@ after_key = after_row
 
 
 def ordered(column: Column) -> str:
-    """Give what orders by a column as literals compare it."""
+    """Return what orders by a column as literals compare it."""
     is_text = column.fact("wire") in ("text", "stamp", "loose", "any") or pa.types.is_string(column.arrow)
     return quote(column.name) + (" COLLATE BINARY" if is_text else "")
 
@@ -190,5 +190,5 @@ class Dialect:
         self._ordered = {column.name: ordered(column) for column in columns}
 
     def quote(self, name: str) -> str:
-        """Give a column as it is compared and ordered."""
+        """Return a column as it is compared and ordered."""
         return self._ordered[name]

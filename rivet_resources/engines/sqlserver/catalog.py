@@ -141,7 +141,7 @@ class Index:
 
 
 def _indexes(catalog: Catalog, number: int) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Give the key (primary, else the shortest unique one without NULLs) and the columns that lead an index."""
+    """Return the key (primary, else the shortest unique one without NULLs) and the columns that lead an index."""
     found = indexes_of(catalog, f"i.object_id = {number}").get(number, [])
     return key_of(found), frozenset(index.columns[0] for index in found)
 
@@ -172,7 +172,7 @@ def key_of(indexes: Sequence[Index]) -> tuple[str, ...]:
 
 
 def _estimate(catalog: Catalog, number: int, label: str) -> tuple[int | None, int | None]:
-    """Give rows and bytes by the partition statistics; None of a view, or where the user may not see them."""
+    """Return rows and bytes by the partition statistics; None of a view, or where the user may not see them."""
     try:
         rows = catalog.ask(ROWS.format(object=number), doing=f"reading the size of {label}")
     except SourcePermission:  # needs VIEW DATABASE STATE, which a reader may well not have
@@ -222,7 +222,7 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
 
 
 def _base(system: str | None, user: str | None) -> str:
-    """Give the base type; CLR types have only a user type."""
+    """Return the base type; CLR types have only a user type."""
     return str(system or user or "")
 
 

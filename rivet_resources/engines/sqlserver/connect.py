@@ -64,7 +64,7 @@ class ConnectionParams:
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """Give the statements that pin a session; SQL Server's own statement timeout is the client's."""
+        """Return the statements that pin a session; SQL Server's own statement timeout is the client's."""
         lock = self.lock_timeout_s * 1000 if self.lock_timeout_s else -1
         label = f"rivet:{self.application}".encode()[:128].hex()
         return (*PINNED, f"SET LOCK_TIMEOUT {lock}", f"SET CONTEXT_INFO 0x{label}")

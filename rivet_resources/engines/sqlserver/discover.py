@@ -66,7 +66,7 @@ def tables(catalog: Catalog, pattern: str) -> tuple[TableFacts, ...]:
 
 
 def _sizes(catalog: Catalog) -> dict[int, tuple[int, int]]:
-    """Give rows and bytes of tables; {} where the user may not see them."""
+    """Return rows and bytes of tables; {} where the user may not see them."""
     try:
         rows = catalog.ask(ROWS, doing="reading the sizes of tables")
     except SourcePermission:

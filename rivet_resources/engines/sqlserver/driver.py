@@ -219,7 +219,7 @@ def _records(statement_handle: Any) -> list[tuple[str, str]]:
 
 
 def _refused(error: Exception, records: list[tuple[str, str]]) -> Refused:
-    """Give the first record that names an error of the server, else what its SQLSTATE means."""
+    """Return the first record that names an error of the server, else what its SQLSTATE means."""
     if isinstance(error, Silent):
         return Refused(str(error), number=LOST)
     found = [(match[1], int(match[2]), text) for head, text in records if (match := NATIVE.match(head))]

@@ -91,7 +91,7 @@ SOCKET = frozenset({10053, 10054, 10060, 233, 64})
 
 
 def number_of(error: BaseException) -> int:
-    """Give the fault's number, from the server or from the text; 0 when neither tells."""
+    """Return the fault's number, from the server or from the text; 0 when neither tells."""
     known = getattr(error, "number", 0)
     if known:
         return int(known)
@@ -153,7 +153,7 @@ def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = 
 
 
 def missing_database(name: str, *, where: str) -> SourceMissing:
-    """Say that a server has no such database."""
+    """Return the error that a server has no such database."""
     return SourceMissing(
         f"SQL Server at {where} has no database {name!r} that this login may see. Fix `database` of the source, or "
         f"create it."
@@ -161,7 +161,7 @@ def missing_database(name: str, *, where: str) -> SourceMissing:
 
 
 def closed_database(name: str, *, where: str, user: str) -> SourceAuth:
-    """Say that a database is open, and not for this login."""
+    """Return the error that a database is open, and not for this login."""
     return SourceAuth(
         f"SQL Server at {where} does not let the login {user} into database {name!r}. Fix `database` or `user` of the "
         f"source, or let an administrator run, in that database: CREATE USER [{user}] FOR LOGIN [{user}]."
@@ -169,12 +169,12 @@ def closed_database(name: str, *, where: str, user: str) -> SourceAuth:
 
 
 def changed(error: RivetError, cause: BaseException, *, relation: str) -> RivetError:
-    """Say that a relation changed under the reader, when that is what the number means; else the error itself."""
+    """Return that the relation changed under the reader, when the number means that; else the error itself."""
     if number_of(cause) not in CHANGED or isinstance(error, SourceLost):
         return error
     return faults.relation_changed(relation)
 
 
 def unknown_table(name: str, *, near: Sequence[str]) -> UnknownTable:
-    """Say that a table is not there, with the ones that look like it."""
+    """Return the error that a table is not there, with the ones that look like it."""
     return faults.not_shown(name, near=near, where_listed="in sys.tables")

@@ -33,11 +33,11 @@ class Rehearsal(Reader):
     """The reader of a chunk that says what it would send."""
 
     def ask(self, statement: str, *, what: str, can_shrink: bool) -> Page | None:
-        """Tell the statement of a page."""
+        """Raise the statement of a page."""
         tell(statement)
 
     def begin(self, statement: str) -> None:
-        """Tell the statement of a stream."""
+        """Raise the statement of a stream."""
         tell(statement)
 
 
@@ -62,7 +62,7 @@ def explain(
 
 
 def by_catalog(statement: str, chunk: Chunk) -> Explained:
-    """Say what the way of reading implies, where no plan may be seen."""
+    """Return what the way of reading implies, where no plan may be seen."""
     text = "this user may not see plans (GRANT SHOWPLAN would let it); told by the catalog"
     if chunk.reader == "keyset":
         return Explained(statement, "index", text=text)
@@ -70,7 +70,7 @@ def by_catalog(statement: str, chunk: Chunk) -> Explained:
 
 
 def digest(statement: str, plan: str) -> Explained:
-    """Say what an estimated plan does: of its reads, the one of most rows decides; equal ones by the worst."""
+    """Return what an estimated plan does: of its reads, the one of most rows decides; equal ones by the worst."""
     operations = list(ElementTree.fromstring(plan).iter(XMLNS + "RelOp"))
     sorts = any(operation.get("PhysicalOp") == "Sort" for operation in operations)
     found = [each for operation in operations for each in _reads(statement, operation)]
@@ -82,7 +82,7 @@ def digest(statement: str, plan: str) -> Explained:
 
 
 def _reads(statement: str, operation: ElementTree.Element) -> Iterator[Explained]:
-    """Tell what one operation reads by itself, if it reads a table.
+    """Yield what one operation reads by itself, if it reads a table.
 
     A seek is a range of an index. A scan in the order of its index, from which nothing is thrown away, is a walk that
     the page's TOP ends; any other goes through the table.

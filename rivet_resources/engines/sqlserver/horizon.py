@@ -135,7 +135,7 @@ def _stamp_horizon(
 
 
 def _behind(blind: str, oldest: Open | None, lag: timedelta) -> tuple[timedelta, str]:
-    """Give how far behind the clock nothing can appear, and who holds it back."""
+    """Return how far behind the clock nothing can appear, and who holds it back."""
     if blind:
         lag = max(lag, LEAST_LAG)
         return lag, f"{blind}; stayed {lag.total_seconds():g} s behind (cursor_lag)"
@@ -146,7 +146,7 @@ def _behind(blind: str, oldest: Open | None, lag: timedelta) -> tuple[timedelta,
 
 
 def _blind(session: HorizonSession) -> str:
-    """Say why open transactions cannot be seen; '' when they can."""
+    """Return why open transactions cannot be seen; '' when they can."""
     if session.is_replica:
         return REPLICA
     try:

@@ -141,7 +141,7 @@ def _isolation(server: tuple[Any, ...], *, allows_snapshot: bool) -> Finding:
 
 
 def _tables(catalog: Catalog, tables: Sequence[str], default: str) -> Iterator[Finding]:
-    """Tell what the login may not read, with one script; a table that is hidden looks like one that is not there."""
+    """Yield what the login may not read, with one script; a table that is hidden looks like one that is not there."""
     lacking, script = [], []
     for table in tables:
         schema, name = split_name(table)

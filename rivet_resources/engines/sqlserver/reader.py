@@ -114,7 +114,7 @@ class Reader:
                 driver.close(thing)
 
     def effort(self) -> Effort:
-        """Tell what the reading cost; SQL Server counts pages of a session, not rows."""
+        """Return what the reading cost; SQL Server counts pages of a session, not rows."""
         return self._spent.effort()
 
     @property

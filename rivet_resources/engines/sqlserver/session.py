@@ -136,7 +136,7 @@ class SqlServerSession:
     # --- describing ------------------------------------------------------------------------------
 
     def identity(self) -> DatabaseIdentity:
-        """Tell which database this is: GUIDs that go with it to every replica of an availability group.
+        """Return which database this is: GUIDs that go with it to every replica of an availability group.
 
         A restored copy keeps the broker's GUID; the other one, which it does not keep, is shown to some users only.
         """
@@ -177,7 +177,7 @@ class SqlServerSession:
         return sqlserver_tables.tables(self, pattern)
 
     def now(self) -> datetime:
-        """Tell the database's clock, aware UTC."""
+        """Return the database's clock, aware UTC."""
         text = self.ask("SELECT CONVERT(varchar(27), SYSUTCDATETIME(), 121) AS utc", doing="asking the clock")[0][0]
         return datetime.fromisoformat(str(text)[:26]).replace(tzinfo=UTC)
 
@@ -204,7 +204,7 @@ class SqlServerSession:
         return Bounds(low=low, high=high, nulls=int(has_nulls))
 
     def spelled(self, relation: Relation, expression: str) -> str:
-        """Give a column name quoted, or a parenthesised expression as it is.
+        """Return a column name quoted, or a parenthesised expression as it is.
 
         Raises:
             UnknownColumn: a bare name that is no column.
@@ -215,7 +215,7 @@ class SqlServerSession:
         return expression
 
     def _column(self, relation: Relation, expression: str) -> Column:
-        """Give the column an expression is, or one that stands for its described type."""
+        """Return the column an expression is, or one that stands for its described type."""
         known = relation.column(expression)
         if known is not None:
             return known
@@ -239,7 +239,7 @@ class SqlServerSession:
     # --- statistics ------------------------------------------------------------------------------
 
     def quantiles(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
-        """Give at most `pieces - 1` inner bounds from a sample of pages; () if unknown."""
+        """Return at most `pieces - 1` inner bounds from a sample of pages; () if unknown."""
         if pieces < 2 or not relation.is_table:
             return ()
         name, base = sql.quote(column.name), column.fact("base")

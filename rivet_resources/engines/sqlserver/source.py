@@ -96,7 +96,7 @@ class SqlServer(Server):
             log.close()
 
     def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
-        """Say in one sentence why this engine cannot do a mode; it does all of them."""
+        """Return why, in one sentence, this engine cannot do a mode; it does all of them."""
         return ""
 
     def quote(self, name: str) -> str:
@@ -108,7 +108,7 @@ class SqlServer(Server):
         return sqlserver_sql.literal(text, column)
 
     def no_bound(self, column: Column, *, is_paged: bool) -> str:
-        """Say why the values of a column cannot be bounds; see the protocol."""
+        """Return why the values of a column cannot be bounds; see the protocol."""
         return ""
 
     def dialect(self, columns: Sequence[Column]) -> Dialect:
@@ -157,12 +157,12 @@ class SqlServer(Server):
         )
 
     def _is_read_only(self, found: Address) -> bool:
-        """Say whether a secondary may answer; the URL may say it in the driver's own words."""
+        """Return whether a secondary may answer; the URL may say it in the driver's own words."""
         asked = {key.lower(): value.lower() for key, value in found.options.items()}
         return self.application_intent == "read_only" or asked.get("applicationintent") == "readonly"
 
     def _transport(self) -> dict[str, str]:
-        """Give the TLS words of the connection string.
+        """Return the TLS words of the connection string.
 
         Raises:
             ConfigError: the driver cannot check a certificate in the way asked for.

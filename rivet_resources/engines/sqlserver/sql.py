@@ -93,7 +93,7 @@ def _rendered(text: str, column: Column) -> str | None:
 
 
 def _wide(base: str, column: Column) -> str:
-    """Give the widest decimal of the column's scale, so that a bound beyond the column compares."""
+    """Return the widest decimal of the column's scale, so that a bound beyond the column compares."""
     return f"decimal(38,{column.fact('scale') or '0'})" if base in ("decimal", "numeric") else "money"
 
 
@@ -170,7 +170,7 @@ CANONICAL: Mapping[str, str] = {
 
 
 def canonical_sql(expression: str, base: str) -> str:
-    """Give SQL that renders a value as text from which `canonical_text` makes the canonical one."""
+    """Return SQL that renders a value as text from which `canonical_text` makes the canonical one."""
     return CANONICAL.get(base, "CONVERT(nvarchar(max), {})").replace("{}", expression)
 
 

@@ -74,5 +74,5 @@ SQLSERVER_REFUSED: Mapping[str, str] = {
 
 
 def sqlserver_decimal(precision: int, scale: int) -> Fact:
-    """Give decimal(p,s) and numeric(p,s), which never pass 38 digits here."""
+    """Return decimal(p,s) and numeric(p,s), which never pass 38 digits here."""
     return Fact("numeric", decimal(precision, scale))

@@ -18,7 +18,7 @@ from rivet_resources.engines.sqlserver.sql import quote
 
 
 def items(columns: Sequence[Column]) -> list[str]:
-    """Give the SELECT list in the order of the wire: short columns, hidden flags, then long ones.
+    """Return the SELECT list in the order of the wire: short columns, hidden flags, then long ones.
 
     Array binding ends at the first `(max)` column, so they travel last (`engine.md`, section 4). Expressions get an
     alias of ours: they have no name, and ORDER BY takes an output name before a column.

@@ -96,7 +96,7 @@ class Cycles:
 
 
 def has_revision(recipe: Recipe) -> bool:
-    """Say whether rows count their updates: where nothing else of them would change."""
+    """Return whether rows count their updates: where nothing else of them would change."""
     return recipe.pattern == "sequence" and REVISION not in dict(recipe.custom)
 
 

@@ -49,7 +49,7 @@ NO_END = (
 
 
 def position_at(n: int, recipe: Recipe | None = None) -> Position:
-    """Give the position before event n, with what makes the same events again."""
+    """Return the position before event n, with what makes the same events again."""
     more = {"snapshot": snapshot_name(recipe.seed, recipe.clock)} if recipe is not None else {}
     return Position(key=f"{n:016x}", text=f"seq:{n}", type="Custom", more=more)
 
@@ -82,7 +82,7 @@ class EmptySession(DatagenSession):
     def chunks(
         self, relation: Relation, *, where: str = "", order_by: tuple[str, ...] = (), pieces: int = 1
     ) -> tuple[Chunk, ...]:
-        """Give one chunk without rows."""
+        """Return one chunk without rows."""
         return (Chunk(index=0, reader="blocks", relation=relation.sql, blocks=(0, 0), identity="n[0,0)"),)
 
 
@@ -99,7 +99,7 @@ class Copy:
     session: Session
 
     def seen(self) -> str:
-        """Give nothing: no row was there."""
+        """Return '': no row was there."""
         return ""
 
 
@@ -121,13 +121,13 @@ class DatagenLog:
         return (Finding("max_events", "ok", "The drain of the made-up changes has an end."),)
 
     def _length(self) -> int | None:
-        """Give the number of events of the stream; None when neither it nor the drain ends."""
+        """Return the number of events of the stream; None when neither it nor the drain ends."""
         if self.stream.max_events:
             return self.stream.max_events
         return ENDLESS if self.stream.makes_changes and self.capture.max_events else None
 
     def survey(self) -> Survey:
-        """Tell where the stream ends.
+        """Return where the stream ends.
 
         Raises:
             LogSetup: nowhere.
@@ -145,7 +145,7 @@ class DatagenLog:
         )
 
     def begin(self, *, again: bool = False) -> Position:
-        """Give the first event's position, with a seed and a clock for a stream that has none."""
+        """Return the first event's position, with a seed and a clock for a stream that has none."""
         return position_at(0, self.stream.recipe_at(self.stream.instant()))
 
     def absent(self, table: str) -> frozenset[str]:
@@ -256,7 +256,7 @@ class _Maker:
         return self._cells.decode([made])
 
     def times(self, n: Numbers) -> pa.Array:
-        """Give each event's commit: the clock, and as much later as the rate says; a microsecond where it has none."""
+        """Return each event's commit: the clock, and later as the rate says; a microsecond where it has none."""
         step = 1_000_000 / self.rate if self.rate else 1
         micros = (n * step).astype(np.int64) + self.recipe.clock_microseconds
         return pc.cast(pa.array(micros), ENVELOPE[3].type)

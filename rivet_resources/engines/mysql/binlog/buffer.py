@@ -79,7 +79,7 @@ class Buffer:
         self._limit = self.size + self._memory
 
     def each(self) -> Iterator[Held]:
-        """Give the events in order, once."""
+        """Yield the events in order, once."""
         if self._spool is not None:
             self._spill()
             schemas = list((self._schemas or {}).values())

@@ -81,7 +81,7 @@ def _native(field: Field) -> str:
 
 
 def fits(column: Column, field: Field, charset: str) -> bool:
-    """Say whether the catalog's column is of the very type that the log describes."""
+    """Return whether the catalog's column is of the very type that the log describes."""
     base, native, precision, scale = base_native(field, charset)
     known, spelled = column.fact("base"), column.native.lower()
     arguments = ARGUMENTS.search(spelled)

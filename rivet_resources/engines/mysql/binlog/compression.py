@@ -51,7 +51,7 @@ def deflated(data: bytes, *, size: int | None, wbits: int = zlib.MAX_WBITS) -> b
 
 
 def unpacked(data: bytes) -> Iterator[bytes]:
-    """Give the events of a TRANSACTION_PAYLOAD, each with the place of the whole as its own; they have no checksums.
+    """Yield the events of a TRANSACTION_PAYLOAD, each with the place of the whole as its own; they have no checksums.
 
     Raises:
         ValueError: a method that is not zstd, or fewer or more bytes than promised.

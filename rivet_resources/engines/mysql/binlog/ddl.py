@@ -35,12 +35,12 @@ class Token:
 
     @property
     def word(self) -> str:
-        """Give a word in upper case; '' for what is quoted, and for signs."""
+        """Return a word in upper case; '' for what is quoted, and for signs."""
         return self.text.upper() if self.is_word else ""
 
     @property
     def name(self) -> str:
-        """Give it as the name of a column."""
+        """Return it as the name of a column."""
         quote = self.text[:1]
         return self.text[1:-1].replace(quote * 2, quote) if quote in ("`", '"') else self.text
 
@@ -65,7 +65,7 @@ def altered(body: str) -> Altered:
 
 
 def has_cascades(statement: str) -> bool:
-    """Say whether a statement makes a foreign key that changes rows of its table by itself."""
+    """Return whether a statement makes a foreign key that changes rows of its table by itself."""
     bare = " ".join(token.text for token in _tokens(statement) if token.is_word)
     return CASCADES.search(bare) is not None
 

@@ -64,7 +64,7 @@ def _announce(connection: Connection[Any]) -> None:
 
 
 def events(connection: Connection[Any], *, where: str) -> Iterator[bytes]:
-    """Give events to the end of the log, each with its packet's first byte before it and without its checksum.
+    """Yield events to the end of the log, each with its packet's first byte before it and without its checksum.
 
     Packets are cut out of large reads and checked where they lie: a read, or a copy, for each would cost more than
     decoding it. One loop for all of it, as it runs some five times for a transaction of one row.

@@ -86,7 +86,7 @@ class Field:
 
     @property
     def length(self) -> int:
-        """Give the longest length in bytes of a CHAR, VARCHAR, BINARY or VARBINARY."""
+        """Return the longest length in bytes of a CHAR, VARCHAR, BINARY or VARBINARY."""
         if self.type in (VARCHAR, VARCHAR_COMPRESSED):
             return self.meta[0] | self.meta[1] << 8
         return self.meta[1] | ((self.meta[0] & 0x30) ^ 0x30) << 4
@@ -121,7 +121,7 @@ def _texts(data: bytes) -> list[bytes]:
 
 
 def table_name(data: bytes) -> tuple[str, str, int]:
-    """Give schema and table of a table map, and the place behind them.
+    """Return schema and table of a table map, and the place behind them.
 
     Raises:
         LogRefused: they are cut, or not UTF-8.
@@ -261,7 +261,7 @@ class Query:
 
     @property
     def bare(self) -> str:
-        """Give the statement without what stands before its first word."""
+        """Return the statement without what stands before its first word."""
         match = LEADING.match(self.text)
         return self.text[match.end() if match else 0 :]
 
@@ -273,7 +273,7 @@ class Query:
 
 
 def is_begin(data: bytes) -> bool:
-    """Say whether a QUERY event is BEGIN and nothing else, as nearly all of MySQL's are."""
+    """Return whether a QUERY event is BEGIN and nothing else, as nearly all of MySQL's are."""
     return data.endswith(b"\0BEGIN") and len(data) > 38 and len(data) == 39 + data[28] + (data[31] | data[32] << 8)
 
 
@@ -343,7 +343,7 @@ def mariadb_gtid(data: bytes) -> tuple[Gtid, bool]:
 
 
 def rotation(data: bytes) -> tuple[str, int]:
-    """Give the file and the place a ROTATE event leads to.
+    """Return the file and the place a ROTATE event leads to.
 
     Raises:
         LogRefused: it is cut, or the name is not UTF-8.

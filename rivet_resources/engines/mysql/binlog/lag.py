@@ -45,7 +45,7 @@ def _age(stamp: str, now: float, *, unit: int) -> float | None:
 
 
 def _budget(at: Position, settings: Mapping[str, str], now: float, *, is_newest: bool) -> float | None:
-    """Give the share of the retention that is used; a file's birth stands for its end, so it is rather too large."""
+    """Return the share of the retention that is used; a file's birth stands for its end, so it is rather too large."""
     kept = retention_seconds(settings)
     if is_newest or not kept:
         return 0.0
@@ -54,6 +54,6 @@ def _budget(at: Position, settings: Mapping[str, str], now: float, *, is_newest:
 
 
 def retention_seconds(settings: Mapping[str, str]) -> float:
-    """Say how long the server keeps a file, 0 for ever."""
+    """Return how long the server keeps a file, 0 for ever."""
     seconds = float(settings.get("binlog_expire_logs_seconds") or 0)
     return seconds or float(settings.get("expire_logs_days") or 0) * DAY_SECONDS

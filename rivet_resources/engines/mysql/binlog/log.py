@@ -65,7 +65,7 @@ class _Copy:
     session: Session
 
     def seen(self) -> str:
-        """Give nothing: overlapping changes are whole rows."""
+        """Return '': overlapping changes are whole rows."""
         return ""
 
 
@@ -96,7 +96,7 @@ class MySqlLog:
 
     @property
     def is_mariadb(self) -> bool:
-        """Say which of the two products answers, as its greeting told."""
+        """Return which of the two products answers, as its greeting told."""
         return "mariadb" in str(self._opened().server_version).lower()
 
     def _opened(self) -> Any:
@@ -161,7 +161,7 @@ class MySqlLog:
     # --- positions -------------------------------------------------------------------------------
 
     def begin(self, *, again: bool = False) -> Position:
-        """Give the position of now; a dead `begin` left nothing at the source, so `again` changes nothing."""
+        """Return the position of now; a dead `begin` left nothing at the source, so `again` changes nothing."""
         if not self._settings:
             self._look()
         place, gtids = self._now()
@@ -264,7 +264,7 @@ class MySqlLog:
         yield Commit(at, tally.committed_at, tally.transactions)
 
     def _is_drained(self, windows: Windows, target: BinlogPosition) -> bool:
-        """Say whether nothing of ours can be between what was sent and the target: only what is never sent."""
+        """Return whether nothing of ours can be between what was sent and the target: only what is never sent."""
         reached = windows.groups.reached
         if reached.order >= target.order:
             return True

@@ -61,7 +61,7 @@ class Pending:
         return min(len(self.ends), 1 + bisect_left(self.ends, upto.order, key=lambda end: BinlogPosition(*end).order))
 
     def behind(self, taken: int) -> Pending:
-        """Give what comes behind so many groups."""
+        """Return what comes behind so many groups."""
         rest = Pending(self.ends[taken:], self.committed[taken:], self.gtids[taken:])
         rest.truncated = {index - taken: schema for index, schema in self.truncated.items() if index >= taken}
         for number, (schema, events) in self.events.items():

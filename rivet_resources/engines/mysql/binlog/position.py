@@ -34,12 +34,12 @@ class BinlogPosition(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Give the number that the file's name ends with."""
+        """Return the number that the file's name ends with."""
         return _number(self.file)
 
     @property
     def order(self) -> tuple[int, int]:
-        """Give what is larger the later the place is, on one server."""
+        """Return what is larger the later the place is, on one server."""
         return _number(self.file), self.offset
 
     @property

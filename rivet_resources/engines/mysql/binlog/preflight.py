@@ -111,7 +111,7 @@ def cascading(ask: Ask, capture: Capture, *, database: str) -> Iterator[Finding]
 
 
 def hides_cascades(ask: Ask) -> bool:
-    """Say whether changes that foreign keys make stay out of the log: all of MariaDB, and MySQL before 9.6."""
+    """Return whether changes that foreign keys make stay out of the log: all of MariaDB, and MySQL before 9.6."""
     shown = {str(name).lower(): str(text or "") for name, text in ask(VERSION)}
     version = shown.get("version", "")
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])

@@ -36,7 +36,7 @@ class Cells(NamedTuple):
 
 
 def decimal_bytes(precision: int, scale: int) -> int:
-    """Give the width of a DECIMAL: groups of nine digits are four bytes.
+    """Return the width of a DECIMAL: groups of nine digits are four bytes.
 
     Raises:
         LogRefused: no DECIMAL has so many digits.
@@ -48,7 +48,7 @@ def decimal_bytes(precision: int, scale: int) -> int:
 
 
 def width_of(field: Field) -> int | None:
-    """Give the width of a column whose cells are all equally long; None for the others.
+    """Return the width of a column whose cells are all equally long; None for the others.
 
     Raises:
         LogRefused: the table map describes it as no server does.
@@ -77,7 +77,7 @@ def _up_to(most: int, width: int, field: Field) -> int:
 
 
 def prefix_of(field: Field) -> int:
-    """Say how many bytes hold the length of a column of any length.
+    """Return how many bytes hold the length of a column of any length.
 
     Raises:
         LogRefused: a type we do not know: where the next column begins cannot be told.
@@ -192,7 +192,7 @@ class Layout:
         return Image(anchors, lengths, bitmap), at
 
     def cells(self, image: Image, column: int) -> Cells:
-        """Say where each cell of one column lies; a NULL has the length 0."""
+        """Return where each cell of one column lies; a NULL has the length 0."""
         stretch, distance, variable = self.columns[column]
         anchor, part = image.anchors[stretch], image.bitmap[column >> 3]
         start = anchor + distance if distance else anchor
@@ -205,7 +205,7 @@ class Layout:
         return Cells(start, np.where(null, 0, whole) if null.any() else whole, null)
 
     def all_cells(self, image: Image) -> list[Cells]:
-        """Say where the cells of all columns lie."""
+        """Return where the cells of all columns lie."""
         return [self.cells(image, column) for column in range(len(self.columns))]
 
 

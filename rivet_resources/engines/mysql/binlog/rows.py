@@ -138,7 +138,7 @@ def _walk(events: Sequence[RowsEvent], layout: Layout) -> _Walked:
 
 
 def _column(events: Sequence[RowsEvent], place: Literal[1, 2, 3, 4]) -> Integers:
-    """Give one number of each event; `zip(*events)` would make an iterator for each, for the collector to follow."""
+    """Return one number of each event; `zip(*events)` would make an iterator for each, for the collector to follow."""
     return np.fromiter((event[place] for event in events), np.int64, len(events))
 
 
@@ -185,7 +185,7 @@ def _key_changes(walked: _Walked, layout: Layout, key: Sequence[int], op: NDArra
 
 
 def _differ(buffer: Bytes, old: Cells, new: Cells) -> Truths:
-    """Say which pairs of cells have other bytes; equally long ones are compared byte by byte of all at once."""
+    """Return which pairs of cells have other bytes; equally long ones are compared byte by byte of all at once."""
     different: Truths = (old.length != new.length) | (old.null != new.null)
     same = np.nonzero(~different)[0]
     longest = int(old.length[same].max(initial=0))

@@ -57,7 +57,7 @@ def refuse_lost(at: Position, survey: Survey) -> None:
 
 
 def are_service(events: Sequence[tuple[str | None, ...]], start: int, end: int) -> bool:
-    """Say whether events, as SHOW BINLOG EVENTS lists them, lead from one place to another and are never sent."""
+    """Return whether events, as SHOW BINLOG EVENTS lists them, lead from one place to another and are never sent."""
     for _, begins, kind, _, ends, *_ in events:
         if kind not in SERVICE or int(begins or 0) != start:
             return False

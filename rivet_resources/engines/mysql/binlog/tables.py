@@ -210,7 +210,7 @@ class Tables:
         return self._wanted.get(self._fold(schema or database, bare))
 
     def truncated(self, query: Query) -> Schema | None:
-        """Give the table of ours that a TRUNCATE or DROP empties; its columns as they were last, or are now.
+        """Return the table of ours that a TRUNCATE or DROP empties; its columns as they were last, or are now.
 
         The server writes a DROP of several tables as it was given, and one of temporary tables apart from it.
         """
@@ -244,7 +244,7 @@ class Tables:
         return table if table is not None and has_cascades(query.bare) else ""
 
     def untold_by(self, query: Query) -> str:
-        """Say what an ALTER TABLE of ours does to columns of old rows without a word in the log; '' for nothing."""
+        """Return what an ALTER TABLE of ours does to columns of old rows without a word in the log; '' for nothing."""
         match = ALTER.match(query.bare)
         table = self._ours(match[1], query.database) if match else None
         if match is None or table is None:
@@ -263,12 +263,12 @@ class Tables:
         return f"adds column {again[0]} to {table}, which had another one of that name" if again else ""
 
     def _stamps_are_explicit(self) -> bool:
-        """Say whether a TIMESTAMP without a word on NULL may be NULL; else it gets the time of now."""
+        """Return whether a TIMESTAMP without a word on NULL may be NULL; else it gets the time of now."""
         rows = self._session().ask(STAMPS, doing="reading explicit_defaults_for_timestamp")
         return str(rows[0][0]).upper() in ("1", "ON")
 
     def drops_several(self, query: Query) -> bool:
-        """Say whether a DROP TABLE names several tables, and one of ours."""
+        """Return whether a DROP TABLE names several tables, and one of ours."""
         match = DROP.match(query.bare)
         if match is None or not match[2]:
             return False
@@ -287,7 +287,7 @@ class Tables:
         return Schema(table, columns, (), (), (), (), Layout(()), True, arrow)
 
     def rows_moved_by(self, query: Query) -> str:
-        """Say which words of an ALTER TABLE of ours move rows without logging them; '' for none."""
+        """Return which words of an ALTER TABLE of ours move rows without logging them; '' for none."""
         match = ALTER.match(query.bare)
         if match is None or self._ours(match[1], query.database) is None:
             return ""
@@ -350,7 +350,7 @@ class Tables:
         return pa.field(BEFORE, pa.struct(fields)), struct
 
     def truncation(self, schema: Schema, position: str, time_us: int) -> Changes:
-        """Give the one row that says: everything of this table before here is gone."""
+        """Return the one row that says: everything of this table before here is gone."""
         head = [pa.array(["truncate"]), pa.array([position]), pa.array([1 << 32 | 1], pa.int64())]
         head += [pa.array([time_us], pa.int64()).cast(ENVELOPE[3].type), pa.nulls(1, ENVELOPE[4].type)]
         cells = [pa.nulls(1, column.arrow) for column in schema.columns]

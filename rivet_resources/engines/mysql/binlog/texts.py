@@ -77,7 +77,7 @@ def _copied(buffer: Bytes, cells: Cells, valid: pa.Buffer | None, total: int) ->
 
 
 def padded(array: pa.Array, length: int) -> pa.Array:
-    """Give BINARY(n) back the zero bytes that the log leaves out."""
+    """Return BINARY(n) back the zero bytes that the log leaves out."""
     lengths = pc.binary_length(array)
     if pc.all(pc.equal(lengths, length)).as_py() is not False:
         return array
@@ -131,7 +131,7 @@ CONTROLS = {0xDC00 + code: code for code in (0x81, 0x8D, 0x8F, 0x90, 0x9D)}
 
 
 def decoder(charset: str, column: Column) -> Any:
-    """Give the function from bytes of a character set to text.
+    """Return the function from bytes of a character set to text.
 
     Raises:
         LogRefused: Python has no such character set.

@@ -89,7 +89,7 @@ class Groups:
         self._savepoints: dict[str, int] | None = None
 
     def each(self) -> Iterator[Group]:
-        """Give group after group until the end packet; then `is_complete`.
+        """Yield group after group until the end packet; then `is_complete`.
 
         Raises:
             LogRefused: an event that cannot be read without losing rows.

@@ -132,7 +132,7 @@ def decimal(vector: Vector) -> pa.Array:
 
 
 def _groups(vector: Vector) -> tuple[list[tuple[int, Integers]], Truths]:
-    """Give a DECIMAL's groups of digits, most significant first, as (digits, values), and which are negative."""
+    """Return a DECIMAL's groups of digits, most significant first, as (digits, values), and which are negative."""
     precision, scale = vector.field.meta
     whole, at, buffer = precision - scale, vector.at, vector.buffer
     negative = (buffer[at] & 0x80) == 0
@@ -211,7 +211,7 @@ def _time_us(vector: Vector, column: Column, counts: dict[str, int]) -> pa.Array
 
 
 def raw(vector: Vector) -> pa.Array:
-    """Give the bytes of a column, as stored: BINARY(n) padded again, MariaDB's COMPRESSED opened."""
+    """Return the bytes of a column, as stored: BINARY(n) padded again, MariaDB's COMPRESSED opened."""
     field = vector.field
     if field.type in (ev.BLOB_COMPRESSED, ev.VARCHAR_COMPRESSED):
         return texts.opened(texts.gather(vector.buffer, vector.cells))
@@ -247,7 +247,7 @@ def _json(vector: Vector, column: Column, counts: dict[str, int]) -> pa.Array:
 
 
 def text_of(vector: Vector, column: Column) -> pa.Array:
-    """Give the server's own text of a column: strings, or bytes of its texts that are yet to be checked.
+    """Return the server's own text of a column: strings, or bytes of its texts that are yet to be checked.
 
     Raises:
         LogRefused: its character set is unknown here.

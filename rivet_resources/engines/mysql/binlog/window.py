@@ -44,7 +44,7 @@ class Tally:
 
     @property
     def committed_at(self) -> datetime | None:
-        """Give the commit time of the last transaction that held a change of ours."""
+        """Return the commit time of the last transaction that held a change of ours."""
         return None if self.committed_us is None else EPOCH + timedelta(microseconds=self.committed_us)
 
 
@@ -64,11 +64,11 @@ class Windows:
 
     @property
     def piece(self) -> int:
-        """Say how many bytes of events are decoded at a time."""
+        """Return how many bytes of events are decoded at a time."""
         return max(1, min(LARGEST_PIECE, self.memory_bytes // PIECES))
 
     def until(self, upto: BinlogPosition, tally: Tally) -> Iterator[Changes]:
-        """Give changes until the limit is reached, or a group ends at or behind `upto`, or the log ends."""
+        """Yield changes until the limit is reached, or a group ends at or behind `upto`, or the log ends."""
         begun, last = self.at.order, upto.order
         yield from self._rest(upto, tally)
         if tally.is_full or self.at.order >= last:
@@ -103,7 +103,7 @@ class Windows:
         yield from self._flushed(upto, tally)
 
     def _room(self, tally: Tally) -> tuple[float, int]:
-        """Say at how many bytes, or events, what is pending may fill the window, or a piece."""
+        """Return at how many bytes, or events, what is pending may fill the window, or a piece."""
         changes = tally.most - tally.changes
         return min(self.piece, changes * self._row_bytes), changes
 
@@ -120,7 +120,7 @@ class Windows:
     # --- decoding --------------------------------------------------------------------------------
 
     def _rest(self, upto: BinlogPosition, tally: Tally) -> Iterator[Changes]:
-        """Give what waits, a large transaction last."""
+        """Yield what waits, a large transaction last."""
         yield from self._flushed(upto, tally)
         if self._large is not None and not tally.is_full and self.at.order < upto.order:
             group, self._large = self._large, None
@@ -173,7 +173,7 @@ class Windows:
 
 
 def _taken(counts: np.ndarray, tally: Tally) -> int:
-    """Say how many groups belong to the window, and note whether they fill it."""
+    """Return how many groups belong to the window, and note whether they fill it."""
     sums = tally.changes + np.cumsum(counts)
     full = np.nonzero(sums >= tally.most)[0]
     taken = int(full[0]) + 1 if len(full) else len(counts)

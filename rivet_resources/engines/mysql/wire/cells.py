@@ -39,7 +39,7 @@ class Texts(NamedTuple):
         return first if (self.lengths == first).all() else -1
 
     def records(self, length: int) -> NDArray[np.uint8]:
-        """Give values of one length as an array of shape (values, length), without a copy when they lie in a row."""
+        """Return values of one length as an array of shape (values, length), without a copy when they lie in a row."""
         count = len(self.starts)
         if count and int(self.starts[-1]) - int(self.starts[0]) == (count - 1) * length:
             first = int(self.starts[0])

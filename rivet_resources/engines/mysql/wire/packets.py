@@ -193,7 +193,7 @@ class Rows:
         self.filled += count
 
     def _tail(self, size: int) -> bytes:
-        """Give the last bytes, at most `size`."""
+        """Return the last bytes, at most `size`."""
         tail = bytes(self._block.data[max(0, self._used - size) : self._used])
         if len(tail) < size and self._full:
             tail = self._full[-1][len(tail) - size :].tobytes() + tail
@@ -239,7 +239,7 @@ SPARE_BYTES = 32 << 20
 
 
 def _spare(connection: Any) -> Bytes:
-    """Give memory to read into: that of the last page, unless anything still refers to its rows."""
+    """Return memory to read into: that of the last page, unless anything still refers to its rows."""
     if _references(connection) == _free_references():
         return SPARE[connection]
     return np.empty(SMALL_BLOCK, np.uint8)
@@ -267,7 +267,7 @@ def _free_references() -> int:
 
 
 def may_be_complete(tail: bytes) -> bool:
-    """Say whether the bytes look as if they ended with the answer's last packet; a value may look so by chance.
+    """Return whether the bytes look as if they ended with the answer's last packet; a value may look so by chance.
 
     The server says nothing after that packet, so it can only be the end of what has arrived.
     """
@@ -283,7 +283,7 @@ def may_be_complete(tail: bytes) -> bool:
 
 
 def walk(buffer: Bytes) -> Places | None:
-    """Give where the header of every packet is, when the bytes end with the answer's last packet; else None."""
+    """Return where the header of every packet is, when the bytes end with the answer's last packet; else None."""
     headers = _walk_by_zeros(buffer)
     if headers is None:
         headers = _walk_by_steps(buffer)
@@ -326,7 +326,7 @@ def _walk_by_zeros(buffer: Bytes) -> Places | None:
 
 
 def _third_bytes(buffer: Bytes) -> Places | None:
-    """Give where headers would begin whose third byte is zero; None when zeros are too many to be of use."""
+    """Return where headers would begin whose third byte is zero; None when zeros are too many to be of use."""
     found = []
     for begin in range(0, len(buffer), BLOCK_BYTES):
         place = np.flatnonzero(buffer[begin : begin + BLOCK_BYTES] == 0)

@@ -44,7 +44,7 @@ class Cut(NamedTuple):
 
 
 def batch(raw: RawRows) -> pa.RecordBatch:
-    """Give one column per result column: binary for binary columns and BIT, string for the rest.
+    """Return one column per result column: binary for binary columns and BIT, string for the rest.
 
     A text column with bytes that are not UTF-8 comes as binary too: readers find out by the type, and which cells.
     Columns beyond 2 GB come as large_string or large_binary.
@@ -57,7 +57,7 @@ def batch(raw: RawRows) -> pa.RecordBatch:
 
 
 def is_binary(definition: Definition) -> bool:
-    """Say whether a column's values are bytes and not text."""
+    """Return whether a column's values are bytes and not text."""
     if definition.type_code == BIT:
         return True
     return definition.charset == BINARY_CHARSET and definition.type_code not in ALWAYS_TEXT
@@ -190,7 +190,7 @@ def _as_text(array: pa.Array) -> pa.Array:
 
 
 def is_utf8(array: pa.Array) -> bool:
-    """Say whether every value is UTF-8, looking at all bytes at once.
+    """Return whether every value is UTF-8, looking at all bytes at once.
 
     The bytes of all values in a row are UTF-8 and no value begins inside a character: then each is UTF-8 alone.
     """

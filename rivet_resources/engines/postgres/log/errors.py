@@ -129,10 +129,10 @@ ACCEPT = (
 
 
 def untold(what: str, *, at: str, kind: str, slot: str) -> PositionLost:
-    """Say what happened to rows without a word in the log."""
+    """Return what happened to rows without a word in the log."""
     return PositionLost(f"Since our checkpoint at {at}, {what}. {ACCEPT.format(slot=slot, kind=kind)}")
 
 
 def lost(why: str, *, slot: str) -> PositionLost:
-    """Say that the source no longer has what comes behind our checkpoint."""
+    """Return the error that the source no longer has what comes behind our checkpoint."""
     return PositionLost(f"{why} {LOST.format(slot=slot)}")

@@ -67,7 +67,7 @@ def _seconds(unread: int | None, committed: datetime | None) -> float | None:
 
 
 def _budget(held: int | None, safe: int | None, keep_mb: int | None) -> float | None:
-    """Say which share of what the server will keep for a slot is used; None where it keeps everything."""
+    """Return which share of what the server will keep for a slot is used; None where it keeps everything."""
     if held is None:
         return None
     if safe is not None:

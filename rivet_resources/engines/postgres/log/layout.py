@@ -79,7 +79,7 @@ class Judged:
 
 
 def note(layout: Known) -> dict[str, Any]:
-    """Give what a checkpoint keeps of a table's layout."""
+    """Return what a checkpoint keeps of a table's layout."""
     leaves = layout["leaves"] or {}
     kept: dict[str, Any] = {"width": layout["width"], "columns": layout["columns"] or {}}
     return {**kept, "is_root": layout["is_root"], "leaves": {oid: leaf[:4] for oid, leaf in leaves.items()}}
@@ -150,7 +150,7 @@ def _column(text: str) -> Difference:
 
 
 def _fills(name: str, column: str, now: Known, ask: Ask, *, is_rewritten: bool, is_retyped: bool) -> bool:
-    """Say whether an added column gave old rows a value: kept beside them, or written into all of them."""
+    """Return whether an added column gave old rows a value: kept beside them, or written into all of them."""
     if column in (now["filled"] or ()):
         return True
     if not is_rewritten:
@@ -196,7 +196,7 @@ def _partitions(table: str, then: Known, now: Known, ask: Ask, found: Judged) ->
 
 
 def emptied_alone(table: str, leaves: Sequence[Sequence[Any]]) -> Difference:
-    """Say that partitions were truncated by their own names."""
+    """Return the error that partitions were truncated by their own names."""
     return _partition(f"{_named(leaves)} of {table} was truncated, or written anew, by itself")
 
 
@@ -211,7 +211,7 @@ def _named(leaves: Sequence[Sequence[Any]]) -> str:
 
 
 def _came_with_rows(oid: str, leaf: Sequence[Any], ask: Ask) -> bool:
-    """Say whether a new partition holds rows of before it was one; those the log has under no name of ours.
+    """Return whether a new partition holds rows of before it was one; those the log has under no name of ours.
 
     Where its rows may not be read, one that was made as a partition counts as empty then.
     """
@@ -219,7 +219,7 @@ def _came_with_rows(oid: str, leaf: Sequence[Any], ask: Ask) -> bool:
 
 
 def _kept_rows(leaf: Sequence[Any], ask: Ask) -> bool:
-    """Say whether a partition with new storage kept older rows, as VACUUM FULL and CLUSTER do; not known is no."""
+    """Return whether a partition with new storage kept older rows, as VACUUM FULL and CLUSTER do; not known is no."""
     return _holds(ask, KEPT.format(name=_quoted(leaf)), (leaf[4],), unknown=False)
 
 

@@ -65,7 +65,7 @@ class _Copy:
     session: PostgresSession
 
     def seen(self) -> str:
-        """Give the snapshot's own account of transactions; '' where tasks could not share the snapshot."""
+        """Return the snapshot's own account of transactions; '' where tasks could not share the snapshot."""
         if self.session.snapshot is None:
             return ""
         rows = self.session.ask("SELECT pg_current_snapshot()::text", doing="reading the snapshot")
@@ -85,7 +85,7 @@ class _Peeked:
     relations: dict[int, RelationMessage] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Give it up; the statement is cancelled."""
+        """Return it up; the statement is cancelled."""
         close = getattr(self.arrays, "close", None)
         if close is not None:
             close()
@@ -411,7 +411,7 @@ class PostgresLog:
         self._due, self._kept = None, 0
 
     def close(self) -> None:
-        """Tell the source what was put off, and end both connections; safe to call twice."""
+        """Acknowledge what was put off, and end both connections; safe to call twice."""
         peeked, self._peeked = self._peeked, None
         if peeked is not None:
             peeked.close()

@@ -165,7 +165,7 @@ def _next(connection: Arrow, reader: Any, cancel: Callable[[], object]) -> pa.Re
 
 
 def has_adbc() -> bool:
-    """Say whether the driver for large answers is installed."""
+    """Return whether the driver for large answers is installed."""
     from importlib.util import find_spec
 
     return find_spec("adbc_driver_postgresql") is not None

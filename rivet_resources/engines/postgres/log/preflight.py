@@ -114,7 +114,7 @@ def _server(server: Mapping[str, Any], log: Catalog) -> Iterator[Finding]:
 
 
 def _line(server: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[Finding]:
-    """Tell a pooler by a backend that changes between two statements."""
+    """Recognise a pooler by a backend that changes between two statements."""
     if server["pid"] != facts["pid"]:
         yield Finding(
             "pooler",

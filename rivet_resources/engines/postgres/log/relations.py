@@ -72,7 +72,7 @@ class Tables:
         self.columns, self.strange = columns, {}
 
     def captured(self, relation: RelationMessage) -> Captured | None:
-        """Give how to read a relation's rows; None when it is not one of ours."""
+        """Return how to read a relation's rows; None when it is not one of ours."""
         if relation not in self._known:
             table = self.table_of(relation)
             self._known[relation] = self._described(table, relation) if table is not None else None
@@ -83,7 +83,7 @@ class Tables:
         return found
 
     def notes(self) -> dict[str, int]:
-        """Give which relations the tables are, for the next window to remember."""
+        """Return which relations the tables are, for the next window to remember."""
         return {**self.remembered, **self.oids}
 
     def table_of(self, relation: RelationMessage) -> str | None:
@@ -140,7 +140,7 @@ class Tables:
         return replace(self.rules, columns=mine)
 
     def _key(self, relation: RelationMessage) -> tuple[int, ...]:
-        """Give the ordinals of the key: the identity's, or the catalog's where the whole row is the identity."""
+        """Return the ordinals of the key: the identity's, or the catalog's where the whole row is the identity."""
         if relation.identity != "f":
             return tuple(i for i, attribute in enumerate(relation.attributes) if attribute.is_identity)
         names, _ = postgres_catalog.indexes(self.catalog, relation.oid)

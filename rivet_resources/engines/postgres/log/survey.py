@@ -107,22 +107,22 @@ def quoted_name(table: str) -> str:
 
 
 def oids(facts: Mapping[str, Any]) -> dict[str, int]:
-    """Give the configured tables that the catalog has now, by name."""
+    """Return the configured tables that the catalog has now, by name."""
     return {table: int(found["oid"]) for table, found in facts["tables"].items() if found["oid"]}
 
 
 def schemas(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Give the schema in which each configured table was found, by name."""
+    """Return the schema in which each configured table was found, by name."""
     return {table: str(found["schema"]) for table, found in facts["tables"].items() if found["oid"]}
 
 
 def layouts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the layout of each configured table that is there; see layout.py."""
+    """Return the layout of each configured table that is there; see layout.py."""
     return {table: found["layout"] for table, found in facts["tables"].items() if found["layout"]}
 
 
 def publishing(facts: Mapping[str, Any]) -> dict[str, int | str]:
-    """Give what tells a publication, and each table's place in it, from ones made anew under the same names.
+    """Return what tells a publication, and each table's place in it, from ones made anew under the same names.
 
     What it publishes is noted with the transaction that last wrote its settings: PostgreSQL reads them as they were
     at each change, so what one left out for a while is missing though all is as before.
@@ -232,7 +232,7 @@ def publish_all(publication: str) -> str:
 
 
 def missing_tables(missing: Sequence[str], *, publication: str) -> str:
-    """Say which tables the publication lacks, with the statement that adds them."""
+    """Return which tables the publication lacks, with the statement that adds them."""
     return (
         f"Publication {publication} does not have {', '.join(missing)}. Let the owner run: "
         f"{add_tables(missing, publication=publication)}. Changes of a table begin there: it needs a snapshot then. "

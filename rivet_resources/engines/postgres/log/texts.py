@@ -51,7 +51,7 @@ def arrival(column: Column, ask: Ask) -> Convert:
 
 
 def shapes(texts: pa.Array) -> pa.Array:
-    """Say which arrays are no plain lists: several dimensions, or a lower bound other than 1."""
+    """Return which arrays are no plain lists: several dimensions, or a lower bound other than 1."""
     return pc.fill_null(pc.or_(pc.starts_with(texts, "{{"), pc.starts_with(texts, "[")), False)
 
 
@@ -125,7 +125,7 @@ def _hex(skip: int) -> Convert:
 
 
 def _letters(texts: pa.Array, places: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
-    """Give all bytes of a text column."""
+    """Return all bytes of a text column."""
     data = texts.buffers()[2]
     return np.frombuffer(data, np.uint8)[places[0] : places[-1]] if data is not None else np.zeros(0, np.uint8)
 

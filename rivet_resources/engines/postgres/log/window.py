@@ -292,7 +292,7 @@ class _Stamps:
     def envelope(
         self, rows: Numbers, codes: npt.NDArray[np.int_], half: int, *, unchanged: pa.Array | None = None
     ) -> list[pa.Array]:
-        """Give the columns every change begins with; `half` 0 is the delete that a change of the key begins with."""
+        """Return the columns every change begins with; `half` 0 is the delete that a change of the key begins with."""
         owner = self.owner[rows]
         return [
             OPS.take(pa.array(codes, pa.int8())).cast(OP.type),

@@ -48,7 +48,7 @@ class Copy:
     session: Session
 
     def seen(self) -> str:
-        """Give nothing: changes from before the copy come again, and later ones of a key win."""
+        """Return '': changes from before the copy come again, and later ones of a key win."""
         return ""
 
 
@@ -105,7 +105,7 @@ class SqlServerLog:
         )
 
     def begin(self, *, again: bool = False) -> Position:
-        """Give the newest position of the log: what commits later has a greater one.
+        """Return the newest position of the log: what commits later has a greater one.
 
         Just after a table was captured, its least position may lie beyond the newest; then right before that one.
         A dead `begin` left nothing at the source, so `again` changes nothing.

@@ -155,7 +155,7 @@ class Decoder:
         )
 
     def _placed(self, marks: npt.NDArray[np.uint8], operations: Numbers) -> Numbers:
-        """Give each row's place in its commit, and remember where the last one stands."""
+        """Return each row's place in its commit, and remember where the last one stands."""
         lsns = marks[:, :LSN_BYTES]
         weights = np.ones(len(operations), dtype=np.int64)
         weights[operations == UPDATE_BEFORE] = 0  # so that a place does not depend on reading these rows
@@ -176,7 +176,7 @@ class Decoder:
     # --- the update mask -------------------------------------------------------------------------
 
     def _touched(self, rows: pa.RecordBatch) -> dict[str, Flags]:
-        """Say by column of interest in which rows the update set it; no mask sets all."""
+        """Return by column of interest in which rows the update set it; no mask sets all."""
         if not self._watched:
             return {}
         width = (max(self.table.ordinals.values()) + 7) // 8
@@ -192,7 +192,7 @@ class Decoder:
         return found
 
     def _wants_before(self, operations: Numbers, touched: dict[str, Flags]) -> Flags:
-        """Say which rows before an update are needed: all, or those of updates that may have changed the key."""
+        """Return which rows before an update are needed: all, or those of updates that may have changed the key."""
         is_before: Flags = operations == UPDATE_BEFORE
         if self.before:
             return is_before
@@ -242,7 +242,7 @@ class _Part:
         return table.append_column(pa.field(BEFORE, struct.type), struct)
 
     def _moved(self, key: Sequence[str], halves: Numbers) -> Flags:
-        """Say which updates changed their key."""
+        """Return which updates changed their key."""
         found = np.zeros(len(halves), dtype=bool)
         for name in key if len(halves) else ():
             cells = storage(_one(self.table.column(name)))
@@ -296,7 +296,7 @@ def _joined(held: pa.RecordBatch | None, batch: pa.RecordBatch) -> pa.RecordBatc
 
 
 def _marks(rows: pa.RecordBatch) -> npt.NDArray[np.uint8]:
-    """Give (start_lsn, seqval) of each row as bytes, which compare as the server compares them."""
+    """Return (start_lsn, seqval) of each row as bytes, which compare as the server compares them."""
     both = [np.frombuffer(b"".join(rows.column(i).to_pylist()), dtype=np.uint8).reshape(-1, LSN_BYTES) for i in (0, 1)]
     return np.concatenate(both, axis=1)
 
@@ -322,5 +322,5 @@ def _utc(times: pa.Array, offset_minutes: int) -> pa.Array:
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
-    """Give a column as one array."""
+    """Return a column as one array."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

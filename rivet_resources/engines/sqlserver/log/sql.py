@@ -75,7 +75,7 @@ DEFAULT_RETENTION_MINUTES = 4320
 
 
 def position_at(lsn: int) -> Position:
-    """Give the position at an LSN."""
+    """Return the position at an LSN."""
     digits = lsn.to_bytes(LSN_BYTES, "big").hex()
     return Position(key=digits, text=f"0x{digits}", type="Custom")
 
