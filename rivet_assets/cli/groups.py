@@ -12,7 +12,7 @@ import click
 WHOLE = 1000  # characters of a command's first sentence: all of them
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group whose help names each command on whole lines; click's own cuts them."""
 
     def headings(self, context: click.Context) -> Mapping[str, Iterable[str]]:

@@ -14,7 +14,7 @@ from importlib import import_module
 
 import click
 
-from rivet_assets.cli.groups import Group
+from rivet_assets.cli.groups import CommandGroup
 from rivet_assets.cli.json_errors import INTERNAL, INTERRUPTED, USAGE, JsonErrors
 from rivet_assets.run import interruption
 from rivet_resources.errors import RivetError
@@ -67,7 +67,7 @@ JSON_ERRORS = "--json-errors"
 INTERRUPT = "interrupted; whatever was not committed is invisible, and the next run starts where this one did"
 
 
-class Commands(Group):
+class Commands(CommandGroup):
     """A group whose commands are imported when they are asked for."""
 
     def headings(self, context: click.Context) -> Mapping[str, Iterable[str]]:

@@ -75,13 +75,15 @@ def _print_report(console: Console, report: Report) -> None:
         if number and section.apart:
             console.print()
         if section.title:
-            console.print(Text(" " * section.indent + section.title, f"bold {STYLES[section.level]}"), soft_wrap=True)
+            console.print(
+                Text(" " * section.indent + section.title, f"bold {STYLES[section.severity]}"), soft_wrap=True
+            )
         for row in section.rows:
             margin = report.margin(row, section)
             grid = Grid.grid()
             grid.add_column(width=len(margin), no_wrap=True)
             grid.add_column(overflow="fold")
-            grid.add_row(Text(margin, STYLES[row.level]), Text(row.text))
+            grid.add_row(Text(margin, STYLES[row.severity]), Text(row.text))
             console.print(grid)
             if row.fix:  # on one line, however long: it is there to be pasted
                 empty = report.margin(row, section, is_empty=True)

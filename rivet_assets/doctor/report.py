@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rivet_assets.doctor.row import Row
-from rivet_assets.run.report import Report, Section
-from rivet_assets.run.report import Row as Line
+from rivet_assets.run.report import Line, Report, Section
 
 
 def render(rows: Sequence[Row]) -> Report:

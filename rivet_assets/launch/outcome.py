@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from rivet_assets.run.drain_verdicts import lag_text
-from rivet_assets.run.report import Level, Report, Row, Section, Table
+from rivet_assets.run.report import Line, Report, Section, Severity, Table
 from rivet_assets.run.words import human_bytes, window_words
 from rivet_resources.contracts.change_log import Lag
 from rivet_resources.errors import WORST_FIRST
@@ -122,9 +122,9 @@ def block(outcome: Outcome) -> Report:
         "warning": "; ".join(outcome.warnings),
         "error": f"{outcome.message} [{outcome.code}]" if outcome.code else outcome.message,
     }
-    level: Level = "ok" if outcome.status == "success" else "fail" if outcome.status == "failed" else ""
-    levels: Mapping[str, Level] = {"status": level, "error": "fail", "warning": "warn", "schema": "warn"}
-    rows = [Row((f"{name}:",), text, levels.get(name, "")) for name, text in lines.items() if text]
+    severity: Severity = "ok" if outcome.status == "success" else "fail" if outcome.status == "failed" else ""
+    severities: Mapping[str, Severity] = {"status": severity, "error": "fail", "warning": "warn", "schema": "warn"}
+    rows = [Line((f"{name}:",), text, severities.get(name, "")) for name, text in lines.items() if text]
     return Report([Section("", rows)], gap=1)
 
 

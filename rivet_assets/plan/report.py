@@ -11,12 +11,12 @@ from itertools import groupby
 
 from rivet_assets.plan.artefact import PlanArtefact, PlanEntry, PlannedWindow
 from rivet_assets.plan.planner import Unplanned
-from rivet_assets.run.report import Level, Report, Row, Section
+from rivet_assets.run.report import Line, Report, Section, Severity
 from rivet_assets.run.words import human_bytes, window_words
 
 # What becomes of an export's folder, as reviewers of migrations read it.
 ADDS, REPLACES, NOTHING = "+", "~", "="
-LEVELS: Mapping[str, Level] = {"warning": "warn", "drift": "warn"}
+SEVERITIES: Mapping[str, Severity] = {"warning": "warn", "drift": "warn"}
 MOST_SHOWN = 3  # windows and chunks of one export, on the terminal; all of them are in the artefact
 
 
@@ -27,8 +27,8 @@ def render(artefact: PlanArtefact, unplanned: Sequence[Unplanned] = ()) -> Repor
         first, *others = map(_entry, entries)
         sections += [Section(f"Wave {wave}"), replace(first, apart=False), *others]
     for missing in unplanned:
-        rows = [Row((), line) for line in str(missing.error).splitlines()]
-        sections.append(Section(f"! {missing.export} cannot be planned", rows, level="fail", indent=2))
+        rows = [Line((), line) for line in str(missing.error).splitlines()]
+        sections.append(Section(f"! {missing.export} cannot be planned", rows, severity="fail", indent=2))
     return Report(sections, summary(artefact, unplanned))
 
 
@@ -98,7 +98,7 @@ def _entry(entry: PlanEntry) -> Section:
         ("", "runs alone" if not order.parallel_safe else ""),
         ("", f"never beside another of group {order.source_group}" if order.source_group else ""),
     ]
-    rows = [Row((name,), text, LEVELS.get(name, "")) for name, text in lines if text]
+    rows = [Line((name,), text, SEVERITIES.get(name, "")) for name, text in lines if text]
     return Section(title, rows, indent=2)
 
 

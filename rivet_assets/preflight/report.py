@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from rivet_assets.preflight.check import Checked
-from rivet_assets.run.report import Level, Report, Row, Section, Table
+from rivet_assets.run.report import Line, Report, Section, Severity, Table
 
-LEVELS: Mapping[str, Level] = {"UNSAFE": "fail", "NOT CHECKED": "fail", "EFFICIENT": "ok", "ACCEPTABLE": "ok"}
+SEVERITIES: Mapping[str, Severity] = {"UNSAFE": "fail", "NOT CHECKED": "fail", "EFFICIENT": "ok", "ACCEPTABLE": "ok"}
 MARKS = {"ok": "ok", "warn": "warning", "fail": "failed"}
 
 
@@ -28,22 +28,22 @@ def _section(checked: Checked) -> Section:
     verdict = checked.verdict or "NOT CHECKED"
     types = Table((), [(f.column, f.native, f.becomes, f.fidelity, f.helps) for f in checked.types])
     table = types if checked.types else None
-    return Section(f"{checked.export}  {verdict}", [*_rows(checked)], table, LEVELS.get(verdict, "warn"))
+    return Section(f"{checked.export}  {verdict}", [*_rows(checked)], table, SEVERITIES.get(verdict, "warn"))
 
 
-def _rows(checked: Checked) -> Iterator[Row]:
+def _rows(checked: Checked) -> Iterator[Line]:
     if checked.error is not None:
         for line in str(checked.error).splitlines():
-            yield Row((f"{'error':<8}",), line, "fail")
+            yield Line((f"{'error':<8}",), line, "fail")
     for name, text in _lines(checked):
-        yield Row((name,), text)
+        yield Line((name,), text)
     for found in checked.findings:
         fix = found.fix if found.status != "ok" else ""
-        yield Row((MARKS[found.status],), f"{found.name}: {found.text}", found.status, fix)
+        yield Line((MARKS[found.status],), f"{found.name}: {found.text}", found.status, fix)
     for suggestion in checked.suggestions:
-        yield Row(("try",), suggestion)
+        yield Line(("try",), suggestion)
     if checked.types:
-        yield Row((), "types")
+        yield Line((), "types")
 
 
 def _lines(checked: Checked) -> Iterator[tuple[str, str]]:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from rivet_assets.prove.reconcile_result import Reconciled, WindowVerdict
-from rivet_assets.run.report import Level, Report, Row, Section
+from rivet_assets.run.report import Line, Report, Section, Severity
 from rivet_resources.errors import ConfigError
 
 MISMATCH, NOT_VERIFIED = 3, 1
-VERDICTS: Mapping[str, Level] = {"match": "ok", "mismatch": "fail", "unknown": "warn"}
+VERDICTS: Mapping[str, Severity] = {"match": "ok", "mismatch": "fail", "unknown": "warn"}
 # What `rivet validate` finds wrong with single parts, and with the two files beside the manifests.
 OF_PARTS = {f"RIVET_VERIFY_{each}" for each in ("PART_MISSING", "PART_SIZE_MISMATCH", "PART_CHECKSUM_MISMATCH")} | {
     "RIVET_VERIFY_PART_ROW_COUNT"
@@ -77,9 +77,11 @@ def _section(found: Reconciled) -> Section:
     rows = []
     for window in found.windows:
         if window.verdict != "match" and len(found.windows) > 1:
-            rows.append(Row((), f"{window.window}: {window.verdict}, {window.text}"))
-        rows += [Row((), f"  {example}") for example in examples_of(window)]
-    return Section(f"{found.export}: {found.verdict}, {found.text}", rows, level=VERDICTS[found.verdict], apart=False)
+            rows.append(Line((), f"{window.window}: {window.verdict}, {window.text}"))
+        rows += [Line((), f"  {example}") for example in examples_of(window)]
+    return Section(
+        f"{found.export}: {found.verdict}, {found.text}", rows, severity=VERDICTS[found.verdict], apart=False
+    )
 
 
 def examples_of(window: WindowVerdict) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rivet_assets.run.report import Level, Report, Row, Section
+from rivet_assets.run.report import Line, Report, Section, Severity
 from rivet_resources.commit.manifest import manifest_path
 from rivet_resources.contracts.addressing import MANIFESTS
 from rivet_resources.contracts.extract import Window
@@ -34,8 +34,8 @@ STEPS: Mapping[str, str] = {
 UNREADABLE = (
     "restore {path}; or remove it and run its window again, of mode incremental after `rivet state reset -e {export}`"
 )
-LEVELS: Mapping[str, Level] = {"wrong": "fail", "unverified": "warn", "advisory": ""}
-VERDICTS: Mapping[str, Level] = {"match": "ok", "mismatch": "fail", "unknown": "warn"}
+SEVERITIES: Mapping[str, Severity] = {"wrong": "fail", "unverified": "warn", "advisory": ""}
+VERDICTS: Mapping[str, Severity] = {"match": "ok", "mismatch": "fail", "unknown": "warn"}
 UNVERIFIED = "make it readable (`rivet doctor -e {export}`), then validate again"
 
 
@@ -48,9 +48,11 @@ def render(found: Found) -> Report:
 
 
 def _section(export: Export, found: Validated) -> Section:
-    rows = [Row((flaw.code,), f"{place_of(found, flaw)}: {flaw.text}", LEVELS[flaw.kind]) for flaw in found.all_flaws]
-    rows += [Row((), text) for text in (*(f"→ {step}" for step in steps_of(export, found)), *_notes(found))]
-    return Section(_headline(found), rows, level=VERDICTS[found.verdict], apart=False)
+    rows = [
+        Line((flaw.code,), f"{place_of(found, flaw)}: {flaw.text}", SEVERITIES[flaw.kind]) for flaw in found.all_flaws
+    ]
+    rows += [Line((), text) for text in (*(f"→ {step}" for step in steps_of(export, found)), *_notes(found))]
+    return Section(_headline(found), rows, severity=VERDICTS[found.verdict], apart=False)
 
 
 def _headline(found: Validated) -> str:

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Level = Literal["", "ok", "warn", "fail"]
+Severity = Literal["", "ok", "warn", "fail"]
 
 
 @dataclass(frozen=True)
-class Row:
+class Line:
     """A text behind its labels, which stand in columns; `fix` is ready to paste, on a line of its own below."""
 
     labels: tuple[str, ...]
     text: str
-    level: Level = ""
+    severity: Severity = ""
     fix: str = ""
 
 
@@ -50,9 +50,9 @@ class Section:
     """A title, and below it rows, then a table, `indent` columns from the left; an empty line sets it `apart`."""
 
     title: str
-    rows: Sequence[Row] = ()
+    rows: Sequence[Line] = ()
     table: Table | None = None
-    level: Level = ""
+    severity: Severity = ""
     indent: int = 0
     apart: bool = True
 
@@ -89,7 +89,7 @@ class Report:
         if section.table is not None:
             yield from (" " * (section.indent + 4) + line for line in str(section.table).splitlines())
 
-    def margin(self, row: Row, section: Section, *, is_empty: bool = False) -> str:
+    def margin(self, row: Line, section: Section, *, is_empty: bool = False) -> str:
         """Return what stands before the text of a row: its labels, or as much room."""
         labels = zip(row.labels, self.widths, strict=False)
         columns = [f"{'' if is_empty else label:<{width + self.gap}}" for label, width in labels]

@@ -87,7 +87,7 @@ def as_if_large(lab: Lab) -> RivetConfig:
     """Propose exports as if every table had a million rows, and load them, to run in this process."""
     pointed = point(url=None, env="LAB_URL", file=None)
     found = [replace(proposal.facts, rows_estimate=1_000_000) for proposal in look(pointed.source, ())]
-    proposals = [propose(facts, engine=pointed.source.type) for facts in found]
+    proposals = [propose(facts, engine=pointed.source.facts) for facts in found]
     lake, quote = {"type": "local", "path": "lake"}, pointed.source.quote
     frame = Scaffold(pointed.block, (), lake, "parquet", pointed.default_schema, quote)
     return load_text(render(frame, proposals) + "\nspark: inline\n", file=lab.folder / "rivet.yaml")

@@ -12,10 +12,8 @@ SHELLS = ("bash", "zsh", "fish", "powershell")
 def completions_command(shell: str) -> int:
     """Print a completion script.
 
-    \b
-    bash, zsh:   source <(rivet completions bash)
-    fish:        rivet completions fish | source
-    PowerShell:  rivet completions powershell | Out-String | Invoke-Expression
+    For bash and zsh: `source <(rivet completions bash)`. For fish: `rivet completions fish | source`. For PowerShell:
+    `rivet completions powershell | Out-String | Invoke-Expression`.
     """
     from click.shell_completion import get_completion_class
 

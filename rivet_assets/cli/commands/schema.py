@@ -6,10 +6,10 @@ import json
 
 import click
 
-from rivet_assets.cli.groups import Group
+from rivet_assets.cli.groups import CommandGroup
 
 
-@click.group("schema", cls=Group)
+@click.group("schema", cls=CommandGroup)
 def schema_group() -> None:
     """JSON schemas, for editors."""
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from rivet_assets.cli.groups import Group
+from rivet_assets.cli.groups import CommandGroup
 from rivet_assets.cli.options import CONFIG, JSON, NAME, PARAM, known_names, load, print_rows, say
 
 
-@click.group("state", cls=Group)
+@click.group("state", cls=CommandGroup)
 def state_group() -> None:
     """What Rivet remembers: cursors, files. The manifests are the truth."""
 

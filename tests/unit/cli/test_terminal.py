@@ -12,17 +12,19 @@ from pathlib import Path
 import pytest
 
 from rivet_assets.cli.terminal import show
-from rivet_assets.run.report import Report, Row, Section, Table
+from rivet_assets.run.report import Line, Report, Section, Table
 
 ROOT = Path(__file__).parents[3]
 FIX = "ALTER ROLE shop REPLICATION; -- " + "and so on, " * 10 + "end"
 REPORT = Report(
     [
         Section(
-            "shop", [Row(("ok  ", "version"), "17.2", "ok"), Row(("fail", "role"), "it may not [read]", "fail", FIX)]
+            "shop", [Line(("ok  ", "version"), "17.2", "ok"), Line(("fail", "role"), "it may not [read]", "fail", FIX)]
         ),
         Section(
-            "lake", [Row(("warn", "disk"), "words " * 20 + "end", "warn")], Table(("a", "n"), [("x", "1"), ("y", "10")])
+            "lake",
+            [Line(("warn", "disk"), "words " * 20 + "end", "warn")],
+            Table(("a", "n"), [("x", "1"), ("y", "10")]),
         ),
     ],
     "3 checks",
