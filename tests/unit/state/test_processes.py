@@ -37,8 +37,7 @@ PROLOGUE = """
 import sys
 from datetime import UTC, datetime
 from rivet_resources.errors import StateError, WindowBusy
-from rivet_resources.contracts.extract import ChunkResult
-from rivet_resources.contracts.parts import Measures
+from rivet_resources.contracts.parts import ChunkResult, Measures
 from rivet_resources.state.runs import RunRecord
 from rivet_resources.state.store import open_state
 url, name = sys.argv[1:3]
