@@ -47,10 +47,11 @@ def make_certificates(folder: Path) -> None:
     key = ["-newkey", "rsa:2048", "-nodes"]
     for name in ("ours", "theirs"):
         subject = ["-subj", f"/CN={name}"]
-        _openssl(folder, "req", "-x509", *key, "-days", "30", "-keyout", f"{name}.key", "-out", f"{name}.pem", *subject)
+        files = ["-keyout", f"{name}.key", "-out", f"{name}.pem"]
+        _openssl(folder, "req", "-x509", *key, *servers_mysql.AUTHORITY, "-days", "30", *files, *subject)
     for kind, (names, authority, days) in CERTIFICATES.items():
         common = names.partition(",")[0].partition(":")[2]
-        (folder / f"{kind}.names").write_text(f"subjectAltName={names}\n")
+        (folder / f"{kind}.names").write_text(f"subjectAltName={names}\nauthorityKeyIdentifier=keyid\n")
         _openssl(folder, "req", *key, "-keyout", f"{kind}.key", "-out", f"{kind}.csr", "-subj", f"/CN={common}")
         signed = ["-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-CAcreateserial", "-days", str(days)]
         names_file = ["-extfile", f"{kind}.names"]

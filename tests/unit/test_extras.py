@@ -27,7 +27,7 @@ from rivet_resources.extras import EXTRAS, Extra
 from tests.processes import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-ONLY_TOOLS = {"dg", "all", "test", "docs"}  # no code of ours asks for them
+FOR_DEVELOPERS = {"test", "docs"}
 SQLITE = "{type: sqlite, path: shop.db}"
 LOCAL = "{type: local, path: lake}"
 
@@ -274,14 +274,14 @@ def source_blocks() -> dict[str, str]:
 
 
 def test_every_extra_of_the_project_is_in_the_list():
-    """And brings the packages that the list says; `all` brings every extra, `test` brings `all`."""
+    """And brings the packages that the list says; `all` brings every extra that users have, `test` brings `all`."""
     offered = PROJECT["optional-dependencies"]
-    assert set(offered) - ONLY_TOOLS == {extra.name for extra in EXTRAS}
+    assert set(offered) - FOR_DEVELOPERS - {"all", "dg"} == {extra.name for extra in EXTRAS}  # nothing of ours uses dg
     for extra in EXTRAS:
         brought = {distribution(text) for text in offered[extra.name]}
         assert brought >= {distribution(package) for package in extra.packages} - {"grpcio-status", "zstandard"}
     (everything,) = offered["all"]
-    assert set(offered) - {"all", "test"} == set(re.findall(r"\w+", everything.removeprefix("rivet")))
+    assert set(offered) - FOR_DEVELOPERS - {"all"} == set(re.findall(r"\w+", everything.removeprefix("rivet")))
     assert "rivet[all]" in offered["test"]
 
 
