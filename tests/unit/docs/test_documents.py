@@ -129,6 +129,22 @@ def test_citations_of_the_code_lead_to_a_section() -> None:
     assert [] == dead
 
 
+def test_codes_and_variables_of_the_pages_exist() -> None:
+    """A `RIVET_…` word that a page names is an error code, or a variable that the code reads."""
+    files = [path for folder in CODE for path in (ROOT / folder).rglob("*.py") if path != Path(__file__)]
+    known = set(re.findall(r"RIVET_[A-Z0-9_]+", "".join(path.read_text(encoding="utf-8") for path in files)))
+    known |= set(re.findall(r"RIVET_[A-Z0-9_]+", (FOLDER / "errors.md").read_text(encoding="utf-8")))
+
+    unknown = {
+        f"{name_of(page)}: {word}"
+        for page in PAGES_OF_PEOPLE
+        for word in re.findall(r"RIVET_[A-Z0-9_]*[A-Z0-9]", page.read_text(encoding="utf-8"))
+        if word not in known and not any(each.startswith(f"{word}_") for each in known)
+    }
+
+    assert set() == unknown
+
+
 def examples() -> list[tuple[str, str]]:
     """List the YAML of README and guides that is a whole file: it has exports."""
     return [
