@@ -113,7 +113,8 @@ class Yaml:
             yield f"### Every {tag}\n\n" + self._table(variants[0], only=shared)
         shown: list[Schema] = []
         for block in variants:
-            words = ", ".join(f"`{tag}: {word}`" for word in _words(block["properties"][tag], self.defs))
+            first, *others = _words(block["properties"][tag], self.defs)
+            words = f"`{tag}: {first}`" + (f" ({', '.join(f'`{word}`' for word in others)})" if others else "")
             left = [name for name in block["properties"] if name != tag and name not in shared]
             if len(variants) >= 10:
                 left = [name for name in block["properties"] if name != tag]

@@ -134,8 +134,7 @@ class Spark(Settings):
     master: str = Field("local[*,3]", description="any Spark master; local[N,3] gives each task three attempts")
     remote: str | None = Field(
         None,
-        description="a Spark Connect endpoint, sc://host:15002, instead of master; "
-        "needs `pip install 'pyspark[connect]'`",
+        description="a Spark Connect endpoint, sc://host:15002, instead of master; needs the extra `connect`",
     )
     driver_memory: str = Field("512m", description="heap of the driver's JVM; no row passes through it")
     jit: Literal["fast-start", "full"] = Field("fast-start", description="full: for jobs whose rows do enter the JVM")

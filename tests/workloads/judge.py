@@ -1,4 +1,4 @@
-"""What a reader must find after each step of a workload, by the README's promise of the mode.
+"""What a reader must find after each step of a workload, by the promise of the mode (docs/engines/README.md).
 
 Belongs here: models of what is published. Not here: reading it (`published.py`), the table (`table.py`).
 

@@ -1,7 +1,7 @@
 """A seed becomes a workload: table, export, steps. Pure: equal seeds give equal workloads.
 
-Belongs here: every choice, within what the README promises of the mode. Not here: what an engine can (`engines.py`),
-doing it (`run.py`).
+Belongs here: every choice, within what docs/engines/README.md promises of the mode. Not here: what an engine can
+(`engines.py`), doing it (`run.py`).
 """
 
 from __future__ import annotations

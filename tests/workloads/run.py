@@ -181,7 +181,7 @@ class Doing:
         self.judge.after(attempt, self.published())
 
     def _check_refusal(self, outcome: Outcome) -> None:
-        """See that a refusal is one that the README tells of.
+        """See that a refusal is one that docs/engines/README.md tells of.
 
         Raises:
             Wrong

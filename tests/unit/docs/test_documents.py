@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 # A citation: the page of the design, then perhaps its section: `contract.md`, 8.3; `cdc.md`, sections 4.1, 7 and 10.
 CITATION = re.compile(r"`?\b([a-z]+)\.md`?(?:,? (?:section[s]? )?(\d+(?:\.\d+)?)\b)?")
 NO_PAGES = {"CHANGELOG", "README", "CONTRIBUTING", "summary"}
-CODE = ["*.py", "*.toml"]
+CODE = ("rivet_assets", "rivet_resources", "tests")
 
 
 def read(path: Path) -> str:
@@ -110,24 +109,40 @@ def test_pages_of_the_site_link_within_it() -> None:
 
 def test_citations_of_the_code_lead_to_a_section() -> None:
     """Where the code names a design page and a section, both are in `docs/design/`."""
-    listed = subprocess.run(["git", "ls-files", *CODE], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = [path for folder in CODE for path in sorted((ROOT / folder).rglob("*.py"))]
     numbers = {
         page.stem: set(re.findall(r"^#{2,3} (\d+(?:\.\d+)?)[. ]", page.read_text(encoding="utf-8"), re.MULTILINE))
         for page in DESIGN.glob("*.md")
     }
     dead = []
-    for name in listed.stdout.split():
-        if name.startswith(("tests/unit/docs/", "docs/")) or not (ROOT / name).exists():
+    for path in (ROOT / "pyproject.toml", *files):
+        if path == Path(__file__):
             continue
-        for match in CITATION.finditer(re.sub(r"\n(?:#|\s)*", " ", (ROOT / name).read_text(encoding="utf-8"))):
+        for match in CITATION.finditer(re.sub(r"\n(?:#|\s)*", " ", path.read_text(encoding="utf-8"))):
             page, section = match[1], match[2]
             before = match.string[match.start() - 1 : match.start()]
             if page in NO_PAGES or before in "._/" or (match.string[match.end() :][:1].isalnum()):
                 continue
             if page not in numbers or (section and section not in numbers[page]):
-                dead.append(f"{name}: {match[0]}")
+                dead.append(f"{name_of(path)}: {match[0]}")
 
     assert [] == dead
+
+
+def test_codes_and_variables_of_the_pages_exist() -> None:
+    """A `RIVET_…` word that a page names is an error code, or a variable that the code reads."""
+    files = [path for folder in CODE for path in (ROOT / folder).rglob("*.py") if path != Path(__file__)]
+    known = set(re.findall(r"RIVET_[A-Z0-9_]+", "".join(path.read_text(encoding="utf-8") for path in files)))
+    known |= set(re.findall(r"RIVET_[A-Z0-9_]+", (FOLDER / "errors.md").read_text(encoding="utf-8")))
+
+    unknown = {
+        f"{name_of(page)}: {word}"
+        for page in PAGES_OF_PEOPLE
+        for word in re.findall(r"RIVET_[A-Z0-9_]*[A-Z0-9]", page.read_text(encoding="utf-8"))
+        if word not in known and not any(each.startswith(f"{word}_") for each in known)
+    }
+
+    assert set() == unknown
 
 
 def examples() -> list[tuple[str, str]]:

@@ -73,7 +73,7 @@ def test_every_type_word_is_tested():
 
 
 def test_every_key_is_described():
-    """`rivet config --schema` and the README take the words from here."""
+    """`rivet schema config` and docs/reference/yaml.md take the words from here."""
     bare = [
         f"{step.__name__}.{name}"
         for step in STEPS.values()
