@@ -98,7 +98,7 @@ class Tables:
         self._session = session
         self._collations: Mapping[int, str] | None = None
         self._last: dict[str, Schema] = {}
-        self.dropped: dict[str, dict[str, Place | None]] = {}  # columns by table, and where; None: before this dump
+        self.dropped: dict[str, dict[str, BinlogPosition | None]] = {}  # columns by table, and where; None: before this dump
         self._wanted: dict[tuple[str, str], str] = {}
         for table in capture.tables:
             schema, name = split_name(table)
