@@ -63,7 +63,7 @@ class PlanContext:
 
 
 @dataclass(frozen=True)
-class Committed:
+class CommittedWindows:
     """What is committed: the boundary, and for each window (table, key) its manifest; None: nobody committed it."""
 
     boundary: str | None
@@ -146,7 +146,7 @@ def windows_to_run(place: PlanContext, keys: Sequence[str] | None, boundary: str
     return [("", Window("all"))]
 
 
-def held_of(place: PlanContext, windows: Sequence[tuple[str, str]], boundary: str | None) -> Committed:
+def held_of(place: PlanContext, windows: Sequence[tuple[str, str]], boundary: str | None) -> CommittedWindows:
     """Read which of these windows, (table, key), are committed, as a reader sees them.
 
     Raises:
@@ -157,7 +157,7 @@ def held_of(place: PlanContext, windows: Sequence[tuple[str, str]], boundary: st
         root = place.root(table)
         current = current_manifests(root) if root.keeps_manifests else {}
         found |= {(table, key): current.get(key) for each, key in windows if each == table}
-    return Committed(boundary, found)
+    return CommittedWindows(boundary, found)
 
 
 def history_of(place: PlanContext) -> RunHistory:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rivet_assets.modes.cdc import START
 from rivet_assets.plan import facts as plan_facts
 from rivet_assets.plan.artefact import MOST_RANGES, Computed, PlannedWindow
-from rivet_assets.plan.facts import Committed, PlannedExtract, SourceLook
+from rivet_assets.plan.facts import CommittedWindows, PlannedExtract, SourceLook
 from rivet_assets.plan.fingerprint import Hidden
 from rivet_resources.contracts.extract import Window
 from rivet_resources.contracts.relation import Chunk, KeyRange
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def computed(
-    export: Export, windows: Sequence[tuple[str, Window]], held: Committed, looked: SourceLook, hide: Hidden
+    export: Export, windows: Sequence[tuple[str, Window]], held: CommittedWindows, looked: SourceLook, hide: Hidden
 ) -> Computed:
     """Join what is planned of each window with the sums over all of them."""
     planned = tuple(
@@ -52,7 +52,7 @@ def _all_rows(windows: Sequence[PlannedWindow]) -> int | None:
 
 
 def _window(
-    export: Export, table: str, seen: PlannedExtract, held: Committed, looked: SourceLook, hide: Hidden
+    export: Export, table: str, seen: PlannedExtract, held: CommittedWindows, looked: SourceLook, hide: Hidden
 ) -> PlannedWindow:
     extract, window = seen.extract, seen.window
     manifest = held.manifests.get((table, window.key))

@@ -23,7 +23,7 @@ from rivet_resources.engines.mysql.errors import connect_fault as mysql_fault
 from rivet_resources.engines.mysql.source import MySql
 from rivet_resources.engines.postgres.errors import connect_fault as postgres_fault
 from rivet_resources.engines.postgres.source import Postgres
-from rivet_resources.engines.sqlserver.driver import Refused
+from rivet_resources.engines.sqlserver.driver import DriverRefused
 from rivet_resources.engines.sqlserver.errors import connect_fault
 from rivet_resources.errors import ConfigError, DestinationTls, RivetError, SourceAuth, SourceTls
 from rivet_resources.tls_faults import TEXTS, WORDS, tls_fault
@@ -256,7 +256,7 @@ MICROSOFT = [
 @pytest.mark.parametrize(("text", "expected"), MICROSOFT)
 def test_microsofts_texts_are_sorted_like_the_others(text: str, expected: str) -> None:
     """The driver wraps OpenSSL's own words."""
-    error = connect_fault(Refused(f"[Microsoft][ODBC Driver 18 for SQL Server]{text}"), where="db:1433")
+    error = connect_fault(DriverRefused(f"[Microsoft][ODBC Driver 18 for SQL Server]{text}"), where="db:1433")
 
     assert (SourceTls, True) == (type(error), WORDS[expected][0] in str(error))  # type: ignore[index]
 

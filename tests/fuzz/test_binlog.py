@@ -15,7 +15,7 @@ from rivet_resources.engines.mysql.binlog import events as ev
 from rivet_resources.engines.mysql.binlog import texts as mysql_texts
 from rivet_resources.engines.mysql.binlog.compression import LARGEST_EVENT, inflated, unpacked
 from rivet_resources.engines.mysql.binlog.json import json_text
-from rivet_resources.engines.mysql.binlog.row_layout import Layout
+from rivet_resources.engines.mysql.binlog.row_layout import RowLayout
 from rivet_resources.engines.mysql.binlog.rows import rows_of
 from rivet_resources.errors import LogRefused
 
@@ -74,7 +74,7 @@ def test_rows_never_lie_outside_of_their_event(
     ]
     try:
         found = rows_of(
-            [(row, 0, 0, 0, i + 1) for i, row in enumerate(rows)], Layout(fields), key=(), keeps_before=False
+            [(row, 0, 0, 0, i + 1) for i, row in enumerate(rows)], RowLayout(fields), key=(), keeps_before=False
         )
     except LogRefused:
         return

@@ -101,14 +101,14 @@ class _Table:
 
 
 @dataclass(frozen=True)
-class Found:
+class CatalogRows:
     """A relation, and what its storage engine cannot promise; '' when it obeys snapshots."""
 
     relation: Relation
     weakness: str = ""
 
 
-def describe_table(catalog: Catalog, name: str, rules: TypeRules) -> Found:
+def describe_table(catalog: Catalog, name: str, rules: TypeRules) -> CatalogRows:
     """Look one table or view up. Invisible columns are exported when `columns:` lists them.
 
     Raises:
@@ -130,7 +130,7 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules) -> Found:
         bytes_estimate=table.size if is_stored else None,
     )
     is_weak = table.kind == "BASE TABLE" and table.engine not in TRANSACTIONAL
-    return Found(relation, table.engine if is_weak else "")
+    return CatalogRows(relation, table.engine if is_weak else "")
 
 
 def _find(catalog: Catalog, name: str) -> _Table:
@@ -279,7 +279,7 @@ def read_indexes(rows: Sequence[Row]) -> dict[str, Index]:
 DUPLICATE = re.compile(r"Duplicate column name '([^']+)'")
 
 
-def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rules: TypeRules) -> Found:
+def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rules: TypeRules) -> CatalogRows:
     """Describe what a query would return, without running it.
 
     Raises:
@@ -290,7 +290,7 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
     results = _described_query(catalog, derived)
     described = [described_of(result) for result in results]
     columns = _typed(catalog, described, rules, relation="query")
-    return Found(Relation(name="query", sql=derived, columns=columns, is_table=False))
+    return CatalogRows(Relation(name="query", sql=derived, columns=columns, is_table=False))
 
 
 def _described_query(catalog: Catalog, derived: str) -> tuple[Definition, ...]:

@@ -40,7 +40,7 @@ from rivet_resources.engines.mysql import (
     preflight as mysql_examine,
 )
 from rivet_resources.engines.mysql import sql
-from rivet_resources.engines.mysql.catalog import Found
+from rivet_resources.engines.mysql.catalog import CatalogRows
 from rivet_resources.engines.mysql.columns import described_of, is_key
 from rivet_resources.engines.mysql.connect import ConnectionParams, Row, cell_text, connect, rows_of
 from rivet_resources.engines.mysql.errors import fault
@@ -152,7 +152,7 @@ class MySqlSession:
         self, *, table: str | None, query: str | None, params: Mapping[str, str], rules: TypeRules
     ) -> Relation:
         """Look a table or query up in the catalog; see the protocol."""
-        found: Found
+        found: CatalogRows
         if table is not None:
             found = mysql_catalog.describe_table(self, table, rules)
         else:

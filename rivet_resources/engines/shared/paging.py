@@ -35,7 +35,7 @@ class TooLarge(Exception):
     """A page passed its limit of bytes; its connection is in mid-statement."""
 
 
-class Reader(Protocol):
+class PageReader(Protocol):
     """One task's connection, as far as paging needs it."""
 
     chunk: Chunk
@@ -62,7 +62,7 @@ def relation_name(chunk: Chunk, columns: tuple[Column, ...]) -> str:
     return next((c.fact("relation") for c in columns if c.fact("relation")), chunk.relation)
 
 
-def read_pages(reader: Reader, pages: Iterator[Page]) -> Generator[Page, None, Effort]:
+def read_pages(reader: PageReader, pages: Iterator[Page]) -> Generator[Page, None, Effort]:
     """Yield the pages that have rows, and close the reader at the end; see `Source.pages`.
 
     Pages without rows are not shown, but their time is: it goes to the next one that is.
@@ -79,7 +79,7 @@ def read_pages(reader: Reader, pages: Iterator[Page]) -> Generator[Page, None, E
         reader.close()
 
 
-def fetches(reader: Reader, fetch: Callable[[int], Page], *, first: int | None = None) -> Iterator[Page]:
+def fetches(reader: PageReader, fetch: Callable[[int], Page], *, first: int | None = None) -> Iterator[Page]:
     """Page an open statement: fetch by fetch, each as large as the one before it allows.
 
     Args:
@@ -95,7 +95,7 @@ def fetches(reader: Reader, fetch: Callable[[int], Page], *, first: int | None =
         size = size.after(size.now, page, share=reader.wait(page.table.num_rows))
 
 
-def keyset(reader: Reader, dialect: Dialect) -> Iterator[Page]:
+def keyset(reader: PageReader, dialect: Dialect) -> Iterator[Page]:
     """Walk a chunk by `key > last … ORDER BY key LIMIT n`; each page stands alone.
 
     The database alone compares keys: what comes back as last is sent back as the next bound (`engine.md`, section 5).

@@ -34,7 +34,11 @@ def read(
 
 def ways(reader: Reader) -> Iterator[Page]:
     """Page a chunk in the way that it asks for."""
-    return paging.keyset(reader, sql.Dialect(reader.columns)) if reader.chunk.reader == "keyset" else _cursor(reader)
+    return (
+        paging.keyset(reader, sql.CollatedDialect(reader.columns))
+        if reader.chunk.reader == "keyset"
+        else _cursor(reader)
+    )
 
 
 def _cursor(reader: Reader) -> Iterator[Page]:

@@ -118,7 +118,7 @@ class Sqlite(Settings):
 
     def dialect(self, columns: Sequence[Column]) -> Dialect:
         """Return how statements that order and compare these columns are spelled."""
-        return sqlite_sql.Dialect(columns)
+        return sqlite_sql.CollatedDialect(columns)
 
     def lineage_name(self, table: str) -> tuple[str, str]:
         """Split a table as configured into (schema, name); `main` where none is written."""

@@ -179,7 +179,7 @@ def ordered(column: Column) -> str:
     return quote(column.name) + (" COLLATE BINARY" if is_text else "")
 
 
-class Dialect:
+class CollatedDialect:
     """What paging by key asks of this module, with each key column's collation spelled out."""
 
     literal = staticmethod(literal)

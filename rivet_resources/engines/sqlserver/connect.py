@@ -85,17 +85,17 @@ def connect(line: ConnectionParams) -> Any:
         connection = sqlserver_driver.connect(line.text, port=line.port, seconds=LOGIN_SECONDS)
     except sqlserver_driver.MissingDriver as error:
         raise SourceError(str(error)) from None
-    except sqlserver_driver.Refused as error:
+    except sqlserver_driver.DriverRefused as error:
         raise _refusal(error, line) from None
     try:
         run(connection, "; ".join(line.settings), timeout=line.statement_timeout_s)
-    except sqlserver_driver.Refused as error:
+    except sqlserver_driver.DriverRefused as error:
         sqlserver_driver.close(connection)
         raise fault(error, doing=f"pinning the session at {line.where}", secrets=line.secrets) from None
     return connection
 
 
-def _refusal(error: sqlserver_driver.Refused, line: ConnectionParams) -> RivetError:
+def _refusal(error: sqlserver_driver.DriverRefused, line: ConnectionParams) -> RivetError:
     """Turn a refused connection into ours; where the database may be the matter, ask the server how it stands.
 
     After a start a server takes log-ins before it has recovered its databases, and says the same of these as of one
@@ -107,13 +107,13 @@ def _refusal(error: sqlserver_driver.Refused, line: ConnectionParams) -> RivetEr
         return refused
     try:
         number, may_enter, status, access = _standing(line)
-    except sqlserver_driver.Refused:  # the password is wrong; or a user of that database alone, as on Azure
+    except sqlserver_driver.DriverRefused:  # the password is wrong; or a user of that database alone, as on Azure
         return refused
     if number is None:
         return missing_database(line.database, where=line.where)
     if (may_enter, status, access) == (0, "ONLINE", "MULTI_USER"):
         return closed_database(line.database, where=line.where, user=line.user)
-    passing = sqlserver_driver.Refused(
+    passing = sqlserver_driver.DriverRefused(
         f'Cannot open database "{line.database}", which is {status}, {access}', number=CANNOT_OPEN
     )
     return connect_fault(passing, where=line.where, secrets=line.secrets)

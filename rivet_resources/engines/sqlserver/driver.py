@@ -44,7 +44,7 @@ BROKEN_STATES = frozenset({"08S01", "08003", "08007", "08001"})
 _lines: WeakKeyDictionary[Any, list[socket.socket]] = WeakKeyDictionary()
 
 
-class Refused(Exception):
+class DriverRefused(Exception):
     """The driver or the server refused; `number` is the server's, −2 for the client's timeout, 10054 for a dead line.
 
     0 when nobody told.
@@ -104,13 +104,13 @@ def _connected(driver: Any, text: str, seconds: int, end: Callable[[], None]) ->
         with deadline(seconds + LEAST_MARGIN_SECONDS, end):
             return driver.connect(text, autocommit=True, timeout=seconds)
     except Silent as error:
-        raise Refused(str(error), number=LOST) from None
+        raise DriverRefused(str(error), number=LOST) from None
     except driver.Error as error:
-        raise Refused(str(error)) from None
+        raise DriverRefused(str(error)) from None
     except (RuntimeError, ImportError, OSError) as error:
         if "librar" in str(error).lower() or "load" in str(error).lower():
             raise MissingDriver(f"SQL Server's driver cannot be loaded: {error}.") from None
-        raise Refused(str(error)) from None
+        raise DriverRefused(str(error)) from None
 
 
 def execute(connection: Any, statement: str, *, timeout: int) -> Any:
@@ -218,18 +218,18 @@ def _records(statement_handle: Any) -> list[tuple[str, str]]:
         return []
 
 
-def _refused(error: Exception, records: list[tuple[str, str]]) -> Refused:
+def _refused(error: Exception, records: list[tuple[str, str]]) -> DriverRefused:
     """Return the first record that names an error of the server, else what its SQLSTATE means."""
     if isinstance(error, Silent):
-        return Refused(str(error), number=LOST)
+        return DriverRefused(str(error), number=LOST)
     found = [(match[1], int(match[2]), text) for head, text in records if (match := NATIVE.match(head))]
     # Records of 01xxx are messages, and 5701, 5703 say which database and language are now in use.
     for state, number, text in found:
         if number > 0 and not state.startswith("01"):
-            return Refused(text, number=LOST if state in BROKEN_STATES and number < 50 else number)
+            return DriverRefused(text, number=LOST if state in BROKEN_STATES and number < 50 else number)
     for state, _, text in found:
         if state in TIMEOUT_STATES:
-            return Refused(text, number=-2)
+            return DriverRefused(text, number=-2)
         if state in BROKEN_STATES:
-            return Refused(text, number=LOST)
-    return Refused(str(error))
+            return DriverRefused(text, number=LOST)
+    return DriverRefused(str(error))

@@ -77,20 +77,20 @@ class SqlServerGauge:
         """Read counters of the whole server; {} where they may not be read."""
         try:
             return digest(self._rows(COUNTED))
-        except driver.Refused:
+        except driver.DriverRefused:
             return {}
 
     def _works(self, parts: Mapping[str, str]) -> bool:
         try:
             self._rows(selected(parts))
             return True
-        except driver.Refused:
+        except driver.DriverRefused:
             return False
 
     def _asked(self, statement: str) -> list[tuple[Any, ...]]:
         try:
             return self._rows(statement)
-        except driver.Refused as error:
+        except driver.DriverRefused as error:
             raise fault(
                 error, doing="looking at the server", user=self._line.user, secrets=self._line.secrets
             ) from None

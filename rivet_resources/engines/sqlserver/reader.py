@@ -100,7 +100,7 @@ class Reader:
         started = time.perf_counter()
         try:
             batch = driver.batch_of(self._cursor, rows)
-        except driver.Refused as error:
+        except driver.DriverRefused as error:
             raise self._fault(error, f"reading the stream of {self.name}") from None
         return self._page([arranged(batch, self._order)], time.perf_counter() - started)
 
@@ -145,7 +145,7 @@ class Reader:
                 if limit is not None and size > limit:
                     raise TooLarge
             return found, time.perf_counter() - started
-        except driver.Refused as error:
+        except driver.DriverRefused as error:
             raise self._fault(error, doing) from None
         finally:
             driver.close(cursor)
@@ -153,10 +153,10 @@ class Reader:
     def _execute(self, statement: str, *, doing: str) -> Any:
         try:
             return driver.execute(self._connection, statement, timeout=self.line.statement_timeout_s)
-        except driver.Refused as error:
+        except driver.DriverRefused as error:
             raise self._fault(error, doing) from None
 
-    def _fault(self, error: driver.Refused, doing: str) -> RivetError:
+    def _fault(self, error: driver.DriverRefused, doing: str) -> RivetError:
         found = errors.fault(error, doing=doing, user=self.line.user, secrets=self.line.secrets)
         return errors.changed(found, error, relation=self.name)
 
@@ -174,7 +174,7 @@ class Reader:
             return
         try:
             run(self._connection, ONE_INSTANT, timeout=self.line.statement_timeout_s)
-        except driver.Refused as error:
+        except driver.DriverRefused as error:
             self.close()
             if errors.number_of(error) in errors.SNAPSHOT_REFUSED:
                 raise SourceError(

@@ -46,7 +46,7 @@ from rivet_resources.engines.sqlserver.errors import fault
 from rivet_resources.errors import SourceError, SourceLost
 
 if TYPE_CHECKING:
-    from rivet_resources.engines.sqlserver.driver import Refused
+    from rivet_resources.engines.sqlserver.driver import DriverRefused
 
 Rows = list[tuple[Any, ...]]
 
@@ -123,10 +123,10 @@ class SqlServerSession:
                 return sqlserver_driver.rows_of(cursor)
             finally:
                 sqlserver_driver.close(cursor)
-        except sqlserver_driver.Refused as error:
+        except sqlserver_driver.DriverRefused as error:
             raise self._fault(error, doing) from None
 
-    def _fault(self, error: Refused, doing: str) -> Exception:
+    def _fault(self, error: DriverRefused, doing: str) -> Exception:
         return fault(error, doing=doing, user=self.user, secrets=self.line.secrets)
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rivet_resources.engines.sqlserver.driver import Refused
+from rivet_resources.engines.sqlserver.driver import DriverRefused
 from rivet_resources.engines.sqlserver.errors import PASSING, changed, clean, connect_fault, fault, number_of
 from rivet_resources.errors import (
     RivetError,
@@ -36,7 +36,7 @@ CLASSES = [
 @pytest.mark.parametrize(("number", "kind", "extra"), CLASSES)
 def test_a_number_decides_the_class_and_the_pause(number, kind, extra):
     """Each number has the class and the extra seconds of the contract."""
-    found = fault(Refused("text", number=number), doing="reading t")
+    found = fault(DriverRefused("text", number=number), doing="reading t")
 
     assert (type(found), getattr(found, "extra_seconds", None)) == (kind, extra)
 
@@ -89,7 +89,7 @@ TEXTS = [
 @pytest.mark.parametrize(("text", "kind"), TEXTS)
 def test_a_text_decides_where_no_number_is_told(text, kind):
     """Refused log-ins reach us without a number."""
-    assert type(connect_fault(Refused(text), where="h:1")) is kind
+    assert type(connect_fault(DriverRefused(text), where="h:1")) is kind
 
 
 DIRTY = [
@@ -113,14 +113,14 @@ def test_control_bytes_do_not_reach_the_log():
 
 def test_a_table_that_vanishes_while_it_is_read_is_named_so():
     """208 and 207 in mid-read mean that the table was changed, not that the name is wrong."""
-    cause = Refused("Invalid object name", number=208)
+    cause = DriverRefused("Invalid object name", number=208)
 
     assert type(changed(fault(cause, doing="x"), cause, relation="dbo.t")).__name__ == "SourceChanged"
 
 
 def test_every_passing_number_is_retried():
     """What is in the table is retryable, and its pause is not negative."""
-    found = {number: fault(Refused("x", number=number), doing="x").retry for number in PASSING}
+    found = {number: fault(DriverRefused("x", number=number), doing="x").retry for number in PASSING}
 
     assert all(found.values())
-    assert number_of(Refused("x", number=1205)) == 1205
+    assert number_of(DriverRefused("x", number=1205)) == 1205

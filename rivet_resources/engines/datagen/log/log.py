@@ -93,7 +93,7 @@ def columns_of(recipe: Recipe, rules: TypeRules, *, relation: str) -> tuple[Colu
 
 
 @dataclass(frozen=True)
-class Copy:
+class EmptyCopy:
     """The copy of a stream at its beginning, where there is no row."""
 
     session: Session
@@ -157,10 +157,10 @@ class DatagenLog:
         number_of(at)
 
     @contextmanager
-    def handover(self) -> Iterator[Copy]:
+    def handover(self) -> Iterator[EmptyCopy]:
         """Open a copy of no rows: the stream begins with an empty pool."""
         name = snapshot_name(self.stream.seed or 0, self.stream.clock or datetime.now(UTC))
-        yield Copy(EmptySession(self.stream, snapshot=name, note=""))
+        yield EmptyCopy(EmptySession(self.stream, snapshot=name, note=""))
 
     def read(self, after: Position, upto: Position, *, most: int, seen: str = "") -> Iterator[Changes | Commit]:
         """Make the next events, no faster than the source's rate; see the protocol."""

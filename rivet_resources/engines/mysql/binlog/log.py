@@ -45,9 +45,9 @@ from rivet_resources.engines.mysql.binlog import (
 from rivet_resources.engines.mysql.binlog.errors import RESNAPSHOT, log_fault
 from rivet_resources.engines.mysql.binlog.gtid import gtid_set
 from rivet_resources.engines.mysql.binlog.position import BinlogPosition, place_of
-from rivet_resources.engines.mysql.binlog.tables import Tables
+from rivet_resources.engines.mysql.binlog.tables import TableMaps
 from rivet_resources.engines.mysql.binlog.transactions import Groups
-from rivet_resources.engines.mysql.binlog.window import Tally, Windows
+from rivet_resources.engines.mysql.binlog.window import Windows, WindowTally
 from rivet_resources.engines.mysql.connect import ConnectionParams, connect, rows_of
 from rivet_resources.engines.mysql.session import MySqlSession
 from rivet_resources.errors import LogBusy, LogSetup, PositionLost, SourceLost
@@ -229,7 +229,7 @@ class MySqlLog:
         """Read one window; see the protocol."""
         if not self._settings:
             self._look()
-        tally, target = Tally(most), place_of(upto)
+        tally, target = WindowTally(most), place_of(upto)
         if self._windows is None or self._at is None or self._at.key != after.key:
             self._windows = self._restarted(after)
         self._at = None  # until the window is whole
@@ -313,7 +313,7 @@ class MySqlLog:
         except (pymysql.MySQLError, OSError) as error:
             self._end_dump()
             raise self._fault(error, str(place)) from None
-        tables = Tables(
+        tables = TableMaps(
             self._capture,
             database=self._line.address.database,
             is_mariadb=self.is_mariadb,

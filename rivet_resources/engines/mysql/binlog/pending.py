@@ -1,6 +1,6 @@
 """Groups that were read and wait to be decoded together, column by column: there may be a hundred thousand.
 
-Belongs here: `Pending`. Not here: when it is decoded (window.py).
+Belongs here: `PendingEvents`. Not here: when it is decoded (window.py).
 
 Lists of numbers and plain tuples instead of an object for each group: the garbage collector looks at every object that
 is kept, and took a third of the time of one-row transactions (measured 2026-11).
@@ -16,11 +16,11 @@ from rivet_resources.engines.mysql.binlog.buffer import EVENT_COST
 from rivet_resources.engines.mysql.binlog.position import BinlogPosition
 from rivet_resources.engines.mysql.binlog.rows import RowsEvent
 from rivet_resources.engines.mysql.binlog.tables import Schema
-from rivet_resources.engines.mysql.binlog.transactions import Group
+from rivet_resources.engines.mysql.binlog.transactions import EventGroup
 
 
 @dataclass
-class Pending:
+class PendingEvents:
     """Groups in the order of the log; `events` by table, each with the index of its group."""
 
     ends: list[tuple[str, int]] = field(default_factory=list)  # file, offset
@@ -33,7 +33,7 @@ class Pending:
     _schema: Schema | None = None  # of the last event, and the list it stands in
     _events: list[RowsEvent] = field(default_factory=list)
 
-    def add(self, group: Group) -> None:
+    def add(self, group: EventGroup) -> None:
         """Take one group in, whose rows are in memory."""
         index = len(self.ends)
         self.ends.append((group.file, group.offset))
@@ -60,9 +60,9 @@ class Pending:
         """Count the groups to the first one that ends at or behind a place."""
         return min(len(self.ends), 1 + bisect_left(self.ends, upto.order, key=lambda end: BinlogPosition(*end).order))
 
-    def behind(self, taken: int) -> Pending:
+    def behind(self, taken: int) -> PendingEvents:
         """Return what comes behind so many groups."""
-        rest = Pending(self.ends[taken:], self.committed[taken:], self.gtids[taken:])
+        rest = PendingEvents(self.ends[taken:], self.committed[taken:], self.gtids[taken:])
         rest.truncated = {index - taken: schema for index, schema in self.truncated.items() if index >= taken}
         for number, (schema, events) in self.events.items():
             first = first_behind(events, taken)

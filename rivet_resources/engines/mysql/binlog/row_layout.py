@@ -1,6 +1,6 @@
 """How the rows of one table lie in events: widths, NULLs, where each column of many rows begins.
 
-Belongs here: `Layout`, reading numbers at many places. Not here: events and their order (rows.py), what the bytes
+Belongs here: `RowLayout`, reading numbers at many places. Not here: events and their order (rows.py), what the bytes
 mean (values.py).
 """
 
@@ -27,7 +27,7 @@ MOST_DIGITS = 65
 FRACTIONS = {ev.TIMESTAMP2: 4, ev.DATETIME2: 5, ev.TIME2: 3}
 
 
-class Cells(NamedTuple):
+class RowCells(NamedTuple):
     """One column of some rows: where each cell's bytes lie."""
 
     start: Integers
@@ -125,7 +125,7 @@ class Image(NamedTuple):
     bitmap: list[Bytes]  # which columns are NULL
 
 
-class Layout:
+class RowLayout:
     """How one table's rows lie in events: stretches of columns whose distance is always the same.
 
     A stretch ends with a column of any length, or one that may be NULL and then takes no room. Only where stretches
@@ -191,23 +191,23 @@ class Layout:
             at = at + self.rest
         return Image(anchors, lengths, bitmap), at
 
-    def cells(self, image: Image, column: int) -> Cells:
+    def cells(self, image: Image, column: int) -> RowCells:
         """Return where each cell of one column lies; a NULL has the length 0."""
         stretch, distance, variable = self.columns[column]
         anchor, part = image.anchors[stretch], image.bitmap[column >> 3]
         start = anchor + distance if distance else anchor
         null = (part >> (column & 7)) & 1 == 1 if part.any() else np.broadcast_to(np.False_, len(start))
         if variable is not None:
-            return Cells(start, image.lengths[variable], null)
+            return RowCells(start, image.lengths[variable], null)
         width = self.widths[column]
         assert width is not None
         whole = np.broadcast_to(np.int64(width), len(start))
-        return Cells(start, np.where(null, 0, whole) if null.any() else whole, null)
+        return RowCells(start, np.where(null, 0, whole) if null.any() else whole, null)
 
-    def all_cells(self, image: Image) -> list[Cells]:
+    def all_cells(self, image: Image) -> list[RowCells]:
         """Return where the cells of all columns lie."""
         return [self.cells(image, column) for column in range(len(self.columns))]
 
 
 class NullInNotNull(Exception):
-    """A NULL in a column that the table map calls NOT NULL: the rows do not lie as `Layout` took them to."""
+    """A NULL in a column that the table map calls NOT NULL: the rows do not lie as `RowLayout` took them to."""

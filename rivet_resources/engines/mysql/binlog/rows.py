@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from rivet_resources.engines.mysql.binlog.events import DELETE, INSERT, UPDATE
 from rivet_resources.engines.mysql.binlog.row_layout import (
     Bytes,
-    Cells,
     Image,
     Integers,
-    Layout,
     NullInNotNull,
+    RowCells,
+    RowLayout,
     Truths,
 )
 from rivet_resources.errors import LogRefused
@@ -37,19 +37,19 @@ RowsEvent = tuple[bytes, int, int, int, int]
 
 
 @dataclass(frozen=True)
-class Rows:
+class BinlogRows:
     """Rows in log order. `before` has its cells only where `has_before`; a key change is two rows already."""
 
     buffer: Bytes
     op: NDArray[np.int8]
     transaction: Integers
     seq: Integers
-    cells: tuple[Cells, ...]
-    before: tuple[Cells, ...]  # () unless asked for
+    cells: tuple[RowCells, ...]
+    before: tuple[RowCells, ...]  # () unless asked for
     has_before: Truths
 
 
-def rows_of(events: Sequence[RowsEvent], layout: Layout, *, key: Sequence[int], keeps_before: bool) -> Rows:
+def rows_of(events: Sequence[RowsEvent], layout: RowLayout, *, key: Sequence[int], keeps_before: bool) -> BinlogRows:
     """Walk the events of one table map; rows come in the order of the events.
 
     Args:
@@ -62,7 +62,7 @@ def rows_of(events: Sequence[RowsEvent], layout: Layout, *, key: Sequence[int], 
     try:
         walked = _walk(events, layout)
     except NullInNotNull:
-        layout = Layout(layout.fields, all_nullable=True)
+        layout = RowLayout(layout.fields, all_nullable=True)
         walked = _walk(events, layout)
     op = _column(events, 2)[walked.event].astype(np.int8)
     event, row, is_old, kinds = walked.event, walked.row, np.zeros(len(op), np.int64), op
@@ -79,7 +79,7 @@ def rows_of(events: Sequence[RowsEvent], layout: Layout, *, key: Sequence[int], 
         olds = layout.all_cells(before)
         cells = [_merged(now, old, source, is_old == 1) for now, old in zip(cells, olds, strict=True)]
         befores = [_picked(old, source) for old in befores]
-    return Rows(
+    return BinlogRows(
         buffer=walked.buffer,
         op=kinds,
         transaction=_column(events, 3)[event],
@@ -101,7 +101,7 @@ class _Walked:
     before: Image
 
 
-def _walk(events: Sequence[RowsEvent], layout: Layout) -> _Walked:
+def _walk(events: Sequence[RowsEvent], layout: RowLayout) -> _Walked:
     sizes = np.cumsum([0, *(len(event[0]) for event in events)])
     buffer = np.frombuffer(b"".join([*(event[0] for event in events), bytes(PADDING)]), np.uint8)
     cursor, end = sizes[:-1] + _column(events, 1), sizes[1:]
@@ -172,7 +172,7 @@ def _misread() -> LogRefused:
 # --- key changes ---------------------------------------------------------------------------------
 
 
-def _key_changes(walked: _Walked, layout: Layout, key: Sequence[int], op: NDArray[np.int8]) -> Truths:
+def _key_changes(walked: _Walked, layout: RowLayout, key: Sequence[int], op: NDArray[np.int8]) -> Truths:
     """Find updates whose row after has another key than the row before, byte by byte."""
     changed = np.zeros(len(op), np.bool_)
     updates = np.nonzero(op == UPDATE)[0]
@@ -184,7 +184,7 @@ def _key_changes(walked: _Walked, layout: Layout, key: Sequence[int], op: NDArra
     return changed
 
 
-def _differ(buffer: Bytes, old: Cells, new: Cells) -> Truths:
+def _differ(buffer: Bytes, old: RowCells, new: RowCells) -> Truths:
     """Return which pairs of cells have other bytes; equally long ones are compared byte by byte of all at once."""
     different: Truths = (old.length != new.length) | (old.null != new.null)
     same = np.nonzero(~different)[0]
@@ -197,11 +197,11 @@ def _differ(buffer: Bytes, old: Cells, new: Cells) -> Truths:
     return different
 
 
-def _picked(cells: Cells, rows: Integers) -> Cells:
-    return Cells(cells.start[rows], cells.length[rows], cells.null[rows])
+def _picked(cells: RowCells, rows: Integers) -> RowCells:
+    return RowCells(cells.start[rows], cells.length[rows], cells.null[rows])
 
 
-def _merged(now: Cells, old: Cells, source: Integers, is_old: Truths) -> Cells:
+def _merged(now: RowCells, old: RowCells, source: Integers, is_old: Truths) -> RowCells:
     """Put cells of the delete halves between the others."""
     later, earlier = _picked(now, source), _picked(old, source)
-    return Cells(*(np.where(is_old, was, is_) for is_, was in zip(later, earlier, strict=True)))
+    return RowCells(*(np.where(is_old, was, is_) for is_, was in zip(later, earlier, strict=True)))

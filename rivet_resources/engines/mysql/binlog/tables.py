@@ -26,7 +26,7 @@ from rivet_resources.engines.mysql.binlog.columns import base_native, collations
 from rivet_resources.engines.mysql.binlog.ddl import altered, has_cascades
 from rivet_resources.engines.mysql.binlog.events import Field, Query, TableMap, malformed
 from rivet_resources.engines.mysql.binlog.position import BinlogPosition
-from rivet_resources.engines.mysql.binlog.row_layout import Cells, Layout
+from rivet_resources.engines.mysql.binlog.row_layout import RowCells, RowLayout
 from rivet_resources.engines.mysql.binlog.rows import RowsEvent, rows_of
 from rivet_resources.engines.mysql.binlog.values import decode
 from rivet_resources.engines.mysql.binlog.vector import Vector
@@ -73,7 +73,7 @@ class Schema:
     fields: tuple[Field, ...]  # all of the log's
     charsets: tuple[str, ...]  # of the fields; '' for bytes
     key: tuple[int, ...]
-    layout: Layout
+    layout: RowLayout
     is_transactional: bool
     arrow: pa.Schema  # of `Changes.data`, BEFORE aside
 
@@ -86,7 +86,7 @@ class Stamped:
     times_us: list[int]
 
 
-class Tables:
+class TableMaps:
     """The tables of one drain, by their names in the log."""
 
     def __init__(self, capture: Capture, *, database: str, is_mariadb: bool, folds_names: bool, hides_cascades: bool,
@@ -98,7 +98,9 @@ class Tables:
         self._session = session
         self._collations: Mapping[int, str] | None = None
         self._last: dict[str, Schema] = {}
-        self.dropped: dict[str, dict[str, BinlogPosition | None]] = {}  # columns by table, and where; None: before this dump
+        self.dropped: dict[
+            str, dict[str, BinlogPosition | None]
+        ] = {}  # columns by table, and where; None: before this dump
         self._wanted: dict[tuple[str, str], str] = {}
         for table in capture.tables:
             schema, name = split_name(table)
@@ -152,7 +154,7 @@ class Tables:
             fields=fields,
             charsets=charsets,
             key=described.key or by_catalog,
-            layout=Layout(fields),
+            layout=RowLayout(fields),
             is_transactional=not is_weak,
             arrow=change_schema(pa.schema([column.field for column in columns])),
         )
@@ -297,7 +299,7 @@ class Tables:
         else:
             columns = relation.columns
         arrow = change_schema(pa.schema([column.field for column in columns]))
-        return Schema(table, columns, (), (), (), (), Layout(()), True, arrow)
+        return Schema(table, columns, (), (), (), (), RowLayout(()), True, arrow)
 
     def rows_moved_by(self, query: Query) -> str:
         """Return which words of an ALTER TABLE of ours move rows without logging them; '' for none."""
@@ -347,14 +349,14 @@ class Tables:
             table = table.append_column(*self._before(schema, rows.buffer, rows.before, rows.has_before))
         return Changes(schema.table, schema.columns, table, special), rows.transaction
 
-    def _cells(self, schema: Schema, buffer: np.ndarray, cells: Sequence[Cells], special: Special) -> list[pa.Array]:
+    def _cells(self, schema: Schema, buffer: np.ndarray, cells: Sequence[RowCells], special: Special) -> list[pa.Array]:
         return [
             decode(Vector(buffer, cells[place], schema.fields[place], schema.charsets[place]), column, special)
             for column, place in zip(schema.columns, schema.places, strict=True)
         ]
 
     def _before(
-        self, schema: Schema, buffer: np.ndarray, cells: Sequence[Cells], has: np.ndarray
+        self, schema: Schema, buffer: np.ndarray, cells: Sequence[RowCells], has: np.ndarray
     ) -> tuple[pa.Field, pa.Array]:
         """Put the rows before into one struct, NULL where there was none."""
         fields = [column.field.with_nullable(True) for column in schema.columns]

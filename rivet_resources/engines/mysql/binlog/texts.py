@@ -27,7 +27,7 @@ from rivet_resources.engines.mysql.binlog import events as ev
 from rivet_resources.engines.mysql.binlog.compression import deflated
 from rivet_resources.engines.mysql.binlog.events import Field
 from rivet_resources.engines.mysql.binlog.json import double_text, json_text
-from rivet_resources.engines.mysql.binlog.row_layout import Bytes, Cells, little
+from rivet_resources.engines.mysql.binlog.row_layout import Bytes, RowCells, little
 from rivet_resources.engines.shared.cells import masked, nulls
 from rivet_resources.errors import LogRefused
 
@@ -35,7 +35,7 @@ LONGEST = (1 << 31) - 1
 LONG = 1024  # bytes of a cell on average, above which each is copied alone: `take` copies twice when it must grow
 
 
-def gather(buffer: Bytes, cells: Cells) -> pa.Array:
+def gather(buffer: Bytes, cells: RowCells) -> pa.Array:
     """Cut cells out of the buffer into one Arrow binary array.
 
     Cell, gap, cell, gap … is a binary array over the buffer already, whose even elements `take` copies at the speed of
@@ -63,7 +63,7 @@ def gather(buffer: Bytes, cells: Cells) -> pa.Array:
     return pa.Array.from_buffers(found.type, count, [valid, places, data], offset=found.offset)
 
 
-def _copied(buffer: Bytes, cells: Cells, valid: pa.Buffer | None, total: int) -> pa.Array:
+def _copied(buffer: Bytes, cells: RowCells, valid: pa.Buffer | None, total: int) -> pa.Array:
     """Copy long cells one by one, into exactly the memory they need."""
     view = buffer.data
     spans = zip(cells.start.tolist(), cells.length.tolist(), strict=True)
@@ -172,7 +172,7 @@ def _is_ascii(array: pa.Array) -> bool:
 # --- labels --------------------------------------------------------------------------------------
 
 
-def labelled(buffer: Bytes, cells: Cells, field: Field, charset: str) -> pa.Array:
+def labelled(buffer: Bytes, cells: RowCells, field: Field, charset: str) -> pa.Array:
     """Spell ENUM and SET: the label, '' for none; labels in the order of their definition."""
     labels = _labels(field.labels, charset)
     at = np.where(cells.null, 0, cells.start)

@@ -20,7 +20,7 @@ from rivet_resources.engines.mysql.binlog.compression import inflated, unpacked
 from rivet_resources.engines.mysql.binlog.errors import RESNAPSHOT
 from rivet_resources.engines.mysql.binlog.events import UPDATE, Query
 from rivet_resources.engines.mysql.binlog.position import BinlogPosition
-from rivet_resources.engines.mysql.binlog.tables import Schema, Tables
+from rivet_resources.engines.mysql.binlog.tables import Schema, TableMaps
 from rivet_resources.errors import LogRefused, PositionLost
 
 # Events that hold nothing for us: stop, format, heartbeats, GTID lists, annotations, checkpoints, what statements use.
@@ -39,7 +39,7 @@ NO_CASCADES = (
 
 
 @dataclass(slots=True)
-class Group:
+class EventGroup:
     """One finished group: where it ends, when it was committed, its rows of our tables; `gtid` is (source, number)."""
 
     file: str
@@ -61,7 +61,7 @@ class Groups:
     def __init__(
         self,
         events: Iterator[bytes],
-        tables: Tables,
+        tables: TableMaps,
         *,
         start: BinlogPosition,
         births: dict[str, int],
@@ -88,7 +88,7 @@ class Groups:
         self._is_open = False  # between BEGIN and its end
         self._savepoints: dict[str, int] | None = None
 
-    def each(self) -> Iterator[Group]:
+    def each(self) -> Iterator[EventGroup]:
         """Yield group after group until the end packet; then `is_complete`.
 
         Raises:
@@ -101,7 +101,7 @@ class Groups:
             raise ev.malformed(f"The event behind {self.place}") from None
         self.is_complete = True
 
-    def _groups(self, events: Iterator[bytes]) -> Iterator[Group]:
+    def _groups(self, events: Iterator[bytes]) -> Iterator[EventGroup]:
         """Read events. This loop runs some five times for a transaction of one row, hence the local names."""
         rows, gtids, table_map, xid = ev.ROWS, GTIDS, ev.TABLE_MAP, ev.XID
         head = struct.Struct("<B8xI").unpack_from  # type and place behind the event
@@ -156,11 +156,11 @@ class Groups:
             self._reached = (file, offset)
         self._maps.clear()
 
-    def _finished(self, data: bytes) -> Group:
+    def _finished(self, data: bytes) -> EventGroup:
         """End the group with this event."""
         rows, file, offset = self._rows, self._file, self._offset
         micros = self._committed_us or int.from_bytes(data[1:5], "little") * 1_000_000
-        group = Group(file, offset, micros, rows if rows is not None and len(rows) else None, self._gtid)
+        group = EventGroup(file, offset, micros, rows if rows is not None and len(rows) else None, self._gtid)
         self._reached = (file, offset)
         self._forget()
         return group
@@ -259,7 +259,7 @@ class Groups:
 
     # --- statements ------------------------------------------------------------------------------
 
-    def _query(self, data: bytes) -> Group | None:
+    def _query(self, data: bytes) -> EventGroup | None:
         """Judge one statement: a bracket of a group, a change that is not in rows, or DDL."""
         query = ev.query(data)
         word = query.word
@@ -284,7 +284,7 @@ class Groups:
             return self._finished(data)  # the second half of an XA transaction is a group of its own
         return None
 
-    def _ddl(self, data: bytes, query: Query) -> Group | None:
+    def _ddl(self, data: bytes, query: Query) -> EventGroup | None:
         """Note what a statement does to our tables. Inside a group it ends nothing: CREATE TABLE … SELECT."""
         truncated = None
         if table := self._tables.gone_with_database(query):
@@ -341,7 +341,7 @@ class Groups:
         elif self._rows is not None:
             self._rows.rewind(self._savepoints.get(name, 0))
 
-    def _undone(self, data: bytes) -> Group:
+    def _undone(self, data: bytes) -> EventGroup:
         """End a group that was rolled back; rows of tables without transactions stay as they are."""
         rows, kept = self._rows, None
         for event in rows.each() if rows is not None else ():
@@ -353,7 +353,7 @@ class Groups:
 
     # --- all other events ------------------------------------------------------------------------
 
-    def _other(self, data: bytes, kind: int) -> Group | None:
+    def _other(self, data: bytes, kind: int) -> EventGroup | None:
         if kind == ev.XA_PREPARE:
             return self._prepared(data)
         if kind == ev.FORMAT:
@@ -373,7 +373,7 @@ class Groups:
             self._reached = (self._file, self._offset)
         return None
 
-    def _prepared(self, data: bytes) -> Group:
+    def _prepared(self, data: bytes) -> EventGroup:
         """End the first half of an XA transaction, or all of one that was committed in one phase."""
         if not data[ev.HEADER] and self._rows is not None:
             tables = ", ".join(sorted({schema.table for schema, *_ in self._rows.each()}))

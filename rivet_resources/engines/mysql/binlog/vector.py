@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rivet_resources.engines.mysql.binlog.events import Field
-from rivet_resources.engines.mysql.binlog.row_layout import Bytes, Cells, Integers, Truths
+from rivet_resources.engines.mysql.binlog.row_layout import Bytes, Integers, RowCells, Truths
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Vector:
     """One column of some rows, still as the log has it."""
 
     buffer: Bytes
-    cells: Cells
+    cells: RowCells
     field: Field
     charset: str  # of texts, as the server names it; '' for bytes
 

@@ -18,11 +18,11 @@ import numpy as np
 from rivet_resources.contracts.change_log import Changes
 from rivet_resources.engines.mysql.binlog.buffer import Buffer
 from rivet_resources.engines.mysql.binlog.gtid import GtidSet, runs
-from rivet_resources.engines.mysql.binlog.pending import Pending, first_behind
+from rivet_resources.engines.mysql.binlog.pending import PendingEvents, first_behind
 from rivet_resources.engines.mysql.binlog.position import BinlogPosition
 from rivet_resources.engines.mysql.binlog.rows import RowsEvent
-from rivet_resources.engines.mysql.binlog.tables import Schema, Stamped, Tables
-from rivet_resources.engines.mysql.binlog.transactions import Group, Groups
+from rivet_resources.engines.mysql.binlog.tables import Schema, Stamped, TableMaps
+from rivet_resources.engines.mysql.binlog.transactions import EventGroup, Groups
 
 # Decoding takes several times its input. Small pieces keep it well below `Capture.memory_bytes` in all, and give the
 # thread that writes something to do early; 2, 8 and 16 MB were 10 to 30 % slower end to end (measured 2026-11).
@@ -33,7 +33,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass
-class Tally:
+class WindowTally:
     """What a window has so far."""
 
     most: int
@@ -53,21 +53,21 @@ class Windows:
     """The stream of one dump, cut into windows. `at` is behind the last group that was given out whole."""
 
     groups: Groups
-    tables: Tables
+    tables: TableMaps
     at: BinlogPosition
     memory_bytes: int
     gtids: GtidSet | None
-    _pending: Pending = field(default_factory=Pending)
-    _large: Group | None = None  # behind what is pending
+    _pending: PendingEvents = field(default_factory=PendingEvents)
+    _large: EventGroup | None = None  # behind what is pending
     _row_bytes: float = FIRST_GUESS
-    _stream: Iterator[Group] | None = None
+    _stream: Iterator[EventGroup] | None = None
 
     @property
     def piece(self) -> int:
         """Return how many bytes of events are decoded at a time."""
         return max(1, min(LARGEST_PIECE, self.memory_bytes // PIECES))
 
-    def until(self, upto: BinlogPosition, tally: Tally) -> Iterator[Changes]:
+    def until(self, upto: BinlogPosition, tally: WindowTally) -> Iterator[Changes]:
         """Yield changes until the limit is reached, or a group ends at or behind `upto`, or the log ends."""
         begun, last = self.at.order, upto.order
         yield from self._rest(upto, tally)
@@ -102,7 +102,7 @@ class Windows:
                 break
         yield from self._flushed(upto, tally)
 
-    def _room(self, tally: Tally) -> tuple[float, int]:
+    def _room(self, tally: WindowTally) -> tuple[float, int]:
         """Return at how many bytes, or events, what is pending may fill the window, or a piece."""
         changes = tally.most - tally.changes
         return min(self.piece, changes * self._row_bytes), changes
@@ -119,16 +119,16 @@ class Windows:
 
     # --- decoding --------------------------------------------------------------------------------
 
-    def _rest(self, upto: BinlogPosition, tally: Tally) -> Iterator[Changes]:
+    def _rest(self, upto: BinlogPosition, tally: WindowTally) -> Iterator[Changes]:
         """Yield what waits, a large transaction last."""
         yield from self._flushed(upto, tally)
         if self._large is not None and not tally.is_full and self.at.order < upto.order:
             group, self._large = self._large, None
             yield from self._in_pieces(group, tally)
 
-    def _flushed(self, upto: BinlogPosition, tally: Tally) -> Iterator[Changes]:
+    def _flushed(self, upto: BinlogPosition, tally: WindowTally) -> Iterator[Changes]:
         """Decode what is pending, up to the transaction that fills the window or ends at `upto`; the rest waits."""
-        pending, self._pending = self._pending, Pending()
+        pending, self._pending = self._pending, PendingEvents()
         count = len(pending.ends)
         if not count:
             return
@@ -157,7 +157,7 @@ class Windows:
         self._passed(pending.gtids[:taken], BinlogPosition(*pending.ends[taken - 1]))
         self._pending = pending.behind(taken)
 
-    def _in_pieces(self, group: Group, tally: Tally) -> Iterator[Changes]:
+    def _in_pieces(self, group: EventGroup, tally: WindowTally) -> Iterator[Changes]:
         """Decode a large transaction piece by piece."""
         assert group.rows is not None
         stamped = Stamped([group.end.key], [group.committed_us])
@@ -172,7 +172,7 @@ class Windows:
         tally.is_full = tally.changes >= tally.most
 
 
-def _taken(counts: np.ndarray, tally: Tally) -> int:
+def _taken(counts: np.ndarray, tally: WindowTally) -> int:
     """Return how many groups belong to the window, and note whether they fill it."""
     sums = tally.changes + np.cumsum(counts)
     full = np.nonzero(sums >= tally.most)[0]

@@ -91,7 +91,7 @@ def query(connection: Any, sql: str, *, limit_bytes: int | None = None) -> RawRo
 
     connection._execute_command(COMMAND.COM_QUERY, sql)
     columns = definitions(connection)
-    return Rows(connection, limit_bytes).read(columns)
+    return PacketRows(connection, limit_bytes).read(columns)
 
 
 def definitions(connection: Any) -> tuple[Definition, ...]:
@@ -128,7 +128,7 @@ def definitions(connection: Any) -> tuple[Definition, ...]:
     )
 
 
-class Rows:
+class PacketRows:
     """The bytes behind the column definitions, up to the packet that ends them.
 
     What does not fit the memory of the last page lies in blocks until all has come.

@@ -19,8 +19,8 @@ from rivet_resources.engines.mysql.wire.packets import (
     HEADER,
     SHORTEST_LONG_VALUE,
     Definition,
+    PacketRows,
     RawRows,
-    Rows,
     definitions,
     joined,
 )
@@ -58,7 +58,7 @@ def query_or_drop(connection: Any, statement: str, *, limit_bytes: int) -> RawRo
         pymysql.err.MySQLError: as `mysql_packets.query`.
     """
     columns = _begun(connection, statement)
-    rows = Rows(connection, limit_bytes)
+    rows = PacketRows(connection, limit_bytes)
     try:
         return rows.read(columns)
     except TooLarge:
@@ -146,7 +146,7 @@ class _Answer:
         """Read the last packet: raise what the server says, refuse a second result."""
         payload = bytes(self.buffer[HEADER:])
         self._check_sequence(np.frombuffer(self.buffer[3:4], np.uint8))
-        Rows(self.connection, None).finish(payload)
+        PacketRows(self.connection, None).finish(payload)
 
     def _check_sequence(self, found: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
         """Compare every packet's number with its place, as PyMySQL does packet by packet."""

@@ -43,7 +43,7 @@ from rivet_resources.engines.postgres.log.errors import log_fault, lost, untold
 from rivet_resources.engines.postgres.log.lsn import SnapshotVisibility, lsn_number, moment, position
 from rivet_resources.engines.postgres.log.messages import RelationMessage
 from rivet_resources.engines.postgres.log.peek import SMALL_BYTES, Peek, Wire, copied
-from rivet_resources.engines.postgres.log.relations import Tables
+from rivet_resources.engines.postgres.log.relations import RelationCache
 from rivet_resources.engines.postgres.log.survey import publication_of
 from rivet_resources.engines.postgres.log.window import TransactionBatch
 from rivet_resources.engines.postgres.session import PostgresSession, open_session
@@ -101,7 +101,7 @@ class PostgresLog:
         self.user = line.user or self._connection.info.user
         self.server_version = self._connection.info.server_version
         self._wire = Wire(line)
-        self._tables = Tables(capture.tables, capture.rules, catalog=self, ask=self._select)
+        self._tables = RelationCache(capture.tables, capture.rules, catalog=self, ask=self._select)
         self._last: Survey | None = None
         self._committed: int | None = None
         self._peeked: _Peeked | None = None

@@ -147,23 +147,23 @@ def split(array: pa.Array) -> Messages:
 
 
 @dataclass
-class Cells:
+class TupleCells:
     """One column of many rows: kind of each cell, and where its text stands."""
 
     kinds: Bytes
     starts: Numbers
     lengths: Numbers
 
-    def at(self, rows: Any) -> Cells:
+    def at(self, rows: Any) -> TupleCells:
         """Take some of the rows."""
-        return Cells(self.kinds[rows], self.starts[rows], self.lengths[rows])
+        return TupleCells(self.kinds[rows], self.starts[rows], self.lengths[rows])
 
-    def fill(self, rows: Mask, other: Cells) -> None:
+    def fill(self, rows: Mask, other: TupleCells) -> None:
         """Put other cells where `rows` says, one for each of them."""
         self.kinds[rows], self.starts[rows], self.lengths[rows] = other.kinds, other.starts, other.lengths
 
 
-def walk(buffer: Bytes, at: Numbers, columns: int) -> tuple[list[Cells], Numbers]:
+def walk(buffer: Bytes, at: Numbers, columns: int) -> tuple[list[TupleCells], Numbers]:
     """Walk tuples that begin at `at`, all rows one column at a time; gives their cells and where each tuple ends.
 
     Lengths have no sign, so places only grow: where the last cell lies in the buffer, all do.
@@ -180,24 +180,24 @@ def walk(buffer: Bytes, at: Numbers, columns: int) -> tuple[list[Cells], Numbers
     return cells, place
 
 
-def _walked(buffer: Bytes, at: Numbers, columns: int) -> tuple[list[Cells], Numbers]:
-    place, cells = at + 2, list[Cells]()
+def _walked(buffer: Bytes, at: Numbers, columns: int) -> tuple[list[TupleCells], Numbers]:
+    place, cells = at + 2, list[TupleCells]()
     last = max(len(buffer) - 4, 0)
     for _ in range(columns):
         kinds = buffer[place]
         is_sent = kinds == TEXT
         if is_sent.all():
             lengths = read_numbers(buffer, place + 1, 4)
-            cells.append(Cells(kinds, place + 5, lengths))
+            cells.append(TupleCells(kinds, place + 5, lengths))
             place = place + 5 + lengths
             continue
         lengths = np.where(is_sent, read_numbers(buffer, np.minimum(place + 1, last), 4), 0)
-        cells.append(Cells(kinds, place + 5, lengths))
+        cells.append(TupleCells(kinds, place + 5, lengths))
         place = place + 1 + np.where(is_sent, lengths + 4, 0)
     return cells, place
 
 
-def gather(buffer: Bytes, cells: Cells) -> pa.Array:
+def gather(buffer: Bytes, cells: TupleCells) -> pa.Array:
     """Copy scattered texts into one string column; rows must stand in the order of the buffer.
 
     The bytes between two cells are given offsets of their own, so that Arrow's take copies every second piece:

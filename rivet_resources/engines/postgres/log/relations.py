@@ -30,7 +30,7 @@ KNOWN_TYPES = "SELECT oid::int8 FROM pg_type WHERE oid = ANY (%s::int8[]::oid[])
 
 
 @dataclass(frozen=True)
-class Captured:
+class CapturedRelation:
     """One table of ours in one of its schemas: how its cells are read."""
 
     table: str  # as configured
@@ -42,7 +42,7 @@ class Captured:
 
 
 @dataclass
-class Tables:
+class RelationCache:
     """Knows the configured tables; looks a relation's types up once for each of its schemas.
 
     A change belongs to a configured table if the relation had that name when the change was made. It still does
@@ -59,7 +59,7 @@ class Tables:
     remembered: dict[str, int] = field(default_factory=dict)
     columns: Mapping[str, set[str]] = field(default_factory=dict)  # as the catalog has them now, and had them
     strange: dict[str, set[str]] = field(default_factory=dict)  # what the log has besides; a read begins with none
-    _known: dict[RelationMessage, Captured | None] = field(default_factory=dict)
+    _known: dict[RelationMessage, CapturedRelation | None] = field(default_factory=dict)
 
     def found(self, oids: Mapping[str, int], schemas: Mapping[str, str]) -> None:
         """Take what the catalog says now; what was concluded from another answer is concluded anew."""
@@ -71,7 +71,7 @@ class Tables:
         """Begin a read: any other column of these tables is strange."""
         self.columns, self.strange = columns, {}
 
-    def captured(self, relation: RelationMessage) -> Captured | None:
+    def captured(self, relation: RelationMessage) -> CapturedRelation | None:
         """Return how to read a relation's rows; None when it is not one of ours."""
         if relation not in self._known:
             table = self.table_of(relation)
@@ -99,7 +99,7 @@ class Tables:
                 return table
         return None
 
-    def _described(self, table: str, relation: RelationMessage) -> Captured:
+    def _described(self, table: str, relation: RelationMessage) -> CapturedRelation:
         oids = [attribute.oid for attribute in relation.attributes]
         known = {row[0] for row in self.catalog.ask(KNOWN_TYPES, (oids,), doing=f"reading the types of {table}")}
         comments: dict[str, str | None] = dict(
@@ -120,7 +120,7 @@ class Tables:
         )
         # Deletes may bring the key alone, and a truncate brings nothing: no column of a change rules NULL out.
         columns = tuple(replace(column, nullable=True) for column in made)
-        return Captured(
+        return CapturedRelation(
             table=table,
             relation=relation,
             columns=columns,

@@ -15,22 +15,22 @@ import pyarrow.compute as pc
 from rivet_resources.contracts.change_log import UNCHANGED
 from rivet_resources.engines.postgres.log import messages
 from rivet_resources.engines.postgres.log.lsn import Mask, Numbers
-from rivet_resources.engines.postgres.log.messages import Bytes, Cells, Messages
-from rivet_resources.engines.postgres.log.relations import Captured
+from rivet_resources.engines.postgres.log.messages import Bytes, Messages, TupleCells
+from rivet_resources.engines.postgres.log.relations import CapturedRelation
 
 
 @dataclass
-class Rows:
+class LogRows:
     """Changes of one table: what each row is now, and what it was where the log says so."""
 
     kinds: Bytes
-    now: list[Cells]  # of a delete, what it was
-    old: list[Cells]  # NULLs where there is none
+    now: list[TupleCells]  # of a delete, what it was
+    old: list[TupleCells]  # NULLs where there is none
     has_old: Mask
     moved: Mask  # updates that changed the key
 
     @classmethod
-    def of(cls, batch: Messages, captured: Captured, rows: Numbers) -> Rows:
+    def of(cls, batch: Messages, captured: CapturedRelation, rows: Numbers) -> LogRows:
         """Walk the rows; unchanged values are taken from the old row where it has them.
 
         Raises:
@@ -45,7 +45,10 @@ class Rows:
         begins_old = has_old & (kinds == messages.UPDATE)
         nothing = np.zeros(len(rows), np.int64)
         moved = np.zeros(len(rows), bool)
-        old = [Cells(np.full(len(rows), messages.NULL, np.uint8), nothing.copy(), nothing.copy()) for _ in range(count)]
+        old = [
+            TupleCells(np.full(len(rows), messages.NULL, np.uint8), nothing.copy(), nothing.copy())
+            for _ in range(count)
+        ]
         if begins_old.any():
             came, ends = messages.walk(batch.buffer, places[begins_old] + 1, count)
             places = places.copy()
@@ -67,9 +70,9 @@ class Rows:
             moved |= begins_old & _differs(batch.buffer, old[i], now[i], begins_old)
         return cls(kinds, now, old, has_old, moved)
 
-    def at(self, rows: Mask) -> Rows:
+    def at(self, rows: Mask) -> LogRows:
         """Take some of the rows."""
-        return Rows(
+        return LogRows(
             self.kinds[rows],
             [cells.at(rows) for cells in self.now],
             [cells.at(rows) for cells in self.old],
@@ -78,7 +81,7 @@ class Rows:
         )
 
 
-def _differs(buffer: Bytes, old: Cells, new: Cells, rows: Mask) -> Mask:
+def _differs(buffer: Bytes, old: TupleCells, new: TupleCells, rows: Mask) -> Mask:
     """Return of these rows whose cell is another than before; NULL equals NULL."""
     a, b = messages.gather(buffer, old.at(rows)), messages.gather(buffer, new.at(rows))
     same = pc.fill_null(pc.equal(a, b), False).to_numpy(zero_copy_only=False)
@@ -88,7 +91,7 @@ def _differs(buffer: Bytes, old: Cells, new: Cells, rows: Mask) -> Mask:
     return mask
 
 
-def unchanged(captured: Captured, found: Rows) -> pa.Array | None:
+def unchanged(captured: CapturedRelation, found: LogRows) -> pa.Array | None:
     """Name, row by row, the columns the log did not carry; None when it carried all."""
     missing = [cells.kinds == messages.UNCHANGED for cells in found.now]
     if not any(mask.any() for mask in missing):
@@ -100,11 +103,11 @@ def unchanged(captured: Captured, found: Rows) -> pa.Array | None:
     return pa.array(names, UNCHANGED.type)
 
 
-def row_type(captured: Captured) -> pa.DataType:
+def row_type(captured: CapturedRelation) -> pa.DataType:
     return pa.struct(list(captured.schema))
 
 
-def before(captured: Captured, columns: list[pa.Array], found: Rows, *, is_given: Mask) -> pa.Array:
+def before(captured: CapturedRelation, columns: list[pa.Array], found: LogRows, *, is_given: Mask) -> pa.Array:
     """Put the rows before together; no row before is NULL, not a row of NULLs."""
     if not columns:
         return pa.nulls(len(found.kinds), row_type(captured))

@@ -22,9 +22,9 @@ from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, OP, POS, SEQ,
 from rivet_resources.engines.postgres.log import messages
 from rivet_resources.engines.postgres.log import rows as postgres_rows
 from rivet_resources.engines.postgres.log.lsn import MICROS_1970_TO_2000, Mask, Numbers, SnapshotVisibility, lsn_text
-from rivet_resources.engines.postgres.log.messages import Bytes, Cells, Messages, RelationMessage
-from rivet_resources.engines.postgres.log.relations import Captured, Tables
-from rivet_resources.engines.postgres.log.rows import Rows
+from rivet_resources.engines.postgres.log.messages import Bytes, Messages, RelationMessage, TupleCells
+from rivet_resources.engines.postgres.log.relations import CapturedRelation, RelationCache
+from rivet_resources.engines.postgres.log.rows import LogRows
 from rivet_resources.engines.postgres.log.texts import shapes
 from rivet_resources.engines.postgres.values import READ
 from rivet_resources.engines.shared import cells as batch_cells
@@ -53,7 +53,7 @@ class TransactionBatch:
     `after`: transactions that ended at or before it are dropped; `seen`: so are those a copy holds already.
     """
 
-    tables: Tables
+    tables: RelationCache
     seen: SnapshotVisibility
     before: bool
     after: int
@@ -137,7 +137,7 @@ class TransactionBatch:
             if len(mine):
                 yield self._table(batch, stamps, captured, mine)
 
-    def _captured(self, oid: int) -> Captured | None:
+    def _captured(self, oid: int) -> CapturedRelation | None:
         relation = self.relations.get(oid)
         if relation is None:
             raise LogRefused(
@@ -186,9 +186,9 @@ class TransactionBatch:
 
     # --- rows of one table -----------------------------------------------------------------------
 
-    def _table(self, batch: Messages, stamps: _Stamps, captured: Captured, rows: Numbers) -> Changes:
+    def _table(self, batch: Messages, stamps: _Stamps, captured: CapturedRelation, rows: Numbers) -> Changes:
         """Type the rows of one table; a change of the key becomes two, in their order."""
-        found = Rows.of(batch, captured, rows)
+        found = LogRows.of(batch, captured, rows)
         moved = found.moved
         codes = np.select([found.kinds == messages.INSERT, found.kinds == messages.UPDATE], [INSERT, UPDATE], DELETE)
         codes[moved] = INSERT
@@ -211,10 +211,12 @@ class TransactionBatch:
             columns = [postgres_rows.joined(a, b, order) for a, b in zip(halves, columns, strict=True)]
         return self._changes(captured, envelope, columns, special)
 
-    def _wants(self, found: Rows) -> bool:
+    def _wants(self, found: LogRows) -> bool:
         return self.before and bool(found.has_old.any())
 
-    def _cells(self, buffer: Bytes, captured: Captured, cells: list[Cells], special: Special) -> list[pa.Array]:
+    def _cells(
+        self, buffer: Bytes, captured: CapturedRelation, cells: list[TupleCells], special: Special
+    ) -> list[pa.Array]:
         """Type cells as the batch read does: the driver's arrays from texts, then the batch's own readers."""
         if not captured.columns:
             return []
@@ -236,7 +238,7 @@ class TransactionBatch:
         return [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in made.columns]
 
     def _changes(
-        self, captured: Captured, envelope: list[pa.Array], columns: list[pa.Array], special: Special
+        self, captured: CapturedRelation, envelope: list[pa.Array], columns: list[pa.Array], special: Special
     ) -> Changes:
         fields = [*ENVELOPE, *captured.schema]
         if self.before:

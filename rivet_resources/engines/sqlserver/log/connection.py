@@ -65,7 +65,7 @@ class Asking:
         try:
             cursor = driver.execute(self._connection, batch, timeout=self.line.statement_timeout_s)
             return [rows for rows in _answers(cursor) if rows is not None] or [[]]
-        except driver.Refused as error:
+        except driver.DriverRefused as error:
             raise self._fault(error, doing) from None
         finally:
             driver.close(cursor)
@@ -83,7 +83,7 @@ class Asking:
                 if batch.num_rows < rows:
                     return
                 rows = max(1, min(BATCH_ROWS, memory_bytes // 4 * rows // max(batch.nbytes, 1)))
-        except driver.Refused as error:
+        except driver.DriverRefused as error:
             raise self._fault(error, doing) from None
         finally:
             driver.close(cursor)
@@ -93,7 +93,7 @@ class Asking:
         connection, self._connection = self._connection, None
         driver.close(connection)
 
-    def _fault(self, error: driver.Refused, doing: str) -> Exception:
+    def _fault(self, error: driver.DriverRefused, doing: str) -> Exception:
         number = number_of(error)
         found = fault(error, doing=doing, user=self.line.user, secrets=self.line.secrets)
         said = f"While {doing}: SQL Server said: {clean(error, secrets=self.line.secrets)} ({number})."

@@ -30,7 +30,14 @@ from rivet_resources.engines.sqlserver.log import preflight as sqlserver_preflig
 from rivet_resources.engines.sqlserver.log import sql
 from rivet_resources.engines.sqlserver.log.connection import Asking, OutOfRange, Rows
 from rivet_resources.engines.sqlserver.log.rows import Decoder
-from rivet_resources.engines.sqlserver.log.tables import Captured, Instance, Look, captured, instances_of, looked
+from rivet_resources.engines.sqlserver.log.tables import (
+    CapturedTable,
+    ChangeTables,
+    Instance,
+    captured,
+    instances_of,
+    looked,
+)
 from rivet_resources.engines.sqlserver.sql import quote_text
 from rivet_resources.engines.sqlserver.values import items
 from rivet_resources.errors import LogBusy, LogSetup, PositionLost, SourceError, SourceLost, SourcePermission
@@ -42,7 +49,7 @@ START_JOB = "EXEC sys.sp_cdc_start_job @job_type = N'capture'"
 
 
 @dataclass(frozen=True)
-class Copy:
+class SnapshotCopy:
     """A copy of the tables, read in a session of its own; replaying what it holds already changes nothing."""
 
     session: Session
@@ -60,7 +67,7 @@ class SqlServerLog:
     line: ConnectionParams
     pace: Pace
     asking: Asking = field(init=False)
-    _look: Look | None = None
+    _look: ChangeTables | None = None
     _owns: bool = False
 
     def __post_init__(self) -> None:
@@ -140,13 +147,13 @@ class SqlServerLog:
             )
 
     @contextmanager
-    def handover(self) -> Iterator[Copy]:
+    def handover(self) -> Iterator[SnapshotCopy]:
         """Open a session that copies the tables, at one instant where the database allows SNAPSHOT isolation."""
         session = retry.call(
             lambda: sqlserver_session.open_session(self.line, snapshot=True), pace=self.pace, on=SourceLost
         )
         try:
-            yield Copy(session)
+            yield SnapshotCopy(session)
         finally:
             session.close()
 
@@ -195,7 +202,7 @@ class SqlServerLog:
         newest = max((decoder.newest for decoder in decoders if decoder.newest is not None), default=None)
         yield Commit(sql.position_at(end), newest, len(commits))
 
-    def _decoder(self, table: Captured) -> Decoder:
+    def _decoder(self, table: CapturedTable) -> Decoder:
         assert self._look is not None  # `_instances` has looked
         return Decoder(table, offset_minutes=self._look.offset_minutes, before=self.capture.before)
 
@@ -248,7 +255,7 @@ class SqlServerLog:
         assert self._look is not None
         return instances_of(self.capture, self._look.instances)
 
-    def _tables(self) -> tuple[Captured, ...]:
+    def _tables(self) -> tuple[CapturedTable, ...]:
         """Type the tables' columns, anew for each window: what the log has now."""
         instances = self._instances()
         numbers = ", ".join(str(instance.number) for instance in instances)

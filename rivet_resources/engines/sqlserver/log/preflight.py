@@ -12,7 +12,7 @@ from rivet_resources.contracts.evidence import Finding
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.engines.sqlserver.log import sql
 from rivet_resources.engines.sqlserver.log.connection import Asking, OutOfRange
-from rivet_resources.engines.sqlserver.log.tables import Instance, Look, enabling, instances_of, looked
+from rivet_resources.engines.sqlserver.log.tables import ChangeTables, Instance, enabling, instances_of, looked
 from rivet_resources.engines.sqlserver.sql import quote, quote_text
 from rivet_resources.errors import LogSetup, SourceError, SourcePermission
 
@@ -71,7 +71,7 @@ def _user(asking: Asking) -> str:
     return quote(asking.line.user or "<user>")
 
 
-def _job(look: Look) -> Finding:
+def _job(look: ChangeTables) -> Finding:
     start = "EXEC sys.sp_cdc_start_job @job_type = N'capture'; (and start SQL Server Agent)"
     if look.high is None:
         return Finding("capture job", "fail", "The capture job has never run; nothing is captured yet.", start)
@@ -102,7 +102,7 @@ def _retention(asking: Asking) -> Finding:
 # --- one table -----------------------------------------------------------------------------------
 
 
-def _table(capture: Capture, table: str, look: Look, asking: Asking) -> Iterator[Finding]:
+def _table(capture: Capture, table: str, look: ChangeTables, asking: Asking) -> Iterator[Finding]:
     schema, bare = split_name(table)
     try:
         instance = instances_of(capture, look.instances)[0]
@@ -118,7 +118,7 @@ def _table(capture: Capture, table: str, look: Look, asking: Asking) -> Iterator
     yield _copyable(instance, asking)
 
 
-def _granting(asking: Asking, capture: Capture, look: Look) -> str:
+def _granting(asking: Asking, capture: Capture, look: ChangeTables) -> str:
     """Write the grants of a table whose instance shows nothing."""
     bare = split_name(capture.tables[0])[1].lower()
     number = next((i.number for i in look.instances if i.table.lower() == bare), 0)
@@ -132,7 +132,7 @@ def _grants(asking: Asking, number: int, source: str) -> str:
     return f"GRANT SELECT ON SCHEMA::cdc TO {user};{role} GRANT SELECT ON {source} TO {user};"
 
 
-def _readable(instance: Instance, look: Look, asking: Asking) -> Finding:
+def _readable(instance: Instance, look: ChangeTables, asking: Asking) -> Finding:
     """Read one change at the log's end, as a drain would."""
     at = max(look.high or instance.low, instance.low)
     name = f"grants {instance.label}"

@@ -25,7 +25,7 @@ from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, TS, Changes
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared.cells import Cells, storage
 from rivet_resources.engines.sqlserver.log.sql import ENVELOPE_ITEMS, LSN_BYTES, position_at
-from rivet_resources.engines.sqlserver.log.tables import Captured
+from rivet_resources.engines.sqlserver.log.tables import CapturedTable
 from rivet_resources.engines.sqlserver.values import READ, arranged, wire_order
 from rivet_resources.errors import LogRefused
 
@@ -45,7 +45,7 @@ NEVER_BEFORE = frozenset({"text", "ntext", "image"})
 class Decoder:
     """Turns the batches of one table's window into changes, in order. Not shared between threads."""
 
-    table: Captured
+    table: CapturedTable
     offset_minutes: int
     before: bool = False
     commits: set[bytes] = field(default_factory=set)
@@ -213,7 +213,7 @@ class _Part:
     times: pa.Array
     touched: dict[str, Flags]
 
-    def changes(self, captured: Captured, long: Sequence[Column], *, before: bool) -> pa.Table:
+    def changes(self, captured: CapturedTable, long: Sequence[Column], *, before: bool) -> pa.Table:
         """Put the envelope before the rows; a changed key is a delete and an insert."""
         halves = np.flatnonzero(self.operations == UPDATE_BEFORE)
         moved = halves[self._moved(captured.key, halves)]

@@ -38,7 +38,7 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Look:
+class ChangeTables:
     """What one survey tells."""
 
     instances: tuple[Instance, ...]  # of the database, all
@@ -49,7 +49,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Captured:
+class CapturedTable:
     """One table of the drain with its capture instance and the columns that its log carries."""
 
     table: str  # as configured
@@ -59,7 +59,7 @@ class Captured:
     key: tuple[str, ...]  # of the unique index the instance was made with; () without one
 
 
-def looked(rows: Rows) -> Look:
+def looked(rows: Rows) -> ChangeTables:
     """Read the survey's rows.
 
     Raises:
@@ -76,7 +76,7 @@ def looked(rows: Rows) -> Look:
     )
     # Two readings of the clock may lie on both sides of a minute; offsets are whole quarters of an hour.
     offset = round(int(first[9] or 0) / 15) * 15
-    return Look(
+    return ChangeTables(
         instances=instances,
         high=int(first[6], 16) if first[6] and int(first[6], 16) else None,
         guid=first[7] or "",
@@ -147,7 +147,7 @@ def enabling(schema: str, table: str) -> str:
 # --- columns -------------------------------------------------------------------------------------
 
 
-def captured(capture: Capture, instances: Sequence[Instance], rows: Rows) -> tuple[Captured, ...]:
+def captured(capture: Capture, instances: Sequence[Instance], rows: Rows) -> tuple[CapturedTable, ...]:
     """Type the columns that each log carries. Computed ones are left out: the log has NULL for all of them.
 
     Raises:
@@ -170,11 +170,11 @@ def _names(instance: Instance, column: str) -> tuple[str, ...]:
     return column, f"{instance.table}.{column}", f"{instance.label}.{column}"
 
 
-def _captured(table: str, instance: Instance, rows: Rows, rules: TypeRules) -> Captured:
+def _captured(table: str, instance: Instance, rows: Rows, rules: TypeRules) -> CapturedTable:
     rows = [row for row in rows if not row[3]]
     columns = tuple(_column(row, rules, instance.label) for row in rows)
     keyed = sorted((row[10], row[1]) for row in rows if row[10])
-    return Captured(
+    return CapturedTable(
         table=table,
         instance=instance,
         columns=columns,

@@ -11,8 +11,8 @@ import pytest
 from rivet_resources.engines.mysql.binlog import events as ev
 from rivet_resources.engines.mysql.binlog.events import DELETE, INSERT, UPDATE, Field
 from rivet_resources.engines.mysql.binlog.gtid import runs
-from rivet_resources.engines.mysql.binlog.row_layout import Cells, Layout, big, little, prefix_of
-from rivet_resources.engines.mysql.binlog.rows import Rows, RowsEvent, rows_of
+from rivet_resources.engines.mysql.binlog.row_layout import RowCells, RowLayout, big, little, prefix_of
+from rivet_resources.engines.mysql.binlog.rows import BinlogRows, RowsEvent, rows_of
 from rivet_resources.errors import LogRefused
 
 KINDS: tuple[tuple[int, tuple[int, ...]], ...] = (
@@ -27,7 +27,7 @@ def fields_of(dice: random.Random, count: int) -> list[Field]:
     return [Field(f"c{i}", *dice.choice(KINDS), nullable=dice.random() < 0.4) for i in range(count)]
 
 
-def row_of(dice: random.Random, fields: list[Field], layout: Layout) -> Row:
+def row_of(dice: random.Random, fields: list[Field], layout: RowLayout) -> Row:
     """Make up a row: each cell's own bytes."""
     found: Row = []
     for field, width in zip(fields, layout.widths, strict=True):
@@ -36,7 +36,7 @@ def row_of(dice: random.Random, fields: list[Field], layout: Layout) -> Row:
     return found
 
 
-def image_of(row: Row, layout: Layout) -> bytes:
+def image_of(row: Row, layout: RowLayout) -> bytes:
     """Write a row as the servers do; bits behind the last column are set."""
     nulls = sum(1 << i for i, cell in enumerate(row) if cell is None) | -1 << len(row)
     image = (nulls & (1 << 8 * layout.bitmap) - 1).to_bytes(layout.bitmap, "little")
@@ -45,7 +45,7 @@ def image_of(row: Row, layout: Layout) -> bytes:
     return image
 
 
-def cut(rows: Rows, cells: tuple[Cells, ...]) -> list[Row]:
+def cut(rows: BinlogRows, cells: tuple[RowCells, ...]) -> list[Row]:
     """Cut each cell out, one by one."""
     data, found = rows.buffer.tobytes(), []
     for i in range(len(rows.op)):
@@ -58,7 +58,7 @@ def test_cells_lie_where_one_by_one_reading_finds_them(seed: int) -> None:
     """Any columns, NULLs, operations and rows per event; rows come in the order of the events."""
     dice = random.Random(seed)
     fields = fields_of(dice, dice.choice((1, 3, 8, 9, 20)))
-    layout = Layout(fields)
+    layout = RowLayout(fields)
     events: list[RowsEvent] = []
     expected: list[tuple[int, int, int, Row, Row]] = []
     for index in range(dice.randrange(1, 12)):
@@ -85,7 +85,7 @@ def test_update_of_the_key_is_two_rows_with_all_cells_of_each(seed: int) -> None
     """The old row as a delete, then the new one; updates of other columns stay one row."""
     dice = random.Random(seed)
     fields = [Field("id", ev.LONG, (), False), Field("code", ev.VARCHAR, (40, 0), False), *fields_of(dice, 3)]
-    layout = Layout(fields)
+    layout = RowLayout(fields)
     data, expected = b"", []
     for number in range(20):
         old, new = row_of(dice, fields, layout), row_of(dice, fields, layout)
@@ -104,7 +104,7 @@ def test_update_of_the_key_is_two_rows_with_all_cells_of_each(seed: int) -> None
 def test_null_in_a_column_that_is_not_null_is_read_as_such() -> None:
     """A table map that promises too much does not shift the columns behind."""
     fields = [Field("a", ev.LONG, (), False), Field("b", ev.LONG, (), False), Field("c", ev.VARCHAR, (9, 0), False)]
-    layout = Layout(fields)
+    layout = RowLayout(fields)
     rows: list[Row] = [[b"aaaa", b"bbbb", b"c"], [None, b"bbbb", b"cc"], [b"aaaa", None, None]]
     data = b"".join(image_of(row, layout) for row in rows)
 
@@ -115,7 +115,7 @@ def test_null_in_a_column_that_is_not_null_is_read_as_such() -> None:
 
 def test_event_that_ends_elsewhere_than_its_last_row_is_refused() -> None:
     """A row cut off, or with bytes behind it, is never half a row."""
-    layout = Layout([Field("a", ev.LONG, (), False), Field("b", ev.VARCHAR, (9, 0), True)])
+    layout = RowLayout([Field("a", ev.LONG, (), False), Field("b", ev.VARCHAR, (9, 0), True)])
     row = image_of([b"aaaa", b"bbb"], layout)
     good: RowsEvent = (row, 0, INSERT, 0, 1)
     for data in (row[:-1], row + row[:-2], row[:-4] + b"\xff"):

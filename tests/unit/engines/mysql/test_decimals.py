@@ -10,7 +10,7 @@ import pytest
 
 from rivet_resources.engines.mysql.binlog import events as ev
 from rivet_resources.engines.mysql.binlog.events import Field
-from rivet_resources.engines.mysql.binlog.row_layout import DIGIT_BYTES, Cells, decimal_bytes
+from rivet_resources.engines.mysql.binlog.row_layout import DIGIT_BYTES, RowCells, decimal_bytes
 from rivet_resources.engines.mysql.binlog.values import decimal
 from rivet_resources.engines.mysql.binlog.vector import Vector
 from rivet_resources.errors import LogRefused
@@ -42,7 +42,7 @@ def vector(precision: int, scale: int, cells: list[bytes], nulls: list[bool], fi
     start = len(first) + width * np.arange(len(cells), dtype=np.int64)
     buffer = np.frombuffer(first + b"".join(cells) + bytes(16), np.uint8)
     length = np.where(nulls, 0, width)
-    return Vector(buffer, Cells(start, length, np.array(nulls)), field(precision, scale), "")
+    return Vector(buffer, RowCells(start, length, np.array(nulls)), field(precision, scale), "")
 
 
 @pytest.mark.parametrize("precision", range(1, LARGEST_PRECISION + 1))
