@@ -10,7 +10,7 @@ needs no Dagster.
 
 def __getattr__(name: str) -> object:
     if name == "Exports":
-        from rivet_assets.dagster.component import Exports
+        from rivet_assets.dagster.component import Exports  # Dagster
 
         return Exports
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -34,7 +34,7 @@ COMPONENTS = "rivet_assets.defs"
 
 
 def definitions_of(*configs: RivetConfig) -> dg.Definitions:
-    """Give everything that configurations define, complete and ready to run.
+    """Return everything that configurations define, complete and ready to run.
 
     Raises:
         ConfigError: two of them define the same asset; both files are named.
@@ -43,7 +43,7 @@ def definitions_of(*configs: RivetConfig) -> dg.Definitions:
 
 
 def load_definitions() -> dg.Definitions:
-    """Give the definitions of the whole code location.
+    """Return the definitions of the whole code location.
 
     Raises:
         ConfigError: a file is wrong, or two define the same asset.

@@ -199,7 +199,7 @@ def _servant() -> str | None:
     """Name the user that runs the server: None (ourselves), unless we are root."""
     if os.geteuid() != 0:
         return None
-    import pwd
+    import pwd  # POSIX
 
     known = {entry.pw_name for entry in pwd.getpwall()}
     for name in UNPRIVILEGED_USERS:
@@ -222,7 +222,7 @@ def _private(name: str) -> Path:
 
 
 def _home(folder: Path, servant: str | None) -> Path:
-    """Give the folder that the servant can write: ours, or one outside with a link to it in ours."""
+    """Return the folder that the servant can write: ours, or one outside with a link to it in ours."""
     link = folder / "outside"
     if servant is None or _may(servant, "-x", folder):
         home = folder
@@ -238,7 +238,7 @@ def _home(folder: Path, servant: str | None) -> Path:
 
 
 def _runnable(binaries: Path, servant: str | None) -> Path:
-    """Give binaries the servant can run: these, or a copy where it can reach them."""
+    """Return binaries the servant can run: these, or a copy where it can reach them."""
     if _may(servant, "-x", binaries / "postgres"):
         return binaries
     install = binaries.parent

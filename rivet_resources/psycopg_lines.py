@@ -31,7 +31,7 @@ LIVELINESS: Mapping[str, str] = {
 @cache
 def watched() -> type[psycopg.Connection[Any]]:
     """Return the class of psycopg connections; made at the first use, since reading a config needs no driver."""
-    import psycopg
+    import psycopg  # driver
 
     class Watched(psycopg.Connection[Any]):
         """A connection whose waits all end; its two values, of `deadline`, may be changed."""

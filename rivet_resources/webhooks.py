@@ -47,7 +47,7 @@ class Message:
 
 
 def refused_address(url: str) -> str:
-    """Say why nothing is sent to an address; '' when it is fine: https, or http to this machine."""
+    """Return why nothing is sent to an address; '' when it is fine: https, or http to this machine."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -129,7 +129,7 @@ def _post(message: Message) -> tuple[str, bool]:
 
 
 def _words(error: Exception) -> tuple[str, bool]:
-    """Say what kind of fault it was; texts of libraries may hold the address."""
+    """Return what kind of fault it was; texts of libraries may hold the address."""
     reason = getattr(error, "reason", error)
     if isinstance(reason, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({reason.verify_message})", False

@@ -49,7 +49,7 @@ def position(number: int) -> str:
 
 
 def instant(number: int) -> datetime:
-    """Tell when a transaction committed."""
+    """Return when a transaction committed."""
     return BEGAN + timedelta(seconds=number)
 
 
@@ -127,7 +127,7 @@ class Shop:
         return [self._update(changed)]
 
     def _update(self, row: Row) -> tuple[str, int, Row, list[str] | None]:
-        """Tell an update that left `note` alone; half the time the log does not carry it."""
+        """Return an update that left `note` alone; half the time the log does not carry it."""
         if self.random.random() < 0.5 or self.carries_all:
             return ("update", 0, row, None)
         return ("update", 0, {**row, "note": None}, ["note"])
@@ -144,11 +144,11 @@ class Shop:
     # --- the oracle ------------------------------------------------------------------------------
 
     def states(self) -> set[tuple[Any, ...]]:
-        """Give the rows of the table now."""
+        """Return the rows of the table now."""
         return {tuple(row.values()) for row in self.rows.values()}
 
     def versions(self) -> set[tuple[Any, ...]]:
-        """Give every version: from, from position, to, to position, whether current, operation, row."""
+        """Return every version: from, from position, to, to position, whether current, operation, row."""
         done: set[tuple[Any, ...]] = set()
         begun: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         values = {key: tuple(row.values()) for key, row in self.copied.items()}

@@ -45,7 +45,7 @@ class FakeLog:
         self.transactions.append(list(changes))
 
     def columns_at(self, number: int, table: str) -> tuple[Column, ...]:
-        """Give a table's columns as they were in a transaction."""
+        """Return a table's columns as they were in a transaction."""
         found = self.columns[table]
         for start in sorted(self.altered):
             if start <= number and table in self.altered[start]:

@@ -23,7 +23,7 @@ IDENTITY = "system_identifier:7"
 
 
 def place(number: int) -> Position:
-    """Give the position of a PostgreSQL log so many bytes from its start."""
+    """Return the position of a PostgreSQL log so many bytes from its start."""
     return Position(f"{number:016x}", f"0/{number:X}", "PostgresLsn")
 
 
@@ -42,11 +42,11 @@ class FakeLog:
     looks: int = 0
 
     def preflight(self) -> tuple[Finding, ...]:
-        """Give what was set."""
+        """Return what was set."""
         return self.findings
 
     def survey(self) -> Survey:
-        """Tell the end, or raise."""
+        """Return the end, or raise."""
         self.looks += 1
         if self.fault is not None:
             raise self.fault

@@ -84,7 +84,7 @@ class Fence(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do_PATCH = forward
 

@@ -134,7 +134,7 @@ class Lab:
         return sorted(rows, key=lambda row: (row.get("id") is None, row.get("id")))
 
     def schema(self, export: str) -> dict[str, str]:
-        """Give the Arrow type of each column as the manifests' parts have it; one, or a failure."""
+        """Return the Arrow type of each column as the manifests' parts have it; one, or a failure."""
         found = {tuple((field.name, str(field.type)) for field in pq.read_schema(path)) for path in self.parts(export)}
         (one,) = found
         return dict(one)

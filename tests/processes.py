@@ -52,11 +52,11 @@ class Process:
 
     @property
     def returncode(self) -> int | None:
-        """Give the exit code, negative for a signal; None while it runs."""
+        """Return the exit code, negative for a signal; None while it runs."""
         return self._process.exitcode
 
     def poll(self) -> int | None:
-        """Give the exit code; None while it runs."""
+        """Return the exit code; None while it runs."""
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:

@@ -26,5 +26,5 @@ def shaped(table: pa.Table, *blocks: dict[str, Any]) -> pa.Table:
 
 
 def cells(table: pa.Table, column: str) -> list[Any]:
-    """Give the cells of one column."""
+    """Return the cells of one column."""
     return table.column(column).to_pylist()

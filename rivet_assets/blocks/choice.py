@@ -49,7 +49,7 @@ def nearest(word: object, known: Iterable[str]) -> str | None:
 
 
 def not_one_of(word: object, known: Iterable[str]) -> str:
-    """Say that a word is not among the allowed ones, and which it may have been."""
+    """Return that a word is not among the allowed ones, and which it may have been."""
     allowed = list(known)
     close = nearest(word, allowed)
     return f"'{word}' is not one of {', '.join(allowed)}{f'. Did you mean {close}?' if close else ''}"

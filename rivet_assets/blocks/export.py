@@ -189,7 +189,7 @@ class Export(Settings):
 
     @property
     def steps(self) -> tuple[Transform, ...]:
-        """Give the transforms; names were replaced by what they name when the file was read."""
+        """Return the transforms; names were replaced by what they name when the file was read."""
         return tuple(step for step in self.transforms if not isinstance(step, str))
 
     def format_settings(self) -> FileFormat:

@@ -60,8 +60,8 @@ def follow(asked: Asked, *, say: Callable[[str], None]) -> int:
         say(f"warning: {warning}")
     if asked.output is None:
         return _print(config, say=say)
-    from rivet_assets.cli.terminal import show
-    from rivet_assets.launch import outcome as report
+    from rivet_assets.cli.terminal import show  # start
+    from rivet_assets.launch import outcome as report  # start
 
     outcomes = run_exports(config)
     show(report.block(outcomes[0]), err=True)
@@ -74,7 +74,7 @@ def config_of(asked: Asked) -> RivetConfig:
     Raises:
         ConfigError: no source or several, a format without files, and all that a YAML would be refused for.
     """
-    import yaml
+    import yaml  # start
 
     given = [key for key in ("source", "source_env", "source_file") if getattr(asked, key)]
     if len(given) != 1:

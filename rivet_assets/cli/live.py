@@ -61,7 +61,7 @@ class Screen:
         with self._starting:
             if self._live is not None:
                 return
-            from rich.live import Live
+            from rich.live import Live  # start
 
             self._live = Live(
                 console=console_of(self._stream),
@@ -125,9 +125,9 @@ class Screen:
 
     def _lines(self) -> Table:
         """Draw a line for each running window: a bar of its chunks, then counts."""
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
+        from rich.progress_bar import ProgressBar  # start
+        from rich.table import Table  # start
+        from rich.text import Text  # start
 
         now = time.monotonic()
         with self._lock:

@@ -135,7 +135,7 @@ def _run(told: JsonErrors) -> int:
 
 
 def _failed(error: BaseException, told: JsonErrors) -> int:
-    """Tell what a command ended with; its exit code."""
+    """Return what a command ended with; its exit code."""
     if isinstance(error, click.ClickException):  # wrong usage: click's own exit code, 2, means transient here
         error.show()
         told.wanted = told.wanted or JSON_ERRORS in sys.argv  # it may stand behind what could not be read
@@ -153,7 +153,7 @@ def _failed(error: BaseException, told: JsonErrors) -> int:
 
 
 def _interrupted(told: JsonErrors) -> int:
-    """Say once that the command was interrupted; its exit code."""
+    """Return once that the command was interrupted; its exit code."""
     if not told.told:
         _say(INTERRUPT)
     told.failed(INTERRUPT, INTERRUPTED, interruption.EXIT_CODE)
@@ -161,7 +161,7 @@ def _interrupted(told: JsonErrors) -> int:
 
 
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import PackageNotFoundError, version  # start
 
     try:
         return version("rivet")

@@ -77,7 +77,7 @@ def load(path: Path, params: Sequence[str]) -> RivetConfig:
     Raises:
         ConfigError: every fault of the file.
     """
-    from rivet_assets.config.load import load_config
+    from rivet_assets.config.load import load_config  # start
 
     pairs = {}
     for text in params:
@@ -92,7 +92,7 @@ def load(path: Path, params: Sequence[str]) -> RivetConfig:
 
 
 def say(text: str) -> None:
-    """Tell people, on stderr."""
+    """Report people, on stderr."""
     click.echo(text, err=True)
 
 
@@ -104,8 +104,8 @@ def print_rows(rows: Sequence[dict[str, Any]], *, as_json: bool) -> int:
     if not rows:
         say("nothing yet")
         return 0
-    from rivet_assets.cli.terminal import show
-    from rivet_assets.run.report import Table
+    from rivet_assets.cli.terminal import show  # start
+    from rivet_assets.run.report import Table  # start
 
     show(Table(list(rows[0]), [["–" if cell is None else str(cell) for cell in row.values()] for row in rows]))
     return 0

@@ -34,7 +34,7 @@ def is_terminal(stream: TextIO) -> bool:
 
 def console_of(stream: TextIO) -> Console:
     """Return rich's way to write on a stream, with nothing highlighted that is not styled here."""
-    from rich.console import Console
+    from rich.console import Console  # start
 
     width = None if stream.isatty() else UNFOLDED
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
@@ -53,7 +53,7 @@ def show(told: Report | Table, *, err: bool = False) -> None:
 
 def summarise(outcomes: Sequence[Outcome], *, quiet: bool = False, verbose: bool = False) -> None:
     """Print how each export ended, and of several a table, on stderr; `quiet` leaves out what went well."""
-    from rivet_assets.launch import outcome as report
+    from rivet_assets.launch import outcome as report  # start
 
     for outcome in outcomes:
         if not quiet or outcome.exit_code:
@@ -67,9 +67,9 @@ def summarise(outcomes: Sequence[Outcome], *, quiet: bool = False, verbose: bool
 
 
 def _print_report(console: Console, report: Report) -> None:
-    from rich.padding import Padding
-    from rich.table import Table as Grid
-    from rich.text import Text
+    from rich.padding import Padding  # start
+    from rich.table import Table as Grid  # start
+    from rich.text import Text  # start
 
     for number, section in enumerate(report.sections):
         if number and section.apart:
@@ -95,9 +95,9 @@ def _print_report(console: Console, report: Report) -> None:
 
 
 def _grid(table: Table) -> Grid:
-    from rich import box
-    from rich.table import Table as Grid
-    from rich.text import Text
+    from rich import box  # start
+    from rich.table import Table as Grid  # start
+    from rich.text import Text  # start
 
     grid = Grid(
         box=box.SIMPLE_HEAD if table.rule else None,

@@ -153,7 +153,7 @@ def _about(loc: Loc, sentence: str, written: str | None, *, owned: int) -> str:
 
 
 def _shown(loc: Loc, block: Any, document: Document) -> str | None:
-    """Give the scalar as the file spells it, unless it is a secret."""
+    """Return the scalar as the file spells it, unless it is a secret."""
     if describe(block, loc).is_secret:
         return None
     written = document.written(loc)

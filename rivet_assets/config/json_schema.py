@@ -48,7 +48,7 @@ class ExportsAttributes(RootModel[Annotated[dict[str, Any], _SchemaOf(RivetConfi
 
 
 def config_json_schema() -> dict[str, Any]:
-    """Give the JSON schema (2020-12) of `rivet.yaml` and of a component's attributes."""
+    """Return the JSON schema (2020-12) of `rivet.yaml` and of a component's attributes."""
     schema = ExportsAttributes.model_json_schema()
     schema |= {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "rivet.yaml"}
     return schema

@@ -93,26 +93,26 @@ class RivetConfig(Settings):
 
     @property
     def file(self) -> Path | None:
-        """Give the file it was read from; None when it was built in Python."""
+        """Return the file it was read from; None when it was built in Python."""
         return self._file
 
     @property
     def folder(self) -> Path:
-        """Give the folder of the file, else the working one."""
+        """Return the folder of the file, else the working one."""
         return self._file.parent if self._file else Path.cwd()
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Give what is accepted but should be looked at, one line each: `file:line: what`."""
+        """Return what is accepted but should be looked at, one line each: `file:line: what`."""
         return self._warnings
 
     @property
     def state_url(self) -> str | None:
-        """Give the state store's URL as configured; it may hold a password, so it is never logged."""
+        """Return the state store's URL as configured; it may hold a password, so it is never logged."""
         return self.state.get_secret_value() if self.state else None
 
     def placed(self, *, file: Path, lines: Mapping[str, int], warnings: tuple[str, ...]) -> Self:
-        """Give a copy that knows where it was read from."""
+        """Return a copy that knows where it was read from."""
         copy = self.model_copy()
         copy._file, copy._lines, copy._warnings = file.absolute(), dict(lines), warnings
         return copy
@@ -259,7 +259,7 @@ def _sparkless(config: RivetConfig) -> Iterator[InitErrorDetails]:
 
 
 def _tuned(config: RivetConfig) -> Spark:
-    """Give Spark's settings: rows of `apply` do enter the JVM, so it gets its full JIT and a larger heap then."""
+    """Return Spark's settings: rows of `apply` do enter the JVM, so it gets its full JIT and a larger heap then."""
     applied = any(export.tables_beside() for export in config.exports)
     wanted = {"jit": "full", "driver_memory": "2g"} if applied else {}
     return config.spark.model_copy(update={k: v for k, v in wanted.items() if k not in config.spark.model_fields_set})

@@ -58,7 +58,7 @@ def due(export: Export, partitions: Sequence[str] | None) -> list[str] | None:
     Raises:
         ConfigError: it has no such window.
     """
-    from rivet_assets.modes.partitions import due_keys, partitions_of, window_of
+    from rivet_assets.modes.partitions import due_keys, partitions_of, window_of  # Dagster
 
     definition = partitions_of(export)
     if definition is None:

@@ -39,7 +39,7 @@ class Substitution:
     missing: list[MissingVariable] = field(default_factory=list)
 
     def value(self, value: Any, loc: Loc = ()) -> Any:
-        """Give a copy of a parsed value with the references in its texts replaced; keys stay, as texts."""
+        """Return a copy of a parsed value with the references in its texts replaced; keys stay, as texts."""
         if isinstance(value, Mapping):
             return {str(key): self.value(item, (*loc, str(key))) for key, item in value.items()}
         if isinstance(value, list):
@@ -47,7 +47,7 @@ class Substitution:
         return self.text(value, loc) if isinstance(value, str) else value
 
     def text(self, text: str, loc: Loc) -> str:
-        """Give a text with its references replaced; inserted text is not looked at again."""
+        """Return a text with its references replaced; inserted text is not looked at again."""
         # `$${` may stand behind the last brace; a reference cannot, and would be looked for to the end from each `${`.
         head, brace, tail = text.rpartition("}")
         return PATTERN.sub(lambda match: self._answer(match, loc), head + brace) + tail.replace("$${", "${")
@@ -84,5 +84,5 @@ class Substitution:
 
 
 def has_reference(text: str) -> bool:
-    """Say whether a text, as written, takes anything from outside."""
+    """Return whether a text, as written, takes anything from outside."""
     return any(match[1] is not None for match in PATTERN.finditer(text))

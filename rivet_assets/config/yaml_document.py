@@ -52,12 +52,12 @@ class Document:
         return _follow(self.root, loc)[0]
 
     def written(self, loc: Loc) -> str | None:
-        """Give a scalar as it was written, references unresolved; None where there is none."""
+        """Return a scalar as it was written, references unresolved; None where there is none."""
         _, node, whole = _follow(self.root, loc)
         return shown(node.value) if whole and isinstance(node, yaml.ScalarNode) else None
 
     def below(self, key: str) -> Document | None:
-        """Give one block of it as a document of its own; lines stay those of the file."""
+        """Return one block of it as a document of its own; lines stay those of the file."""
         _, node, whole = _follow(self.root, (key,))
         if not whole or not isinstance(self.value, dict):
             return None
@@ -128,7 +128,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no stubs her
     depth = 0
 
     def construct_scalar(self, node: yaml.ScalarNode) -> Any:
-        """Give text with its references visible again."""
+        """Return text with its references visible again."""
         return shown(str(super().construct_scalar(node)))
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -287,7 +287,7 @@ def _child(node: yaml.Node | None, step: str | int) -> tuple[int, yaml.Node] | N
 
 
 def _in_words(error: yaml.MarkedYAMLError, text: str) -> YamlFault:
-    """Say what is wrong with the text, and the likely cause where the line shows it."""
+    """Return what is wrong with the text, and the likely cause where the line shows it."""
     mark = error.problem_mark or error.context_mark
     number = mark.line + 1 if mark else 1
     lines = text.splitlines()

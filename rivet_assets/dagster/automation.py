@@ -21,7 +21,7 @@ SENSOR_SECONDS = 30
 
 
 def condition_of(export: Export) -> dg.AutomationCondition[Any] | None:
-    """Give the condition of `schedule:`; None without one.
+    """Return the condition of `schedule:`; None without one.
 
     Windows of time ask for the last `days_window` days, which replace themselves, else for the latest window only.
     """
@@ -37,7 +37,7 @@ def condition_of(export: Export) -> dg.AutomationCondition[Any] | None:
 
 
 def freshness_of(export: Export) -> dg.FreshnessPolicy | None:
-    """Give the policy of `freshness:`; None without one."""
+    """Return the policy of `freshness:`; None without one."""
     if export.freshness is None:
         return None
     warn = export.freshness.warn_after
@@ -48,7 +48,7 @@ def freshness_of(export: Export) -> dg.FreshnessPolicy | None:
 
 
 def automation_sensor() -> dg.AutomationConditionSensorDefinition:
-    """Give the location's own sensor, which is on from the start; Dagster's default one waits to be switched on."""
+    """Return the location's own sensor, which is on from the start; Dagster's default one waits to be switched on."""
     return dg.AutomationConditionSensorDefinition(
         "rivet_schedules",
         target=dg.AssetSelection.all(include_sources=False),

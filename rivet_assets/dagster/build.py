@@ -26,7 +26,7 @@ SpecOf = Callable[["Export"], dg.AssetSpec]
 
 
 def build_assets(export: Export, *, config: RivetConfig, spec_of: SpecOf | None = None) -> list[dg.AssetsDefinition]:
-    """Give the assets of an export; nothing is opened before they run.
+    """Return the assets of an export; nothing is opened before they run.
 
     Args:
         spec_of: what an asset shows, when it is not `asset_spec`; asked once per table of a change export.
@@ -43,7 +43,7 @@ def build_assets(export: Export, *, config: RivetConfig, spec_of: SpecOf | None 
 def build_asset_checks(
     export: Export, *, config: RivetConfig, spec_of: SpecOf | None = None
 ) -> list[dg.AssetChecksDefinition]:
-    """Give the checks of an export that people run by themselves; nothing is opened before they do."""
+    """Return the checks of an export that people run by themselves; nothing is opened before they do."""
     describe = spec_of or (lambda each: asset_spec(each, config=config))
     if (drain := drain_of(export)) is not None:
         return build_checks(drain, config=config, spec_of=describe)

@@ -21,14 +21,14 @@ from rivet_assets.run.quality import Verdict
 
 
 def result(key: dg.AssetKey, verdict: Verdict) -> dg.AssetCheckResult:
-    """Tell a verdict on an unpartitioned export."""
+    """Return a verdict on an unpartitioned export."""
     return dg.AssetCheckResult(asset_key=key, check_name=verdict.check, **_facts(verdict))
 
 
 def evaluations(
     key: dg.AssetKey, verdicts: Sequence[Verdict], partition: str, *, instance: dg.DagsterInstance
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Tell the verdicts on one window, tied to what stands published of it; call it after its materialization.
+    """Yield the verdicts on one window, tied to what stands published of it; call it after its materialization.
 
     An evaluation that names no materialization, or an older one, has no colour in the UI.
     """

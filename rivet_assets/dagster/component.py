@@ -39,7 +39,7 @@ class Exports(Component):
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel] | None:
-        """Give the schema of `attributes:`, for checks and editors."""
+        """Return the schema of `attributes:`, for checks and editors."""
         return ExportsAttributes
 
     @classmethod
@@ -54,11 +54,11 @@ class Exports(Component):
         return cls(config_from_attributes(attributes.root, file=_file_of(context), params=params()))
 
     def get_asset_spec(self, export: Export) -> dg.AssetSpec:
-        """Say what an export's asset shows; override to change key, group, tags, owners."""
+        """Return what an export's asset shows; override to change key, group, tags, owners."""
         return asset_spec(export, config=self.config)
 
     def build_defs(self, context: ComponentLoadContext) -> dg.Definitions:
-        """Give one asset per export and its source tables; nothing is opened."""
+        """Return one asset per export and its source tables; nothing is opened."""
         exports = self.config.exports
         assets = [
             asset for each in exports for asset in build_assets(each, config=self.config, spec_of=self.get_asset_spec)

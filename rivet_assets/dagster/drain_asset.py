@@ -47,7 +47,7 @@ ENVELOPE_WORDS = {
 
 
 def build_drain(export: Cdc, *, config: RivetConfig, spec_of: Callable[[Export], dg.AssetSpec]) -> dg.AssetsDefinition:
-    """Give the drain of an export; nothing is opened before it runs."""
+    """Return the drain of an export; nothing is opened before it runs."""
     source_name, source = config.source_of(export)
     specs = {table: spec_of(export.of_table(table)) for table in export.captured}
 
@@ -113,7 +113,7 @@ def _site(export: Cdc, config: RivetConfig, context: dg.AssetExecutionContext) -
 
 
 def _told(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drained) -> Iterator[Any]:
-    """Tell of one table: a materialization where windows were committed, an observation of the lag where none was."""
+    """Yield of one table: a materialization where windows were committed, an observation of the lag where none was."""
     mine = drained.tables[table]
     results = [*_results(site, spec, table, drained)]
     if mine.last is None:
@@ -145,7 +145,7 @@ def _results(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drained) 
 
 
 def _links(root: Root) -> list[tuple[str | None, str]]:
-    """Give (low, high] of every current window."""
+    """Return (low, high] of every current window."""
     manifests = current_manifests(root).values() if root.keeps_manifests else ()
     cursors = [each.cursor for each in manifests if each.cursor is not None]
     return [(cursor.low, cursor.high) for cursor in cursors if cursor.high is not None]
@@ -156,7 +156,7 @@ def _facts(site: DrainSite, table: str, drained: Drained) -> dict[str, Any]:
 
 
 def _position(drained: Drained) -> dict[str, Any]:
-    """Say where the drain stands, and how far that is behind."""
+    """Return where the drain stands, and how far that is behind."""
     facts: dict[str, Any] = {
         "rivet/position": drained.position.text,
         "rivet/position_key": drained.position.key,
@@ -171,7 +171,7 @@ def _position(drained: Drained) -> dict[str, Any]:
 
 
 def lag_metadata(lag: Lag) -> dict[str, Any]:
-    """Give a lag as numbers that Dagster plots."""
+    """Return a lag as numbers that Dagster plots."""
     numbers = {
         "rivet/lag_bytes": lag.unread_bytes,
         "rivet/lag_changes": lag.unread_changes,

@@ -38,7 +38,7 @@ def change_check_specs(key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
 
 
 def change_results(key: dg.AssetKey, verdicts: Iterable[ChangeVerdict]) -> Iterator[dg.AssetCheckResult]:
-    """Tell verdicts in a step; yield them after the materialization."""
+    """Yield verdicts in a step; yield them after the materialization."""
     for verdict in verdicts:
         yield result(key, verdict)._replace(severity=SEVERITY[verdict.level])
 
@@ -46,7 +46,7 @@ def change_results(key: dg.AssetKey, verdicts: Iterable[ChangeVerdict]) -> Itera
 def change_evaluations(
     key: dg.AssetKey, verdicts: Iterable[ChangeVerdict], *, instance: dg.DagsterInstance
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Tell verdicts outside a run, tied to the newest materialization: without one they have no colour in the UI."""
+    """Yield verdicts outside a run, tied to the newest materialization: without one they have no colour in the UI."""
     records = instance.fetch_materializations(key, limit=1).records
     target = (
         Target(storage_id=records[0].storage_id, run_id=records[0].run_id, timestamp=records[0].timestamp)

@@ -29,7 +29,7 @@ SpecOf = Callable[[Export], dg.AssetSpec]
 
 
 def build_checks(export: Cdc, *, config: RivetConfig, spec_of: SpecOf) -> list[dg.AssetChecksDefinition]:
-    """Give the checks that ask the source; nothing is opened before somebody runs them."""
+    """Return the checks that ask the source; nothing is opened before somebody runs them."""
     checks = [_prerequisites(export, table, config, spec_of) for table in export.captured]
     if "mirror" in export.apply:
         checks += [_mirror(export, table, config, spec_of) for table in export.captured]

@@ -83,7 +83,7 @@ class DrainSensor(dg.SensorDefinition):
         )
 
     def joined_with(self, other: DrainSensor) -> DrainSensor:
-        """Give one sensor that watches for both."""
+        """Return one sensor that watches for both."""
         return DrainSensor(self.source_name, [*self.watched, *other.watched])
 
     def _tick(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -91,7 +91,7 @@ class DrainSensor(dg.SensorDefinition):
 
 
 def drain_sensors(config: RivetConfig, *, spec_of: Callable[[Export], dg.AssetSpec] | None = None) -> list[DrainSensor]:
-    """Give one sensor per source that has exports with `mode: cdc`; nothing is opened before its first tick.
+    """Return one sensor per source that has exports with `mode: cdc`; nothing is opened before its first tick.
 
     Args:
         spec_of: what an asset shows, when it is not `asset_spec`; as for `build_assets`.
@@ -186,7 +186,7 @@ def _not_now(
     each: Watched, seen: LogLook | Exception, before: DrainTick, run_id: str | None, instance: dg.DagsterInstance,
     *, now: float,
 ) -> str:  # fmt: skip
-    """Say why no drain is asked for; '' when one is due."""
+    """Return why no drain is asked for; '' when one is due."""
     if run_id is not None:
         return f"a drain is in flight: run {run_id[:8]}"
     if isinstance(seen, Exception):
@@ -209,7 +209,7 @@ def _not_now(
 
 
 def _trouble(error: Exception) -> str:
-    """Tell what kept us from looking; the text of an error that is not ours may hold a secret."""
+    """Return what kept us from looking; the text of an error that is not ours may hold a secret."""
     if isinstance(error, LogBusy):
         return f"another reader holds the log ({error.code}): {error}"
     if isinstance(error, RivetError):
@@ -236,7 +236,7 @@ def _in_flight(watched: Sequence[Watched], instance: dg.DagsterInstance) -> dict
 
 
 def _backoff(tag: str, instance: dg.DagsterInstance, *, now: float) -> str:
-    """Say how long to wait after drains that failed one after another; '' to go on."""
+    """Return how long to wait after drains that failed one after another; '' to go on."""
     records = instance.get_run_records(dg.RunsFilter(tags={DRAIN: tag}), limit=FAILURES_COUNTED)
     failed = 0
     for record in records:
@@ -254,7 +254,7 @@ def _backoff(tag: str, instance: dg.DagsterInstance, *, now: float) -> str:
 
 
 def _has_succeeded(tag: str, instance: dg.DagsterInstance) -> bool:
-    """Say whether the newest drain ended well; False where there is none, as a request may get lost."""
+    """Return whether the newest drain ended well; False where there is none, as a request may get lost."""
     runs = instance.get_runs(dg.RunsFilter(tags={DRAIN: tag}), limit=1)
     return bool(runs) and runs[0].status == dg.DagsterRunStatus.SUCCESS
 
@@ -263,12 +263,12 @@ def _has_succeeded(tag: str, instance: dg.DagsterInstance) -> bool:
 
 
 def worth_telling(seen: LogLook, before: DrainTick, *, now: float) -> bool:
-    """Say whether to store an observation: it has facts, of another kind than the last told or some time after it."""
+    """Return whether to store an observation: it has facts, other ones than the last, or some time has passed."""
     return bool(look_metadata(seen)) and (_kind(seen) != before.kind or now - before.told_at >= TELL_SECONDS)
 
 
 def look_metadata(seen: LogLook) -> dict[str, Any]:
-    """Give what a look tells as metadata: numbers as numbers, under names that stay."""
+    """Return what a look tells as metadata: numbers as numbers, under names that stay."""
     facts: dict[str, Any] = {
         **lag_numbers(seen.lag),
         "rivet/position": seen.checkpoint.position if seen.checkpoint else None,

@@ -38,7 +38,7 @@ class DrainCursor:
             return cls()
 
     def of(self, name: str) -> DrainTick:
-        """Give what is known of an export."""
+        """Return what is known of an export."""
         return self.exports.get(name, DrainTick())
 
     def ask(self, name: str, place: str, *, at: float) -> None:

@@ -39,7 +39,7 @@ MOST_REASONS = 50  # of refused windows, told with a Failure
 
 
 def build_export_asset(export: Export, *, config: RivetConfig, spec: dg.AssetSpec | None = None) -> dg.AssetsDefinition:
-    """Give the asset of an export; nothing is opened before it runs.
+    """Return the asset of an export; nothing is opened before it runs.
 
     Args:
         spec: what the asset shows, when it is not `asset_spec(export)`; its key may differ too.
@@ -196,7 +196,7 @@ def _failure_of(export: Export, refused: Sequence[RefusedWindow], *, of: int, tr
 
 
 def _is_told(export: Export, check: str) -> bool:
-    """Say whether the check is declared: drift is not when `continue` asks for silence."""
+    """Return whether the check is declared: drift is not when `continue` asks for silence."""
     return check != "drift" or export.on_schema_drift != "continue"
 
 

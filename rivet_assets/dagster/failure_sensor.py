@@ -44,7 +44,7 @@ class FailureSensor(dg.RunStatusSensorDefinition):
         )
 
     def joined_with(self, other: FailureSensor) -> FailureSensor:
-        """Give one sensor that tells for both."""
+        """Return one sensor that tells for both."""
         return FailureSensor([*self.configs, *other.configs])
 
     def _told(self, context: dg.RunStatusSensorContext) -> None:
@@ -53,12 +53,12 @@ class FailureSensor(dg.RunStatusSensorDefinition):
 
 
 def failure_sensors(config: RivetConfig) -> list[FailureSensor]:
-    """Give the sensor of a configuration that wants to hear of failures, or of schema changes that are refused."""
+    """Return the sensor of a configuration that wants to hear of failures, or of schema changes that are refused."""
     return [FailureSensor([config])] if wants(config, "failure", "schema_change") else []
 
 
 def tell_failure(configs: Sequence[RivetConfig], run: dg.DagsterRun, instance: dg.DagsterInstance) -> list[str]:
-    """Tell of every export of ours that failed in a run; lines for the log, of what could not be told."""
+    """Return of every export of ours that failed in a run; lines for the log, of what could not be told."""
     if run.tags.get(WILL_RETRY) == "true" or run.tags.get(STARTED_BY) == RIVET_RUN:
         return []
     lines: list[str] = []
@@ -102,7 +102,7 @@ def _end(export: str, run: dg.DagsterRun, took: int, code: str, error: str) -> E
 
 
 def _words(failure: Any) -> tuple[str, str]:
-    """Give code and text of a failure of ours; of any other error the class alone, as its text may hold a value."""
+    """Return code and text of a failure of ours; of any other error the class alone, as its text may hold a value."""
     ours = failure.user_failure_data
     code = str(getattr(ours.metadata.get("rivet/code"), "value", "")) if ours else ""
     if code:

@@ -87,7 +87,7 @@ def _query_columns(query: str, names: list[str], dialect: str | None) -> dict[st
     with _parser() as sqlglot:
         if sqlglot is None:
             return found
-        from sqlglot.lineage import lineage
+        from sqlglot.lineage import lineage  # start
 
         tree = sqlglot.parse_one(query, dialect=dialect)
         for name in names:
@@ -105,8 +105,8 @@ def _query_columns(query: str, names: list[str], dialect: str | None) -> dict[st
 
 
 def _has_name(table: Any) -> bool:
-    """Tell a table from a function that stands in its place, such as generate_series(1, 3)."""
-    from sqlglot import exp
+    """Return a table from a function that stands in its place, such as generate_series(1, 3)."""
+    from sqlglot import exp  # start
 
     return isinstance(table.this, exp.Identifier)
 
@@ -118,9 +118,9 @@ def _spelled(table: Any, dialect: str | None) -> str:
 
 @contextmanager
 def _parser() -> Iterator[Any]:
-    """Give the parser, or None where it is not installed; a query it does not understand ends the block quietly."""
+    """Yield the parser, or None where it is not installed; a query it does not understand ends the block quietly."""
     try:
-        import sqlglot
+        import sqlglot  # start
     except ImportError:
         yield None
         return

@@ -27,7 +27,7 @@ MOST_PARTS = 50  # in the table of parts; all of them are in the manifest
 
 
 def describe(site: Site, attempt: Attempt) -> dict[str, Any]:
-    """Give the metadata of a staged window as it will be published; publishing adds its seconds and the manifest."""
+    """Return the metadata of a staged window as it will be published; publishing adds its seconds and the manifest."""
     staged, measures = attempt.staged, attempt.staged.measures
     extract, read = staged.extract, staged.seconds.get("read", 0.0)
     facts: dict[str, Any] = {

@@ -57,5 +57,5 @@ def on_demand(key: dg.AssetKey, name: str, checks: Mapping[str, OnDemand]) -> dg
 
 
 def is_asked_for(job: dg.JobDefinition, key: dg.AssetKey) -> bool:
-    """Say whether a run, by the job that was cut out for it, is for checks of an asset and does not make it."""
+    """Return whether a run, by the job that was cut out for it, is for checks of an asset and does not make it."""
     return key not in job.asset_layer.selected_asset_keys

@@ -24,7 +24,7 @@ USUAL_WAVE = 3  # of priority 0, which steps without a word have
 
 
 def priority_tags(export: Export) -> dict[str, str]:
-    """Give the tags that put a step of an earlier wave before the others of its run; {} where no wave is written."""
+    """Return the tags that put a step of an earlier wave before the others of its run; {} where no wave is written."""
     return {} if export.wave is None else {PRIORITY: str(USUAL_WAVE - export.wave)}
 
 

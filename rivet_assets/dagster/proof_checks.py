@@ -29,21 +29,21 @@ Context = dg.AssetCheckExecutionContext
 
 
 def build_proofs(export: Export, *, config: "RivetConfig", spec_of: SpecOf) -> dg.AssetChecksDefinition:
-    """Give the checks by which an export is proved; nothing is opened before somebody runs one of them."""
+    """Return the checks by which an export is proved; nothing is opened before somebody runs one of them."""
 
     def looked(context: Context) -> ChangeVerdict:
-        from rivet_assets.dagster import proofs
+        from rivet_assets.dagster import proofs  # Dagster
 
         return proofs.looked(PREFLIGHT, config, export)
 
     def validated(context: Context) -> ChangeVerdict:
-        from rivet_assets.dagster import proofs
+        from rivet_assets.dagster import proofs  # Dagster
 
         return proofs.validated(FILES_INTACT, export, state=_state(config, context))
 
     def reconciled(name: str, depth: "Depth") -> Judged:
         def judged(context: Context) -> ChangeVerdict:
-            from rivet_assets.dagster import proofs
+            from rivet_assets.dagster import proofs  # Dagster
 
             state = _state(config, context)
             return proofs.reconciled(name, config, export, depth=depth, state=state, tell=context.log.info)

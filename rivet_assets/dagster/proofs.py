@@ -45,7 +45,7 @@ def reconciled(
 
 
 def _plan(config: RivetConfig, checked: Checked) -> dict[str, Any]:
-    """Give what the next run would do, flat and as a text to read; {} for an export that cannot be planned."""
+    """Return what the next run would do, flat and as a text to read; {} for an export that cannot be planned."""
     if checked.error is not None:
         return {}
     planned = plan_exports(config, names=[checked.export], checker=lambda *_: [checked])

@@ -63,12 +63,12 @@ class RepairJob(dg.JobDefinition):
         super().__init__(graph_def=dg.GraphDefinition("repair", node_defs=[_op(targets)]), description=ABOUT)
 
     def joined_with(self, other: Self) -> "RepairJob":
-        """Give one job for the exports of both."""
+        """Return one job for the exports of both."""
         return RepairJob({**self.targets, **other.targets})
 
 
 def repair_jobs(config: RivetConfig, *, spec_of: SpecOf) -> list[RepairJob]:
-    """Give the job that repairs the exports of a configuration; none where nothing can be repaired."""
+    """Return the job that repairs the exports of a configuration; none where nothing can be repaired."""
     targets = [Target(each, config, spec_of(each)) for each in config.exports if not each.answers.no_repair]
     return [RepairJob({target.spec.key.to_user_string(): target for target in targets})] if targets else []
 
@@ -106,7 +106,7 @@ def _target(targets: Mapping[str, Target], asset: str) -> Target:
 
 
 def _repaired(target: Target, asked: RepairConfig, context: dg.OpExecutionContext) -> Repaired:
-    from rivet_assets.prove.flagged_windows import (
+    from rivet_assets.prove.flagged_windows import (  # start
         flagged_now,  # compares with sources and files, which no run of an export does
     )
 
@@ -123,7 +123,7 @@ def _repaired(target: Target, asked: RepairConfig, context: dg.OpExecutionContex
 
 
 def _events(target: Target, done: Repaired) -> Iterable[dg.AssetMaterialization]:
-    """Tell each window that was committed anew, as the asset's own run would."""
+    """Yield each window that was committed anew, as the asset's own run would."""
     is_partitioned = partitions_of(target.export) is not None
     for window in done.windows:
         if window.status == "repaired" and window.run_id:

@@ -269,7 +269,7 @@ def _there(each: Scheduled, entry: Missing, instance: dg.DagsterInstance) -> set
 
 
 def _not_now(each: Scheduled, entry: Missing, instance: dg.DagsterInstance, *, now: float) -> str:
-    """Say why nothing is asked for; '' when it is due."""
+    """Return why nothing is asked for; '' when it is due."""
     wanted = set(each.keys)
     for record in instance.get_run_records(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES), limit=RUNS_SEEN):
         run = record.dagster_run

@@ -34,7 +34,7 @@ TOLD = {
 def build_applied(
     export: Cdc, *, config: RivetConfig, spec_of: Callable[[Export], dg.AssetSpec]
 ) -> list[dg.AssetsDefinition]:
-    """Give the assets that `apply:` asks for; nothing is opened before they run."""
+    """Return the assets that `apply:` asks for; nothing is opened before they run."""
     return [_applied(export, table, kind, config, spec_of) for table in export.captured for kind in export.apply]
 
 

@@ -66,7 +66,7 @@ def demo_config() -> RivetConfig:
     Raises:
         ConfigError: the packaged file is wrong.
     """
-    from rivet_assets.config.load import config_from_attributes
+    from rivet_assets.config.load import config_from_attributes  # start
 
     document = yaml.safe_load(DEFINITIONS.read_text())
     return config_from_attributes(document["attributes"], file=DEFINITIONS)
@@ -79,7 +79,7 @@ def run(*, say: Say) -> int:
         ExtraMissing, SparkUnavailable: the server, a driver or Java is not installed.
         ServerFailed: the embedded server does not start.
     """
-    from rivet_assets.launch.run_exports import run_windows
+    from rivet_assets.launch.run_exports import run_windows  # start
 
     _require_installed()
     _prepare()
@@ -122,7 +122,7 @@ def serve_ui(*, port: int, say: Say) -> int:
 
 def _require_installed() -> None:
     """Raise before the demo leaves a folder behind that it cannot fill."""
-    from rivet_assets.launch.run_exports import require_installed
+    from rivet_assets.launch.run_exports import require_installed  # start
 
     DEMO.require()
     config = demo_config()
@@ -157,7 +157,7 @@ def _write_secret(path: Path, text: str) -> None:
 
 def _fill(server: EmbeddedServer, say: Say, *, add_rows: bool) -> int:
     """Make the shop, or add a round of rows to it; the number of the round that the shop is in."""
-    import psycopg
+    import psycopg  # driver
 
     began = time.monotonic()
     try:
@@ -202,7 +202,7 @@ def _what_came(number: int) -> str:
 
 def _lake(config: RivetConfig) -> dict[str, dict[str, Manifest]]:
     """Read what a reader sees now: the current manifests of each export."""
-    from rivet_resources.commit.manifest import current_manifests
+    from rivet_resources.commit.manifest import current_manifests  # start
 
     return {export.name: current_manifests(export.destination.root(export.name)) for export in config.exports}
 
@@ -233,7 +233,7 @@ def _progress(say: Say) -> Watch:
 
 
 def _changes(this: Round, after: Mapping[str, Mapping[str, Manifest]]) -> list[str]:
-    """Say, from the manifests alone, what this round changed in `events` and `orders`."""
+    """Return, from the manifests alone, what this round changed in `events` and `orders`."""
     lines = [f"What round {this.number} changed"]
     old, new = this.before["events"], after["events"]
     fresh = [manifest for window, manifest in new.items() if window not in old]

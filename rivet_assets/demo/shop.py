@@ -91,7 +91,7 @@ FROM generate_series({first}, {last}) n;
 
 
 def opening() -> list[str]:
-    """Give the statements that make the shop with its first 360,000 rows."""
+    """Return the statements that make the shop with its first 360,000 rows."""
     january = "timestamptz '2026-01-01 00:00:00+00' + n * interval '33.3 seconds'"
     return [
         TABLES,
@@ -104,7 +104,7 @@ def opening() -> list[str]:
 
 
 def later(round_number: int) -> list[str]:
-    """Give the statements of round 2, 3, …: new events, orders that come late to one day of January, returned ones."""
+    """Return the statements of round 2, 3, …: new events, orders that come late to a day of January, returned ones."""
     first_event = EVENTS + (round_number - 2) * NEW_EVENTS + 1
     first_order = ORDERS + (round_number - 2) * LATE_ORDERS + 1
     late = f"timestamptz '{LATE_DAY} 12:00:00+00' + n % 3600 * interval '1 second'"

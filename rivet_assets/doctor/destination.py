@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def destination_rows(destination: Destination, export: Export) -> list[Row]:
-    """Tell who signs in, then prove that a window could be published; nothing is left behind."""
+    """Return who signs in, then prove that a window could be published; nothing is left behind."""
     root = destination.root(export.name)
     about = f"destination {root.uri}"
     if destination.extra is not None and destination.extra.missing():

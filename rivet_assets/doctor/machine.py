@@ -79,7 +79,7 @@ def _drivers(needed: Collection[Extra]) -> Iterator[Row]:
 
 
 def _dagster_home() -> Row:
-    """Say where Dagster keeps its runs, since without a home they are gone with the process."""
+    """Return where Dagster keeps its runs, since without a home they are gone with the process."""
     home = os.environ.get("DAGSTER_HOME")
     if not home:
         text = "DAGSTER_HOME is not set: `rivet run` keeps no Dagster history (its own is in the state store)"

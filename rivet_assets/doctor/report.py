@@ -31,7 +31,7 @@ def _line(row: Row) -> Line:
 
 
 def document(rows: Sequence[Row], *, config_path: Path | None) -> dict[str, Any]:
-    """Give the JSON document (`contract.md`, 13.1)."""
+    """Return the JSON document (`contract.md`, 13.1)."""
     checks = [
         {
             "about": row.about, "name": row.name, "ok": row.status != "fail", "status": row.status,

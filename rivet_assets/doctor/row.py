@@ -95,7 +95,7 @@ def failed(about: str, name: str, error: Exception) -> Row:
 
 
 def found(about: str, findings: Iterable[Finding], *, category: str = "") -> Iterator[Row]:
-    """Say what each finding is about; `category` sorts those that fail."""
+    """Yield what each finding is about; `category` sorts those that fail."""
     for each in findings:
         sort = category if each.status == "fail" else ""
         yield Row(each.name, each.status, each.text, each.fix, about, "", sort)

@@ -68,7 +68,7 @@ def source_rows(
 
 
 def _credentials(about: str, source: Source, exports: Sequence[Export], warnings: Sequence[str]) -> Iterator[Row]:
-    """Tell where user and password come from; a warning of the file says whether a secret stands in it."""
+    """Yield where user and password come from; a warning of the file says whether a secret stands in it."""
     if isinstance(source, Server):
         owners = {f"sources.{about.removeprefix('source ')}:", "source:", *(f"exports.{e.name}:" for e in exports)}
         is_written = any(WRITTEN in told and any(f" {owner} " in told for owner in owners) for told in warnings)
@@ -122,7 +122,7 @@ def _describe(session: Session, export: Export, table: str | None, rows: list[Ro
 
 
 def _with_script(described: Sequence[Row], rows: Sequence[Row]) -> Iterator[Row]:
-    """Give tables that may not be read the one script that the server's examination wrote for all of them."""
+    """Yield tables that may not be read the one script that the server's examination wrote for all of them."""
     script = next((row.fix for row in rows if row.name == "grants"), "")
     for row in described:
         yield replace(row, fix=script) if script and row.category == "permission" else row

@@ -195,7 +195,7 @@ def _refuse(gates: Sequence[StaleReason], *, force: bool, ran: str) -> None:
 
 
 def _edited(config: RivetConfig, artefact: PlanArtefact, gates: Sequence[StaleReason]) -> str:
-    """Say that the file was edited where no planned export was; '' otherwise."""
+    """Return that the file was edited where no planned export was; '' otherwise."""
     is_same = config_fingerprint(config) == artefact.config_fingerprint
     if is_same or any(gate.name == "config" for gate in gates):
         return ""
@@ -239,7 +239,7 @@ def _run(
 
 
 def _refused(entry: PlanEntry, error: RivetError) -> Outcome:
-    """Give the outcome of an export whose turn came too late."""
+    """Return the outcome of an export whose turn came too late."""
     return Outcome(
         export=entry.export_name,
         source=entry.source_name,

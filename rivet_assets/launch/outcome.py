@@ -71,7 +71,7 @@ class Outcome:
 
     @property
     def success(self) -> bool:
-        """Say whether everything that was asked for is committed (or rightly skipped)."""
+        """Return whether everything that was asked for is committed (or rightly skipped)."""
         return self.status != "failed"
 
     @property
@@ -132,7 +132,7 @@ HEADINGS = ("export", "mode", "rows", "files", "bytes", "seconds", "checks")
 
 
 def cells(outcome: Outcome) -> tuple[str, ...]:
-    """Give one row of the closing table."""
+    """Return one row of the closing table."""
     failed = len(outcome.checks_failed)
     checks = f"{outcome.checks_passed} passed" + (f", {failed} FAILED" if failed else "")
     if not outcome.checks_passed and not failed:
@@ -151,7 +151,7 @@ def table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def document(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Give the run as one JSON-able document: `--json`."""
+    """Return the run as one JSON-able document: `--json`."""
     entries = [{name: _plain(value) for name, value in asdict(o).items() if name not in HIDDEN} for o in outcomes]
     return {
         "success": all(outcome.success for outcome in outcomes),

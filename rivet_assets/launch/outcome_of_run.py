@@ -116,7 +116,7 @@ def outcome_of(
 
 
 def end_of(outcome: Outcome) -> Ended:
-    """Give what may be told to others: texts of ours only."""
+    """Return what may be told to others: texts of ours only."""
     return Ended(
         export=outcome.export,
         status=outcome.status,
@@ -133,14 +133,14 @@ def end_of(outcome: Outcome) -> Ended:
 
 
 def safe_error(outcome: Outcome) -> str:
-    """Give the error's text if it is ours, else its class; '' on success."""
+    """Return the error's text if it is ours, else its class; '' on success."""
     if outcome.status != "failed":
         return ""
     return outcome.message if outcome.code else outcome.cause or "it did not run"
 
 
 def _slowed_down(entry: JournalEntry) -> bool:
-    """Say whether the governor took a step down here."""
+    """Return whether the governor took a step down here."""
     return entry.event == "ParallelismAdjusted" and entry.detail["speed_to"] < entry.detail["speed_from"]
 
 

@@ -40,7 +40,7 @@ class Proofs:
 
 
 def proofs_of(export: Export, asked: Proofs) -> Proofs:
-    """Give what is proved of an export: what was asked for, or all where its block says `reconcile_required`."""
+    """Return what is proved of an export: what was asked for, or all where its block says `reconcile_required`."""
     return Proofs(validate=True, reconcile=True) if export.reconcile_required else asked
 
 
@@ -73,7 +73,7 @@ def _windows(export: Export, outcome: Outcome) -> list[str] | None:
 
 
 def _validated(export: Export, outcome: Outcome, windows: Sequence[str] | None, state: State) -> Outcome:
-    from rivet_assets.prove.validate import ValidationScope, validate_export
+    from rivet_assets.prove.validate import ValidationScope, validate_export  # start
 
     folders = validate_export(export, ValidationScope(depth="full", windows=tuple(windows or ())), state=state)
     facts = validation_facts(folders)
@@ -93,7 +93,7 @@ def _validated(export: Export, outcome: Outcome, windows: Sequence[str] | None, 
 def _reconciled(
     config: RivetConfig, export: Export, outcome: Outcome, windows: Sequence[str] | None, state: State, tell: Tell
 ) -> Outcome:
-    from rivet_assets.prove.reconcile import reconcile_export
+    from rivet_assets.prove.reconcile import reconcile_export  # start
 
     found = reconcile_export(config, export, depth="counts", windows=windows, state=state, tell=tell)
     outcome = replace(outcome, reconciliation=reconciliation_facts(found))
@@ -105,7 +105,7 @@ def _reconciled(
 
 
 def validation_facts(folders: Sequence[Validated]) -> dict[str, Any]:
-    """Give what validating found under the original's names; `passed` None: nothing could be said."""
+    """Return what validating found under the original's names; `passed` None: nothing could be said."""
     flaws = [flaw for folder in folders for flaw in folder.all_flaws]
     serious = [flaw for flaw in flaws if flaw.kind != "advisory"]
     windows = [window for folder in folders for window in folder.windows]
@@ -132,7 +132,7 @@ def validation_facts(folders: Sequence[Validated]) -> dict[str, Any]:
 
 
 def reconciliation_facts(found: Reconciled) -> Mapping[str, Any]:
-    """Give what reconciling found under the original's names, and why; no value of a row."""
+    """Return what reconciling found under the original's names, and why; no value of a row."""
     return {
         "source_count": found.source_count,
         "exported_rows": found.exported_rows,

@@ -122,7 +122,7 @@ class Recorder(logging.Handler):
 
 
 def _was_interrupted(error: Any) -> bool:
-    """Say whether a chain of errors begins with the user's Ctrl-C."""
+    """Return whether a chain of errors begins with the user's Ctrl-C."""
     while error is not None:
         if error.cls_name in ("DagsterExecutionInterruptedError", "KeyboardInterrupt"):
             return True

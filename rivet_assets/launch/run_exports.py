@@ -136,16 +136,16 @@ def warm_spark(config: RivetConfig, exports: Sequence[Export]) -> Iterator[None]
 
 
 def _needs_spark(export: Export) -> bool:
-    """Say whether a run of it surely needs the JVM: a drain does so for a first copy only, and starts it itself."""
+    """Return whether a run of it surely needs the JVM: a drain does so for a first copy only, and starts it itself."""
     return not export.answers.follows_log  # nor do the tables beside it, as long as there is nothing new
 
 
 def _execute(config: RivetConfig, plan: Plan, recorder: Recorder, extra: Mapping[str, str]) -> None:
     """Start the Dagster runs one after another; nothing a run does raises here."""
-    import dagster as dg
+    import dagster as dg  # Dagster
 
-    from rivet_assets.dagster.tell_success import RIVET_RUN, STARTED_BY
-    from rivet_assets.definitions import definitions_of
+    from rivet_assets.dagster.tell_success import RIVET_RUN, STARTED_BY  # Dagster
+    from rivet_assets.definitions import definitions_of  # Dagster
 
     base = definitions_of(config)
 
@@ -182,7 +182,7 @@ def _execute(config: RivetConfig, plan: Plan, recorder: Recorder, extra: Mapping
 
 def _ranges(export: Export, keys: Sequence[str]) -> list[tuple[str, str]]:
     """Join windows that follow one another into (first, last)."""
-    from rivet_assets.modes.partitions import partitions_of
+    from rivet_assets.modes.partitions import partitions_of  # Dagster
 
     definition = partitions_of(export)
     if definition is None:
@@ -200,7 +200,7 @@ def _ranges(export: Export, keys: Sequence[str]) -> list[tuple[str, str]]:
 @contextmanager
 def _instance() -> Iterator[dg.DagsterInstance]:
     """Use the instance that the UI shows when DAGSTER_HOME names one, else one in memory."""
-    import dagster as dg
+    import dagster as dg  # Dagster
 
     if os.environ.get("DAGSTER_HOME"):
         with dg.DagsterInstance.get() as instance:
@@ -212,21 +212,21 @@ def _instance() -> Iterator[dg.DagsterInstance]:
 
 def _asset_keys(config: RivetConfig, export: Export) -> list[dg.AssetKey]:
     """List the assets of an export: one, or those of a drain."""
-    from rivet_assets.dagster.build import asset_keys
+    from rivet_assets.dagster.build import asset_keys  # Dagster
 
     return asset_keys(export, config=config)
 
 
 def _applied_keys(config: RivetConfig, export: Export) -> list[dg.AssetKey]:
     """List the tables kept beside the changes of an export."""
-    from rivet_assets.dagster.build import applied_keys
+    from rivet_assets.dagster.build import applied_keys  # Dagster
 
     return applied_keys(export, config=config)
 
 
 def _nodes(config: RivetConfig, export: Export) -> list[str]:
     """Name the steps of an export, as Dagster spells them."""
-    from rivet_assets.dagster.build import step_names
+    from rivet_assets.dagster.build import step_names  # Dagster
 
     return step_names(export, config=config)
 
@@ -243,7 +243,7 @@ def _outcomes(config: RivetConfig, plan: Plan, recorder: Recorder, began: dateti
 
 def _histories(config: RivetConfig, names: Iterable[str], began: datetime) -> dict[str, RunRecords]:
     """Read this process's runs since `began`; {} when the store cannot be opened (exports say why)."""
-    from rivet_assets.run.scope import state_of
+    from rivet_assets.run.scope import state_of  # start
 
     try:
         state = state_of(config)

@@ -66,7 +66,7 @@ def write_summary(path: Path, outcomes: Sequence[Outcome], *, tell: Callable[[st
 
 
 def summary(config: RivetConfig, outcome: Outcome, *, context: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Give the facts of one export's run, under the original's names; further down what only we have."""
+    """Return the facts of one export's run, under the original's names; further down what only we have."""
     export = next(each for each in config.exports if each.name == outcome.export)
     now = datetime.now(UTC)
     failed = outcome.status == "failed"
@@ -129,7 +129,7 @@ def markdown(facts: Mapping[str, Any], outcome: Outcome) -> str:
 
 
 def resume_command(config: RivetConfig, outcome: Outcome) -> str:
-    """Give the command that does what this run left undone; finished chunks are kept by themselves."""
+    """Return the command that does what this run left undone; finished chunks are kept by themselves."""
     words = ["rivet", "run", *(["-c", str(config.file)] if config.file else []), "-e", outcome.export]
     for window in outcome.refused if len(outcome.refused) <= MOST_WINDOWS else ():
         words += ["--partition", window]

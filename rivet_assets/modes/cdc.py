@@ -142,7 +142,7 @@ class Cdc(Export):
         return f"{self.name}/{FOLDER_SIGNS.sub('_', split_name(table)[1])}" if self.tables else self.name
 
     def of_table(self, table: str) -> Cdc:
-        """Give the export of one table: its name, which is also its folder, and its relation."""
+        """Return the export of one table: its name, which is also its folder, and its relation."""
         return self.model_copy(update={"name": self.folder_of(table), "table": table, "tables": ()})
 
     def relations(self) -> list[tuple[Export, str | None]]:

@@ -155,11 +155,11 @@ class Chunked(Export):
         return replace(extract, pace=extract.pace.model_copy(update={"max_retries": self.chunk_max_attempts - 1}))
 
     def predicate(self, planning: Planning, manifest: Manifest) -> str:
-        """Say which rows the window holds: all. Its chunks are compared one by one (`reread.py`)."""
+        """Return which rows the window holds: all. Its chunks are compared one by one (`reread.py`)."""
         return ""
 
     def shares(self, planning: Planning, manifest: Manifest) -> tuple[int, int]:
-        """Say that the predicate finds the window's rows, no more and no less."""
+        """Return that the predicate finds the window's rows, no more and no less."""
         return 0, 0
 
     def again(self, planning: Planning, manifest: Manifest) -> Extract:
@@ -242,7 +242,7 @@ class Chunked(Export):
         return equal_width(low, high, size=size)
 
     def _chunk_rows(self, planning: Planning) -> int:
-        """Give the size of a chunk in key values; from the table's bytes per row where memory was configured."""
+        """Return the size of a chunk in key values; from the table's bytes per row where memory was configured."""
         relation = planning.relation
         if self.chunk_size_memory_mb is None:
             return self.chunk_size or DEFAULT_CHUNK_ROWS
@@ -290,7 +290,7 @@ class Chunked(Export):
 
 
 def mask_keys(transforms: Sequence[object]) -> Iterator[str]:
-    """Give the keys of the hashes, which a dump of the block hides; '' for one that only a task can read."""
+    """Yield the keys of the hashes, which a dump of the block hides; '' for one that only a task can read."""
     for step in transforms:
         if isinstance(step, Mask):
             try:
@@ -319,5 +319,5 @@ def page_key(relation: Relation, column: Column) -> tuple[str, ...]:
 
 
 def is_whole(column: Column) -> bool:
-    """Say whether the column holds whole numbers, so that ranges of equal width exist."""
+    """Return whether the column holds whole numbers, so that ranges of equal width exist."""
     return bool(pa.types.is_integer(column.arrow))

@@ -30,11 +30,11 @@ class Full(Export):
         return compose(self, planning, window=Window("all"), chunks=chunks)
 
     def predicate(self, planning: Planning, manifest: Manifest) -> str:
-        """Say which rows the window holds: all."""
+        """Return which rows the window holds: all."""
         return ""
 
     def shares(self, planning: Planning, manifest: Manifest) -> tuple[int, int]:
-        """Say that the predicate finds the window's rows, no more and no less."""
+        """Return that the predicate finds the window's rows, no more and no less."""
         return 0, 0
 
     def again(self, planning: Planning, manifest: Manifest) -> Extract:

@@ -126,7 +126,7 @@ class Incremental(Export):
         return extract if len(read) == 1 else in_turn(extract)
 
     def predicate(self, planning: Planning, manifest: Manifest) -> str:
-        """Say which rows a committed window answers for: (low, high], and in the first one those without a cursor.
+        """Return which rows a committed window answers for: (low, high], and in the first one those without a cursor.
 
         Rows of a value that other windows have too are told by `shares`.
 
@@ -180,7 +180,7 @@ class Incremental(Export):
         return extract if len(read) == 1 else in_turn(extract)
 
     def _committed(self, planning: Planning, manifest: Manifest) -> tuple[CursorColumns, ManifestCursor]:
-        """Give the cursor of a committed window.
+        """Return the cursor of a committed window.
 
         Raises:
             BoundsUnusable

@@ -62,7 +62,7 @@ def newer_rows(planning: Planning, cursor: CursorColumns, high: str | None, shar
 def ends_again(
     planning: Planning, cursor: CursorColumns, committed: ManifestCursor, shared: Shared, *, is_public: bool
 ) -> BoundaryEnds:
-    """Say how the rows of a committed window are told from those of others.
+    """Return how the rows of a committed window are told from those of others.
 
     Raises:
         EndsUnknown: its manifest, or a later one, does not say so.
@@ -86,7 +86,7 @@ def ends_again(
 def _high_sift(
     planning: Planning, cursor: CursorColumns, committed: ManifestCursor, shared: Shared, scheme: str
 ) -> Sift | None:
-    """Say which rows of the highest value are the window's own; None for all.
+    """Return which rows of the highest value are the window's own; None for all.
 
     Raises:
         EndsUnknown
@@ -103,7 +103,7 @@ def _high_sift(
 
 
 def _ids(edge: Edge, committed: ManifestCursor, scheme: str) -> str:
-    """Give the rows that a manifest names.
+    """Return the rows that a manifest names.
 
     Raises:
         EndsUnknown: it does not, or in a way that does not fit the relation any more.

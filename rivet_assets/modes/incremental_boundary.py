@@ -46,7 +46,7 @@ class CursorColumns:
 
 
 def ends_of(planning: Planning, cursor: CursorColumns, *, high: str | None, is_public: bool) -> BoundaryEnds:
-    """Say how rows at the two ends of the next window are told apart; by nothing where no value comes a second time.
+    """Return how rows at the two ends of the next window are told apart; by nothing where no value comes a second time.
 
     Args:
         is_public: parts show all cells as the source has them.
@@ -85,17 +85,17 @@ def identity_of(relation: Relation, cursor: CursorColumns) -> tuple[tuple[str, .
 
 
 def is_unique(relation: Relation, cursor: CursorColumns) -> bool:
-    """Say that the cursor is the key: no value comes a second time."""
+    """Return that the cursor is the key: no value comes a second time."""
     return relation.key == cursor.names
 
 
 def is_too_large(boundary: Boundary) -> bool:
-    """Say that more rows have the committed value than are remembered."""
+    """Return that more rows have the committed value than are remembered."""
     return boundary.edge.ids is None and boundary.edge.rows > MOST_REMEMBERED
 
 
 def is_comparable(columns: Sequence[Column], *values: str | None) -> bool:
-    """Say whether the cells of a page decide which rows have one of these values."""
+    """Return whether the cells of a page decide which rows have one of these values."""
     arrow = columns[0].arrow
     same = all(column.arrow == arrow for column in columns)
     return same and all(value is None or cell_of(value, arrow) is not None for value in values)
@@ -121,7 +121,7 @@ def refuse_more(planning: Planning, cursor: CursorColumns, before: Boundary) -> 
 
 
 def note_before(planning: Planning, cursor: CursorColumns, ends: BoundaryEnds) -> str:
-    """Say what the window will not see of the value at which the last one ended; '' when it sees all."""
+    """Return what the window will not see of the value at which the last one ended; '' when it sees all."""
     if planning.cursor is None or ends.reads_low or is_unique(planning.relation, cursor):
         return ""
     column = cursor.names[0]
@@ -150,7 +150,7 @@ def note_after(boundary: Boundary, *, column: str) -> str:
 
 
 def pieces(planning: Planning, cursor: CursorColumns, ends: BoundaryEnds | None, *, high: str | None) -> Read:
-    """Give the predicates to read one after another."""
+    """Return the predicates to read one after another."""
     low, literal = planning.cursor, planning.source.literal
     expression, column = cursor.expression, cursor.columns[0]
     reads_low = ends is not None and ends.reads_low

@@ -24,7 +24,7 @@ MONDAY = 1  # Dagster counts from Sunday, 0
 
 
 def partitions_of(export: Export) -> dg.TimeWindowPartitionsDefinition | None:
-    """Give the partitions of a `time_window` export; None for every other mode.
+    """Return the partitions of a `time_window` export; None for every other mode.
 
     The first one holds `start`: weeks begin on Monday, months on their first day.
     """
@@ -47,7 +47,7 @@ def partitions_of(export: Export) -> dg.TimeWindowPartitionsDefinition | None:
 
 
 def window_of(export: Export, key: str) -> Window:
-    """Give the window that a partition key names: [start, end) in UTC, and the folder of its parts.
+    """Return the window that a partition key names: [start, end) in UTC, and the folder of its parts.
 
     Raises:
         ConfigError: the export has no such partition.
@@ -65,7 +65,7 @@ def window_of(export: Export, key: str) -> Window:
 
 
 def windows_of(export: Export, keys: Sequence[str]) -> list[Window]:
-    """Give the windows of keys that Dagster itself named, in their order."""
+    """Return the windows of keys that Dagster itself named, in their order."""
     partitions = partitions_of(export)
     assert partitions is not None
     return [_window(partitions, key) for key in keys]

@@ -175,7 +175,7 @@ class Poll(Export):
         return self._composed(planning, held, passes, found)
 
     def orders(self, planning: Planning) -> list[Order]:
-        """Give the order rows are read in, and with soft deletes that of marked ones.
+        """Return the order rows are read in, and with soft deletes that of marked ones.
 
         Raises:
             UnknownColumn, SourceError, ConfigError
@@ -252,7 +252,7 @@ class Poll(Export):
         return self.diff_of(planning, each.order, each.low).run(planning.session, root=root, manifests=manifests)
 
     def diff_of(self, planning: Planning, order: Order, low: Place) -> Diff:
-        """Give the comparison of the table with what is published, up to a watermark."""
+        """Return the comparison of the table with what is published, up to a watermark."""
         return Diff(
             order,
             self._shape(),
@@ -328,7 +328,7 @@ class Poll(Export):
         )
 
     def _notes(self, planning: Planning, passes: list[_Pass], found: DiffRows | None) -> Iterator[str]:
-        """Say what the reader of a run would not expect."""
+        """Yield what the reader of a run would not expect."""
         for each in passes:
             horizon, column = each.horizon, each.order.columns[0]
             yield horizon.note

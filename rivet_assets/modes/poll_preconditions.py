@@ -122,7 +122,7 @@ def refuse_two_clocks(planning: Planning, one: Column, other: Column) -> None:
 
 
 def _unfit(column: Column, *, folds: bool) -> str:
-    """Say why a column cannot tell rows apart in order; '' when it can."""
+    """Return why a column cannot tell rows apart in order; '' when it can."""
     kind = column.arrow
     if pa.types.is_floating(kind):
         return f"it is {column.native}, and fractions of two do not compare exactly"

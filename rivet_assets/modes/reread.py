@@ -33,7 +33,7 @@ class Again(Protocol):
     mode: str
 
     def predicate(self, planning: Planning, manifest: Manifest) -> str:
-        """Say in SQL which rows of the relation a committed window holds; '' for all."""
+        """Return in SQL which rows of the relation a committed window holds; '' for all."""
 
     def shares(self, planning: Planning, manifest: Manifest) -> tuple[int, int]:
         """Count what a committed window has beyond the rows of its predicate, or lacks; and what the next run takes."""
@@ -43,7 +43,7 @@ class Again(Protocol):
 
 
 def key_range(chunk: ManifestChunk) -> KeyRange:
-    """Give the key values of a chunk as its manifest has them."""
+    """Return the key values of a chunk as its manifest has them."""
     return KeyRange(**chunk.range.model_dump())
 
 
@@ -79,7 +79,7 @@ def range_predicate(keys: KeyRange, column: Column, planning: Planning) -> str:
 
 
 def chunks_again(planning: Planning, manifest: Manifest, numbers: Collection[int]) -> tuple[Chunk, ...]:
-    """Give these chunks of a window as they were cut, to be read as the source is now.
+    """Return these chunks of a window as they were cut, to be read as the source is now.
 
     Raises:
         BoundsUnusable
@@ -113,7 +113,7 @@ def extract_chunks(export: Export, planning: Planning, manifest: Manifest, numbe
 
 
 def gaps(manifest: Manifest, column: Column) -> Iterator[KeyRange]:
-    """Give the key values between the chunks of a window; none, where its manifest is as Rivet wrote it."""
+    """Yield the key values between the chunks of a window; none, where its manifest is as Rivet wrote it."""
     for one, next_one in pairwise(map(key_range, manifest.chunks)):
         if not _meet(one, next_one, column):
             yield KeyRange(
@@ -122,19 +122,19 @@ def gaps(manifest: Manifest, column: Column) -> Iterator[KeyRange]:
 
 
 def below(manifest: Manifest) -> KeyRange | None:
-    """Give the key values under the first chunk; None when it is open to that side."""
+    """Return the key values under the first chunk; None when it is open to that side."""
     first = key_range(manifest.chunks[0])
     return None if first.low is None else KeyRange(first.column, None, first.low, True, not first.low_inclusive)
 
 
 def above(manifest: Manifest) -> KeyRange | None:
-    """Give the key values over the last chunk: rows that came after the plan was made."""
+    """Return the key values over the last chunk: rows that came after the plan was made."""
     last = key_range(manifest.chunks[-1])
     return None if last.high is None else KeyRange(last.column, last.high, None, not last.high_inclusive, True)
 
 
 def _meet(one: KeyRange, other: KeyRange, column: Column) -> bool:
-    """Say whether no value fits between two ranges: one bound of both, or neighbouring whole numbers."""
+    """Return whether no value fits between two ranges: one bound of both, or neighbouring whole numbers."""
     if one.high is None or other.low is None:
         return one.high is None and other.low is None
     if one.high == other.low:

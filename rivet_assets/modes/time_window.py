@@ -80,12 +80,12 @@ class TimeWindow(Export):
 
     @property
     def first_day(self) -> date:
-        """Give the first window; 2020-01-01 where only `days_window` is set, since a moving start would orphan keys."""
+        """Return the first window; 2020-01-01 where only `days_window` is set, for a moving start would orphan keys."""
         return self.start or date(2020, 1, 1)
 
     @property
     def takes_open_window(self) -> bool:
-        """Say whether the window that has not ended yet is exported too, as the original did."""
+        """Return whether the window that has not ended yet is exported too, as the original did."""
         return self.start is None if self.include_open is None else self.include_open
 
     def deciding_column(self, key: tuple[str, ...]) -> tuple[str, bool]:
@@ -128,7 +128,7 @@ class TimeWindow(Export):
         )
 
     def predicate(self, planning: Planning, manifest: Manifest) -> str:
-        """Say which rows a committed window holds.
+        """Return which rows a committed window holds.
 
         Raises:
             BoundsUnusable: its manifest has no bounds.
@@ -141,7 +141,7 @@ class TimeWindow(Export):
         return self._within(planning, manifest.window_start, manifest.window_end)
 
     def shares(self, planning: Planning, manifest: Manifest) -> tuple[int, int]:
-        """Say that the predicate finds the window's rows, no more and no less."""
+        """Return that the predicate finds the window's rows, no more and no less."""
         return 0, 0
 
     def again(self, planning: Planning, manifest: Manifest) -> Extract:

@@ -31,20 +31,20 @@ class _Unset(Exception):
 
 
 def notify(config: RivetConfig, ends: Sequence[Ended], *, tell: Tell) -> None:
-    """Tell people of these endings, as far as `notifications:` asks for it; trouble goes to `tell`, line by line."""
+    """Report people of these endings, as far as `notifications:` asks for it; trouble goes to `tell`, line by line."""
     for line in send_all(list(_messages(config, ends, tell))):
         tell(f"warning: notifications.{line}")
 
 
 def wants(config: RivetConfig, *events: Trigger) -> bool:
-    """Say whether anybody asked for one of these."""
+    """Return whether anybody asked for one of these."""
     block = config.notifications
     asked = {event for each in (block.slack, block.webhook) if each is not None for event in each.on} if block else ()
     return any(event in asked for event in events)
 
 
 def notify_success(config: RivetConfig, export: str, *, state: State, since: datetime, tell: Tell) -> None:
-    """Tell of an export that just ended well in this process, by the records of its run since then; never raises."""
+    """Report of an export that just ended well in this process, by the records of its run since then; never raises."""
     if not wants(config, "schema_change", "degraded", "recovered"):
         return
     try:

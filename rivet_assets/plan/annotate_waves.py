@@ -36,7 +36,7 @@ def annotate(path: Path, waves: Mapping[str, int]) -> list[str]:
 
 
 def annotated(text: str, waves: Mapping[str, int]) -> tuple[str, list[str]]:
-    """Give a text in which each export has its wave, and the names of those whose wave was another.
+    """Return a text in which each export has its wave, and the names of those whose wave was another.
 
     Raises:
         ConfigError: an export stands there by an anchor, so that its text belongs to more than one place.
@@ -77,7 +77,7 @@ def _scalar(block: yaml.MappingNode, key: str) -> str | None:
 
 
 def _edit(text: str, block: yaml.MappingNode, wave: int) -> tuple[int, int, str]:
-    """Say which piece of the text becomes what: the old wave, else the place behind the export's name."""
+    """Return which piece of the text becomes what: the old wave, else the place behind the export's name."""
     old = _value(block, KEY)
     if old is not None:
         return old.start_mark.index, old.end_mark.index, str(wave)

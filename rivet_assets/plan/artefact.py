@@ -127,7 +127,7 @@ def fingerprint(document: Any) -> str:
 
 
 def sealed(artefact: PlanArtefact) -> dict[str, Any]:
-    """Give the plan as a JSON document with its seal."""
+    """Return the plan as a JSON document with its seal."""
     document = artefact.model_dump(mode="json", by_alias=True, exclude={"integrity"})
     return {**document, "integrity": fingerprint(document)}
 

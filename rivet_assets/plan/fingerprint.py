@@ -57,7 +57,7 @@ def config_fingerprint(config: RivetConfig) -> str:
 
 
 def redacted(config: RivetConfig, export: Export, hide: Hidden) -> dict[str, Any]:
-    """Give the export's block with all defaults, and its source's; what came from outside is its `${NAME}` again."""
+    """Return the export's block with all defaults, and its source's; what came from outside is its `${NAME}` again."""
     _, source = config.source_of(export)
     block = export.model_dump(mode="json", exclude_none=True, exclude={"source"})
     whole: dict[str, Any] = hide.values({**block, "mode": export.mode, "source": _source_block(source)})
@@ -72,11 +72,11 @@ class Hidden:
         self._pattern = re.compile("|".join(map(re.escape, self._words))) if words else None
 
     def text(self, text: str) -> str:
-        """Give a text without them."""
+        """Return a text without them."""
         return self._pattern.sub(lambda match: self._words[match[0]], text) if self._pattern else text
 
     def values(self, value: Any, key: str = "") -> Any:
-        """Give a JSON value whose texts are without them."""
+        """Return a JSON value whose texts are without them."""
         if isinstance(value, Mapping):
             return {name: self.values(inner, str(name)) for name, inner in value.items()}
         if isinstance(value, list):
@@ -98,7 +98,7 @@ def _sources(config: RivetConfig) -> list[Source]:
 
 
 def _secrets(source: Source) -> tuple[str, ...]:
-    """Give what no text may show; a missing variable is told by whoever connects."""
+    """Return what no text may show; a missing variable is told by whoever connects."""
     asked = getattr(source, "secret_texts", None)
     try:
         return tuple(asked()) if asked else ()

@@ -182,7 +182,7 @@ def _cursor_worth(export: Export, looked: SourceLook) -> CursorWorth | None:
 
 
 def _is_sparse(export: Export, looked: SourceLook) -> bool:
-    """Say whether ranges of equal width would mostly be empty (`contract.md`, 13.1)."""
+    """Return whether ranges of equal width would mostly be empty (`contract.md`, 13.1)."""
     extract = looked.seen[0].extract if looked.seen else None
     rows = looked.relation.rows_estimate if looked.relation else None
     if extract is None or rows is None or export.range_width is None:
@@ -214,7 +214,7 @@ def _diagnostics(
 
 
 def _refused_drift(export: Export, looked: SourceLook) -> list[str]:
-    """Say that the run would refuse what changed; [] where it would not."""
+    """Return that the run would refuse what changed; [] where it would not."""
     try:
         judge(looked.drift, export.on_schema_drift, export=export.name, relation=export.table or "the query")
     except DriftRefused as refused:

@@ -130,7 +130,7 @@ def cursor_worth(*, is_indexed: bool, is_nullable: bool, has_fallback: bool) -> 
 
 
 def is_narrow(windows: Sequence[tuple[datetime, datetime]], *, at: datetime) -> bool:
-    """Say whether windows of time are few or recent: a week altogether at most, or none older than a week."""
+    """Return whether windows of time are few or recent: a week altogether at most, or none older than a week."""
     spans = [end - start for start, end in windows]
     return bool(spans) and (sum(spans, timedelta()) <= NARROW or min(end for _, end in windows) >= at - NARROW)
 

@@ -33,7 +33,7 @@ def render(artefact: PlanArtefact, unplanned: Sequence[Unplanned] = ()) -> Repor
 
 
 def summary(artefact: PlanArtefact, unplanned: Sequence[Unplanned] = ()) -> str:
-    """Give the plan in one line: `Plan: 2 exports, 3 windows, about 1,200 rows; replaces 240 rows (3.2 KB).`."""
+    """Return the plan in one line: `Plan: 2 exports, 3 windows, about 1,200 rows; replaces 240 rows (3.2 KB).`."""
     windows = [window for entry in artefact.exports for window in entry.computed.windows]
     known = [entry.computed.row_estimate for entry in artefact.exports if entry.computed.row_estimate is not None]
     replaced = [window for window in windows if window.replaces_run_id is not None]
@@ -51,7 +51,7 @@ def summary(artefact: PlanArtefact, unplanned: Sequence[Unplanned] = ()) -> str:
 
 
 def metadata(entry: PlanEntry) -> dict[str, str | int | float]:
-    """Give an entry flat, for an asset's page: names that stay, numbers that are numbers."""
+    """Return an entry flat, for an asset's page: names that stay, numbers that are numbers."""
     told, found, order = entry.diagnostics, entry.computed, entry.prioritization
     facts: Mapping[str, str | int | float | None] = {
         "rivet/plan_strategy": entry.strategy,
@@ -122,7 +122,7 @@ def _chunks(entry: PlanEntry) -> str:
 
 
 def _replaces(windows: Sequence[PlannedWindow]) -> str:
-    """Say what readers will no longer see."""
+    """Return what readers will no longer see."""
     found = [window for window in windows if window.replaces_run_id is not None]
     if not found:
         return "nothing"

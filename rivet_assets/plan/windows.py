@@ -86,7 +86,7 @@ def _rows(seen: PlannedExtract, looked: SourceLook) -> int | None:
 
 
 def _text(export: Export, seen: PlannedExtract) -> str:
-    """Say what one window covers."""
+    """Return what one window covers."""
     window, extract = seen.window, seen.extract
     if window.start is not None and window.end is not None:
         return f"{export.window_column} in [{window.start:%Y-%m-%dT%H:%MZ}, {window.end:%Y-%m-%dT%H:%MZ})"

@@ -76,7 +76,7 @@ def _checkpoint(export: Cdc, config: RivetConfig, state: State | None) -> tuple[
 
 
 def _checkpoints(export: Cdc, config: RivetConfig, state: State | None) -> Checkpoints | None:
-    """Give the place of checkpoints; None where it would be a store that is not there yet."""
+    """Return the place of checkpoints; None where it would be a store that is not there yet."""
     if export.cdc.checkpoint is not None:
         return file_checkpoints(os.path.join(config.folder, export.cdc.checkpoint))
     return checkpoints_of(export, state=state, folder=config.folder) if state is not None else None

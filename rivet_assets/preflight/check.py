@@ -131,7 +131,7 @@ def _hasty(source: Source, export: Export | None) -> Any:
 
 
 def _unanswered(answer: object) -> CheckFailed:
-    """Say why there is no answer; the text of an error that is not ours may hold a secret."""
+    """Return why there is no answer; the text of an error that is not ours may hold a secret."""
     if isinstance(answer, NoAnswer):
         return CheckFailed(f"The source did not answer: {answer}. Check the network, and what the server waits for.")
     return CheckFailed(f"{type(answer).__name__} was raised, a bug of Rivet.")
@@ -265,7 +265,7 @@ class _Look:
 
 
 def _hidden(explained: Explained, export: Export) -> str:
-    """Give the statement with the names of the query's parameters where their values stand: one may be a secret."""
+    """Return the statement with the names of the query's parameters where their values stand: one may be a secret."""
     statement = explained.statement
     for name, value in export.params.items():
         statement = statement.replace("'" + value.replace("'", "''") + "'", f":{name}")

@@ -42,7 +42,7 @@ class TypeFact:
 
     @property
     def is_bad(self) -> bool:
-        """Say whether values are lost, or cannot be exported at all."""
+        """Return whether values are lost, or cannot be exported at all."""
         return self.fidelity in BAD
 
 

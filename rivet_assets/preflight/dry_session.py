@@ -53,7 +53,7 @@ class DrySession:
 
     @property
     def consistency(self) -> Consistency:
-        """Say of how many instants the rows would be."""
+        """Return of how many instants the rows would be."""
         return self._session.consistency
 
     @property
@@ -63,11 +63,11 @@ class DrySession:
 
     @property
     def note(self) -> str:
-        """Say why consistency is less than `snapshot`."""
+        """Return why consistency is less than `snapshot`."""
         return self._session.note
 
     def identity(self) -> DatabaseIdentity:
-        """Tell which database this is; the real answer."""
+        """Return which database this is; the real answer."""
         return self._session.identity()
 
     def describe(
@@ -81,7 +81,7 @@ class DrySession:
         return self._session.explain(chunk, columns, pace=pace)
 
     def now(self) -> datetime:
-        """Tell the database's clock; the real answer."""
+        """Return the database's clock; the real answer."""
         return self._session.now()
 
     def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
@@ -98,11 +98,11 @@ class DrySession:
     # --- estimates -------------------------------------------------------------------------------
 
     def count(self, relation: Relation, *, where: str = "") -> int:
-        """Give the catalog's estimate; 0 for a part of the rows, which nobody knows without counting."""
+        """Return the catalog's estimate; 0 for a part of the rows, which nobody knows without counting."""
         return 0 if where else relation.rows_estimate or 0
 
     def bounds(self, relation: Relation, expression: str, *, where: str = "") -> Bounds:
-        """Give the ends of an indexed column; estimates of any other one, and no NULLs."""
+        """Return the ends of an indexed column; estimates of any other one, and no NULLs."""
         column = relation.column(expression)
         if not where and column is not None and column.name in relation.indexed:
             found = self._session.bounds(relation, expression)
@@ -127,7 +127,7 @@ class DrySession:
     def horizon(
         self, relation: Relation, expression: str, column: Column, *, after: str | None, lag_seconds: float = 0.0
     ) -> Horizon:
-        """Give the newest value as far as it is known; nobody is waited for."""
+        """Return the newest value as far as it is known; nobody is waited for."""
         if self._source.facts.knows_its_end:
             return self._session.horizon(relation, expression, column, after=after, lag_seconds=lag_seconds)
         if relation.column(expression) is not None:
@@ -137,14 +137,14 @@ class DrySession:
         return Horizon(made[1] if made else after)
 
     def quantiles(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
-        """Give inner bounds from statistics, else even ones between the ends."""
+        """Return inner bounds from statistics, else even ones between the ends."""
         self.pieces = max(self.pieces, pieces)
         if self._source.facts.samples_bounds:
             return self._session.quantiles(relation, column, pieces)
         return self._even(relation, column, pieces)
 
     def keyset_bounds(self, relation: Relation, key: tuple[str, ...], pieces: int) -> tuple[str, ...]:
-        """Give inner bounds as `quantiles` does; a run walks the key."""
+        """Return inner bounds as `quantiles` does; a run walks the key."""
         column = relation.column(key[0]) if len(key) == 1 else None
         return () if column is None or pieces < 2 else self.quantiles(relation, column, pieces)
 
@@ -206,7 +206,7 @@ class DrySource:
         pace: Pace,
         wait: Wait,
     ) -> Generator[Page, None, None]:
-        """Give one page of one row, read from nowhere."""
+        """Yield one page of one row, read from nowhere."""
         cells = [_cell(column) for column in columns]
         table = pa.table(cells, schema=pa.schema([(column.name, column.arrow) for column in columns]))
         yield Page(table=table, special={}, statement_ms=0.0)
@@ -221,7 +221,7 @@ def dry(session: Session, source: Source) -> tuple[DrySession, Source]:
 
 
 def made_up(column: Column | None, *, rows: int | None) -> tuple[str, str] | None:
-    """Give two canonical texts of the column's type, the smaller first; None where no value is like any other."""
+    """Return two canonical texts of the column's type, the smaller first; None where no value is like any other."""
     if column is None:
         return None
     kind, now = column.arrow, datetime.now(UTC)
@@ -239,7 +239,7 @@ def made_up(column: Column | None, *, rows: int | None) -> tuple[str, str] | Non
 
 
 def beyond(text: str | None, column: Column) -> str | None:
-    """Give a value a later run may reach, where there is nothing new now: its statement is what is looked at."""
+    """Return a value a later run may reach, where there is nothing new now: its statement is what is looked at."""
     if text is not None and pa.types.is_integer(column.arrow):
         return str(int(text) + 1)
     made = made_up(column, rows=None) if text is not None and pa.types.is_temporal(column.arrow) else None

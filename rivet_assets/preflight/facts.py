@@ -138,7 +138,7 @@ def _plan(export: Export, facts: VerdictFacts, ends: KeyEnds | None) -> Prefligh
 
 
 def is_stored(relation: Relation, engine: EngineFacts) -> bool:
-    """Say whether the rows lie in a table that could be given an index; views are to be judged as queries are."""
+    """Return whether the rows lie in a table that could be given an index; views are to be judged as queries are."""
     # A foreign table has an estimate of rows too, but no size; SQLite tells no sizes.
     has_size = relation.bytes_estimate is not None or (not engine.tells_sizes and relation.rows_estimate is not None)
     return relation.is_table and bool(relation.key or relation.indexed or relation.leaves or has_size)

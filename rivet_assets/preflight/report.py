@@ -64,7 +64,7 @@ def _lines(checked: Checked) -> Iterator[tuple[str, str]]:
 
 
 def document(checked: Sequence[Checked], *, config_path: Path | None) -> dict[str, Any]:
-    """Give the JSON document."""
+    """Return the JSON document."""
     return {"config_path": str(config_path) if config_path else None, "exports": [_export(each) for each in checked]}
 
 

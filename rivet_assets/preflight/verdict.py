@@ -151,7 +151,7 @@ def judge(facts: VerdictFacts) -> Judgement:
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:
-    """Give the worst of some verdicts."""
+    """Return the worst of some verdicts."""
     return max(verdicts, key=VERDICTS.index)
 
 
@@ -163,14 +163,14 @@ def verdict_of(access: Access, rows: int | None) -> Verdict:
 
 
 def rows_at_most(facts: VerdictFacts) -> int | None:
-    """Give the rows as estimated; of a table without statistics, the most that its size allows."""
+    """Return the rows as estimated; of a table without statistics, the most that its size allows."""
     if facts.rows is not None or facts.size_bytes is None:
         return facts.rows
     return facts.size_bytes // LEAST_ROW_BYTES
 
 
 def access_of(facts: VerdictFacts) -> tuple[Access, str]:
-    """Tell how the table is gone through, and why an index that is there does not help; '' when it does."""
+    """Return how the table is gone through, and why an index that is there does not help; '' when it does."""
     if not facts.reader:
         return "pages", ""
     if not facts.column:
@@ -274,7 +274,7 @@ def _parallel(facts: VerdictFacts, access: Access) -> tuple[int, str]:
 
 
 def free_connections(facts: VerdictFacts) -> int | None:
-    """Give the connections tasks may take: three are left to people, as many as PostgreSQL reserves; None: unknown."""
+    """Return how many connections tasks may take: three are left to people, as PostgreSQL reserves; None: unknown."""
     free = None
     if facts.connections is not None and facts.connections_limit:  # 0: no limit of its own
         free = facts.connections_limit - facts.connections - 3

@@ -69,7 +69,7 @@ def _seen_wrong_before(export: Export, folders: Sequence[Validated], state: Stat
 
 
 def joined(files: Flagged, rows: Flagged) -> Flagged:
-    """Give what repairs both: the chunks of either, or the whole window where one of them needs it."""
+    """Return what repairs both: the chunks of either, or the whole window where one of them needs it."""
     is_whole = not rows.chunks or not (files.parts or files.chunks or files.markers_only)
     return Flagged(
         rows.export,

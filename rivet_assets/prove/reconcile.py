@@ -55,7 +55,7 @@ def reconcile_export(
         ConfigError: there is no such window.
         ManifestUnreadable, SourceError, DestinationError, StateError: nothing can be said.
     """
-    from rivet_assets.prove.reconcile_stream import reconcile_stream
+    from rivet_assets.prove.reconcile_stream import reconcile_stream  # start
 
     if export.answers.is_stream:
         found = reconcile_stream(config, export, depth=depth, state=state, tell=tell)

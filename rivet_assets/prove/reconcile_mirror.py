@@ -39,7 +39,7 @@ def compared(site: Site, table: str) -> MirrorComparison:
         ManifestUnreadable: there is no mirror yet.
         RivetError: whatever reading raises.
     """
-    from rivet_resources.tables.frames import mirror_differences
+    from rivet_resources.tables.frames import mirror_differences  # Spark
 
     export: Cdc = site.export  # type: ignore[assignment]
     found = window_manifest(site.root, Window("all"))

@@ -49,7 +49,7 @@ def exit_code(found: Iterable[Reconciled], *, strict: bool) -> int:
 
 
 def document(found: Sequence[Reconciled]) -> dict[str, Any]:
-    """Give the report as plain data."""
+    """Return the report as plain data."""
     return {
         "report": "reconcile",
         "exports": [
@@ -95,7 +95,7 @@ def examples_of(window: WindowVerdict) -> list[str]:
 
 
 def flagged_of(found: Reconciled) -> tuple[Flagged, ...]:
-    """Give the windows to repair of a comparison that was just made."""
+    """Return the windows to repair of a comparison that was just made."""
     return tuple(
         Flagged(found.export, each.window, each.run_id, each.broken_chunks, reason=each.text)
         for each in found.windows

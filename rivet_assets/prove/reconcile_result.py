@@ -66,7 +66,7 @@ class Reconciled:
 
     @property
     def verdict(self) -> Answer:
-        """Give the worst: mismatch, then unknown; an export without windows is unknown."""
+        """Return the worst: mismatch, then unknown; an export without windows is unknown."""
         found = {each.verdict for each in self.windows}
         return "mismatch" if "mismatch" in found else "match" if found == {"match"} else "unknown"
 
@@ -82,7 +82,7 @@ class Reconciled:
 
     @property
     def text(self) -> str:
-        """Say it in one line."""
+        """Return it in one line."""
         if not self.windows:
             return f"nothing is committed yet at {self.place}" if self.place else "nothing is committed yet"
         wrong = [each for each in self.windows if each.verdict == "mismatch"]
@@ -103,7 +103,7 @@ def total(counts: Iterable[int | None]) -> int | None:
 
 
 def reconciled_facts(found: Reconciled) -> dict[str, Any]:
-    """Give plain figures for metadata: no key, no value of a row, whatever the depth."""
+    """Return plain figures for metadata: no key, no value of a row, whatever the depth."""
     wrong = [each.window for each in found.windows if each.verdict == "mismatch"]
     more = f" and {len(wrong) - MOST_NAMED} more" if len(wrong) > MOST_NAMED else ""
     facts = {
@@ -133,7 +133,7 @@ REMEDY = "`rivet repair --execute` exports it again"
 
 
 def worded(window: WindowVerdict, mode: ModeFacts) -> str:
-    """Say which way a window differs, why that may be, and what helps; or that it matches."""
+    """Return which way a window differs, why that may be, and what helps; or that it matches."""
     here, there = window.source_count or 0, window.exported_rows or 0
     newer = f"; {_rows(window.newer_rows)} came later and come with the next run" if window.newer_rows else ""
     if window.verdict == "match":

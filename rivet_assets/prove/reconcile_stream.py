@@ -166,8 +166,8 @@ def _counted(site: Site, export: Cdc, table: str, mirror: Manifest) -> _Looked:
 
 
 def _compared(site: Site, table: str) -> _Looked:
-    from rivet_assets.prove.reconcile_mirror import compared
-    from rivet_assets.run.drain_verdicts import mirror_verdict
+    from rivet_assets.prove.reconcile_mirror import compared  # start
+    from rivet_assets.run.drain_verdicts import mirror_verdict  # start
 
     try:
         found = compared(site, table)

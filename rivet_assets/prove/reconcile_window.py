@@ -260,7 +260,7 @@ class WindowComparison:
 
 
 def is_summed(committed: Sequence[ColumnChecksum] | None, rows: int) -> bool:
-    """Say whether the manifest has sums; no row has none, and needs none."""
+    """Return whether the manifest has sums; no row has none, and needs none."""
     return committed is not None or rows == 0
 
 

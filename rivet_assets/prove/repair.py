@@ -292,12 +292,12 @@ class Rereading:
 
     @property
     def quality(self) -> Quality | None:
-        """Give the rules; a part of a window is judged with the rest of it (`partial_verdicts`)."""
+        """Return the rules; a part of a window is judged with the rest of it (`partial_verdicts`)."""
         return None if self.is_partial else self.export.quality
 
     @property
     def is_mended(self) -> bool:
-        """Say whether its place in a chain, or its other chunks, must be kept."""
+        """Return whether its place in a chain, or its other chunks, must be kept."""
         return self.is_partial or self.export.answers.keeps_boundary
 
     def extract(self, planning: Planning) -> Extract:

@@ -38,11 +38,11 @@ class ValidationScope:
 
     @property
     def is_whole(self) -> bool:
-        """Say whether a folder is looked at as a whole."""
+        """Return whether a folder is looked at as a whole."""
         return not self.windows and self.run_id is None
 
     def picks(self, manifest: Manifest) -> bool:
-        """Say whether a window is among those asked for."""
+        """Return whether a window is among those asked for."""
         return (not self.windows or manifest.window in self.windows) and self.run_id in (None, manifest.run_id)
 
 
@@ -100,7 +100,7 @@ def _root(export: Export, folder: str, asked: ValidationScope) -> Root:
 
 
 def _has_run(export: Export, folder: str, asked: ValidationScope, state: State) -> bool:
-    """Say whether the store knows a commit at this place; with `{date}` in it, one of that very day."""
+    """Return whether the store knows a commit at this place; with `{date}` in it, one of that very day."""
     days = {file.created_at.date() for file in state.files(folder, last=1_000)}
     days |= {run.started_at.date() for run in state.runs(folder, last=1_000) if run.status == "success"}
     places = (getattr(export.destination, name, "") for name in ("path", "prefix"))
@@ -149,7 +149,7 @@ def _verification(found: Validated, window: WindowValidated) -> Verification:
 
 
 def facts_of(found: Validated) -> Mapping[str, str | int]:
-    """Give a folder's verdict as flat metadata, for a Dagster check."""
+    """Return a folder's verdict as flat metadata, for a Dagster check."""
     codes = sorted({flaw.code for flaw in found.all_flaws})
     return {
         "rivet/validate_verdict": found.verdict,

@@ -56,7 +56,7 @@ def _section(export: Export, found: Validated) -> Section:
 
 
 def _headline(found: Validated) -> str:
-    """Say how a folder stands, and how much of it was looked at."""
+    """Return how a folder stands, and how much of it was looked at."""
     word = {"match": "ok", "mismatch": "WRONG", "unknown": "not verified"}[found.verdict]
     if found.note:
         return f"{found.export}  {word}: {found.note} ({found.uri})"
@@ -67,7 +67,7 @@ def _headline(found: Validated) -> str:
 
 
 def _notes(found: Validated) -> Iterator[str]:
-    """Tell what a full look could not compare."""
+    """Yield what a full look could not compare."""
     if found.depth != "full":
         return
     columns = sorted({name for window in found.windows for name in window.not_compared})
@@ -85,12 +85,12 @@ def place_of(found: Validated, flaw: Flaw) -> str:
 
 
 def steps_of(export: Export, found: Validated) -> list[str]:
-    """Give the next steps, each once."""
+    """Return the next steps, each once."""
     return list(dict.fromkeys(step_of(export, found, flaw) for flaw in found.all_flaws))
 
 
 def step_of(export: Export, found: Validated, flaw: Flaw) -> str:
-    """Say what to do about a flaw."""
+    """Return what to do about a flaw."""
     if _is_out_of_place(flaw):
         template = UNREADABLE
     elif flaw.short in STEPS:
@@ -105,13 +105,13 @@ def step_of(export: Export, found: Validated, flaw: Flaw) -> str:
 
 
 def _is_out_of_place(flaw: Flaw) -> bool:
-    """Say whether a manifest cannot be read, or not from where it lies: then no window can be told to be read again."""
+    """Return whether a manifest cannot be read, or not from where it lies: no window can then be read again."""
     is_manifest = flaw.path.startswith(f"{MANIFESTS}/") and flaw.path.endswith(".json")
     return is_manifest and (not flaw.window or manifest_path(Window(flaw.window)) != flaw.path)
 
 
 def document(found: Found) -> dict[str, Any]:
-    """Give the JSON document."""
+    """Return the JSON document."""
     return {
         "ok": exit_code(found) == 0,
         "exports": [_folder(export, each) for export, folders in found for each in folders],

@@ -68,7 +68,7 @@ class Admission:
     _found: Provenance | None = None
 
     def of(self, site: RunClaim, session: Session, relation: Relation) -> Provenance:
-        """Say whose rows the run reads, once it may; then remove what dead runs of the export left.
+        """Return whose rows the run reads, once it may; then remove what dead runs of the export left.
 
         Raises:
             ProvenanceRefused: state or destination are of another database, table or place.
@@ -170,7 +170,7 @@ def refuse_destination(
 
 
 def of_state(name: str, store: str, what: str, known: Provenance, found: Provenance) -> str:
-    """Say that state is of another database, and the ways out."""
+    """Return that state is of another database, and the ways out."""
     return (
         f"Export {name}: its state in {store} is of {known}, and this run reads {found}: {what} is another one. It was "
         f"restored or replaced, `source` leads elsewhere, or another file has an export and a source of these names. "

@@ -77,17 +77,17 @@ class Attempt:
 
     @property
     def window(self) -> Window:
-        """Give the window it covers."""
+        """Return the window it covers."""
         return self.staged.extract.window
 
     @property
     def is_skipped(self) -> bool:
-        """Say that there is nothing to publish: no row, and `skip_empty`."""
+        """Return that there is nothing to publish: no row, and `skip_empty`."""
         return self.staged.extract.skip_empty and self.staged.measures.rows == 0 and not self.is_refused
 
     @property
     def is_refused(self) -> bool:
-        """Say that the gate refuses it."""
+        """Return that the gate refuses it."""
         return blocks(self.verdicts)
 
 
@@ -224,7 +224,7 @@ def _staged(
 
 
 def kept_of_a_death(staged: Staged) -> str:
-    """Tell which chunks a dead run had read already: they are of an earlier instant; '' for none."""
+    """Return which chunks a dead run had read already: they are of an earlier instant; '' for none."""
     if not staged.kept_chunks:
         return ""
     return (
@@ -240,7 +240,7 @@ def too_large(staged: Staged) -> str:
 
 
 def _waiting(site: Site, journal: Journal) -> Callable[[str, Mapping[str, Any]], None]:
-    """Tell at once that a run waits for connections to its source, or has them: nothing else happens meanwhile."""
+    """Return at once that a run waits for connections to its source, or has them: nothing else happens meanwhile."""
 
     def tell(event: str, facts: Mapping[str, Any]) -> None:
         journal.add(event, facts)
@@ -251,7 +251,7 @@ def _waiting(site: Site, journal: Journal) -> Callable[[str, Mapping[str, Any]],
 
 
 def _progress(site: Site, extract: Extract, journal: Journal) -> Callable[[int, int, int], None]:
-    """Tell watchers that reading begins, of rows and of finished chunks; the journal of chunks alone."""
+    """Return watchers that reading begins, of rows and of finished chunks; the journal of chunks alone."""
     began, noted = time.monotonic(), 0
 
     def tell(done: int, of: int, rows: int) -> None:
@@ -330,7 +330,7 @@ def recorded(
 
 
 def safe_text(error: BaseException) -> str:
-    """Give a text that may be stored: only our own errors promise to hold no secret and no value."""
+    """Return a text that may be stored: only our own errors promise to hold no secret and no value."""
     return str(error) if isinstance(error, RivetError) else type(error).__name__
 
 
@@ -363,5 +363,5 @@ def figures(made: Attempt) -> dict[str, Any]:
 
 
 def harm_text(staged: Staged) -> str | None:
-    """Give what the reading cost the source, as JSON for the history of runs; None when nobody measured."""
+    """Return what the reading cost the source, as JSON for the history of runs; None when nobody measured."""
     return json.dumps({name: round(number, 3) for name, number in staged.harm.items()}) if staged.harm else None

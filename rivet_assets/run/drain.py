@@ -81,7 +81,7 @@ class DrainSite:
 
 
 def checkpoints_of(export: Cdc, *, state: State, folder: Path) -> Checkpoints:
-    """Give the place where the export's position is kept: a file if it names one, else the state store."""
+    """Return the place where the export's position is kept: a file if it names one, else the state store."""
     if export.cdc.checkpoint is None:
         return state_checkpoints(state)
     return file_checkpoints(os.path.join(folder, export.cdc.checkpoint))  # a slash at its end says: a folder
@@ -130,7 +130,7 @@ def warnings_of(drained: Drained) -> list[str]:
 
 
 def plan_of(site: DrainSite, run_id: str, started_at: datetime) -> DrainPlan:
-    """Say what the export's YAML means for a drain."""
+    """Return what the export's YAML means for a drain."""
     export, block = site.export, site.export.cdc
     return DrainPlan(
         capture=export.capture(deployment=site.state.name),
@@ -187,7 +187,7 @@ class _Copies:
         )
 
     def _progress(self, table: str) -> Callable[[int, int, int], None]:
-        """Tell watchers how much of a table is copied."""
+        """Return watchers how much of a table is copied."""
         export, began = self.site.export, time.monotonic()
         window = table if len(export.captured) > 1 else ""
 

@@ -130,7 +130,7 @@ def prerequisites_verdict(findings: Iterable[Finding]) -> ChangeVerdict:
 
 
 def level_of(budget: float) -> Literal["ok", "warn", "fail"]:
-    """Say how worrying a used-up share of the source's retention is."""
+    """Return how worrying a used-up share of the source's retention is."""
     return "fail" if budget >= FAIL_BUDGET else "warn" if budget >= WARN_BUDGET else "ok"
 
 

@@ -24,11 +24,11 @@ class Drift:
     retyped: tuple[tuple[str, str, str], ...] = ()
 
     def __bool__(self) -> bool:
-        """Say whether anything changed at all."""
+        """Return whether anything changed at all."""
         return bool(self.added or self.removed or self.retyped)
 
     def __str__(self) -> str:
-        """Tell it in one line: `added nick; removed age; total int32 → int64`."""
+        """Return it in one line: `added nick; removed age; total int32 → int64`."""
         told = []
         if self.added:
             told.append(f"added {', '.join(self.added)}")

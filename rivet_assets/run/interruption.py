@@ -57,14 +57,14 @@ _wish = _Wish()
 
 
 def asked() -> bool:
-    """Say whether this process was told to end: what fails from now on fails because of it."""
+    """Return whether this process was told to end: what fails from now on fails because of it."""
     if _wish.signals >= 0:
         _wish.hear()
     return _wish.asked
 
 
 def asked_gently() -> bool:
-    """Say whether a drain ended because it was asked to: what is still to come does not begin."""
+    """Return whether a drain ended because it was asked to: what is still to come does not begin."""
     return _wish.gentle
 
 
@@ -134,7 +134,7 @@ os.register_at_fork(after_in_child=_in_child)
 
 def end_children() -> None:
     """End every process that this one started, and theirs; gently first, so that a JVM removes its files."""
-    import psutil
+    import psutil  # start
 
     children = psutil.Process().children(recursive=True)
     for child in children:
@@ -232,7 +232,7 @@ def _hush() -> None:
 
 
 def _quietly(act: Callable[[], object]) -> None:
-    import psutil
+    import psutil  # start
 
     try:
         act()

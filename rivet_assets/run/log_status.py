@@ -39,12 +39,12 @@ class LogLook:
 
     @property
     def position(self) -> Position | None:
-        """Give the committed position; None also while the first run has not come to its first window."""
+        """Return the committed position; None also while the first run has not come to its first window."""
         return drained_to(self.checkpoint)
 
     @property
     def has_unread(self) -> bool:
-        """Say whether a drain would find something; in doubt, yes."""
+        """Return whether a drain would find something; in doubt, yes."""
         if self.position is None:
             return True
         for unread in (self.lag.unread_changes, self.lag.unread_bytes):
@@ -59,7 +59,7 @@ def capture_exports(config: RivetConfig) -> tuple[Cdc, ...]:
 
 
 def drained_to(checkpoint: Checkpoint | None) -> Position | None:
-    """Give the position up to which everything is committed; None before the first window."""
+    """Return the position up to which everything is committed; None before the first window."""
     if checkpoint is None or checkpoint.metadata.get("state", DRAINING) != DRAINING:
         return None
     return position_of(checkpoint)

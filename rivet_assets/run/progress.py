@@ -30,7 +30,7 @@ class Progress:
     seconds: float
 
     def __str__(self) -> str:
-        """Tell it in one line: `orders: 12 of 40 chunks, 1,200,000 rows, 410,000 rows/s, 3 s`."""
+        """Return it in one line: `orders: 12 of 40 chunks, 1,200,000 rows, 410,000 rows/s, 3 s`."""
         name = self.export if self.window in ("all", "") or Window(self.window).kind == "after" else self.name
         rate = f", {round(self.rows / self.seconds, -3 if self.rows > 10_000 else 0):,.0f} rows/s" if self.rows else ""
         return f"{name}: {self.done} of {self.of} chunks, {self.rows:,} rows{rate}, {self.seconds:.0f} s"
@@ -49,7 +49,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def watched_by(watcher: Watcher) -> Iterator[None]:
-    """Tell `watcher` of all progress in this process until the block ends, from whatever thread makes it."""
+    """Yield `watcher` of all progress in this process until the block ends, from whatever thread makes it."""
     with _lock:
         _watchers.append(watcher)
     try:

@@ -36,7 +36,7 @@ class QualityRule:
 
     @property
     def description(self) -> str:
-        """Say in one sentence what must hold."""
+        """Return in one sentence what must hold."""
         return {
             "row_count_min": f"At least {self.threshold:g} rows.",
             "row_count_max": f"At most {self.threshold:g} rows.",
@@ -81,12 +81,12 @@ def audit(rules: Iterable[QualityRule], measures: Measures, duplicates: Mapping[
 
 
 def blocks(verdicts: Iterable[Verdict]) -> bool:
-    """Say whether the window must not be published."""
+    """Return whether the window must not be published."""
     return any(verdict.blocking and not verdict.passed for verdict in verdicts)
 
 
 def refusal(export: str, window: str, verdicts: Iterable[Verdict]) -> str:
-    """Tell which rules refused a window, with what was seen."""
+    """Return which rules refused a window, with what was seen."""
     told = "; ".join(f"{v.check}: {v.text}" for v in verdicts if v.blocking and not v.passed)
     return (
         f"Export {export}, window {window}: the quality gate refused it ({told}). Nothing was published and the "
@@ -95,7 +95,7 @@ def refusal(export: str, window: str, verdicts: Iterable[Verdict]) -> str:
 
 
 def special_values(measures: Measures) -> Verdict:
-    """Tell, as a warning, how many cells a policy replaced because their type cannot hold them."""
+    """Return, as a warning, how many cells a policy replaced because their type cannot hold them."""
     replaced = {column: sum(kinds.values()) for column, kinds in measures.special_values.items() if kinds}
     count = sum(replaced.values())
     text = "; ".join(
@@ -106,7 +106,7 @@ def special_values(measures: Measures) -> Verdict:
 
 
 def schema_drift(drift: Drift, *, accepted: bool, rows: int) -> Verdict:
-    """Tell, as a warning, that the columns changed since the last commit; `accepted` drift passes."""
+    """Return, as a warning, that the columns changed since the last commit; `accepted` drift passes."""
     changes = len(drift.added) + len(drift.removed) + len(drift.retyped)
     return Verdict(DRIFT, accepted or not drift, False, changes, 0, rows, str(drift))
 

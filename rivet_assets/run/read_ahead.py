@@ -57,7 +57,7 @@ class RefusedWindow:
 
     @property
     def is_hopeless(self) -> bool:
-        """Say that the windows after it would fail the same way."""
+        """Return that the windows after it would fail the same way."""
         return isinstance(self.error, HOPELESS)
 
 
@@ -97,7 +97,7 @@ def staged_ahead(site: Site, windows: Sequence[Window]) -> Generator[Ready, None
 
 
 def summary(export: str, refused: Sequence[RefusedWindow], *, of: int, tried: int) -> tuple[RivetError, str]:
-    """Give the error that decides the exit code, and one text that names the windows."""
+    """Return the error that decides the exit code, and one text that names the windows."""
     codes = [each.error.exit_code for each in refused]
     worst = next((code for code in WORST_FIRST if code in codes), codes[0])
     first = next(each for each in refused if each.error.exit_code == worst)

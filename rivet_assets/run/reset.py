@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def standing(config: RivetConfig, export: Export, *, state: State) -> str | None:
-    """Tell how far an export has committed: its cursor, or its position in the log; None before the first run."""
+    """Return how far an export has committed: its cursor, or its position in the log; None before the first run."""
     if (drain := drain_of(export)) is not None:
         store = checkpoints_of(drain, state=state, folder=config.folder)
         try:

@@ -42,7 +42,7 @@ def state_of(config: RivetConfig, *, rivet: Rivet | None = None) -> State:
 
 
 def bound(config: RivetConfig, state: State) -> State:
-    """Give a store in which names are those of a configuration; what an earlier Rivet kept for these is taken over."""
+    """Return a store whose names are those of a configuration; what an earlier Rivet kept for these is taken over."""
     ours = state.of(scope_of(config, state))
     waiting = ours.adoptions().waiting()
     for export in config.exports if waiting else ():
@@ -53,7 +53,7 @@ def bound(config: RivetConfig, state: State) -> State:
 
 
 def scope_of(config: RivetConfig, state: State) -> Scope:
-    """Say which project and sources the exports of a configuration have in a store."""
+    """Return which project and sources the exports of a configuration have in a store."""
     project = config.project if config.project is not None else project_of(config.folder, state)
     sources = {name: config.source_of(export)[0] for export in config.exports for name in names_of(export)}
     return Scope(project, sources)

@@ -93,18 +93,18 @@ def key_of(site: Site, export: Cdc, table: str) -> tuple[str, ...]:
 
 
 def _stage(kind: Kind) -> Callable[..., Staged | None]:
-    """Give the job of a kind; its module brings PySpark along, which definitions load without."""
+    """Return the job of a kind; its module brings PySpark along, which definitions load without."""
     if kind == "mirror":
-        from rivet_resources.tables.mirror import stage_mirror
+        from rivet_resources.tables.mirror import stage_mirror  # Spark
 
         return stage_mirror
-    from rivet_resources.tables.history import stage_history
+    from rivet_resources.tables.history import stage_history  # Spark
 
     return stage_history
 
 
 def _derived(site: Site, export: Cdc, table: str, name: str, run_id: str) -> Derived:
-    from rivet_resources.tables.writing import Derived
+    from rivet_resources.tables.writing import Derived  # Spark
 
     return Derived(
         export=name,

@@ -104,7 +104,7 @@ def _column(column: ColumnFacts) -> dict[str, Any]:
 
 
 def rows(proposals: Sequence[Proposal]) -> list[dict[str, Any]]:
-    """Give one row per table, for people."""
+    """Return one row per table, for people."""
     return [_row(proposal) for proposal in proposals]
 
 

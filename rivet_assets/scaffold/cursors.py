@@ -63,7 +63,7 @@ def snake(name: str) -> str:
 
 
 def is_counted(column: ColumnFacts) -> bool:
-    """Say whether the database numbers the rows by this column."""
+    """Return whether the database numbers the rows by this column."""
     return column.family == "integer" and bool(COUNTED.search(column.note))
 
 
@@ -100,7 +100,7 @@ def _candidate(column: ColumnFacts, facts: TableFacts, rows: int | None) -> Curs
 
 
 def _points(column: ColumnFacts, facts: TableFacts, rows: int | None) -> Iterator[tuple[int, str]]:
-    """Give points with their reasons."""
+    """Yield points with their reasons."""
     yield (
         TYPES[column.family],
         f"{column.native}{', which many rows of a day share' if column.family == 'date' else ''}",

@@ -92,7 +92,7 @@ def export_names(tables: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _is_alone(tables: Sequence[tuple[str, str]], place: int) -> bool:
-    """Say whether all tables of a like name are of one schema, so that its name would tell nothing."""
+    """Return whether all tables of a like name are of one schema, so that its name would tell nothing."""
     slug = _slug(tables[place][1])
     return len({schema for schema, name in tables if _slug(name) == slug}) == 1
 

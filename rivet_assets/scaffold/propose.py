@@ -72,7 +72,7 @@ class Proposal:
 
     @property
     def quality(self) -> dict[str, Any]:
-        """Give the gates that the evidence supports; {} where it supports none."""
+        """Return the gates that the evidence supports; {} where it supports none."""
         if not MODES[self.mode].answers.cuts or self.facts.kind not in ("table", "partitioned"):
             return {}
         found: dict[str, Any] = {}
@@ -106,7 +106,7 @@ def propose(facts: TableFacts, *, engine: EngineFacts) -> Proposal:
 
 
 def about_rows(rows: int | None) -> str:
-    """Say how many rows there are: about 1,200 rows."""
+    """Return how many rows there are: about 1,200 rows."""
     if rows is None:
         return "an unknown number of rows"
     return f"about {rows:,} {'row' if rows == 1 else 'rows'}" if rows else "no rows"
@@ -123,7 +123,7 @@ def rows_of(facts: TableFacts) -> int | None:
 
 
 def append_only(facts: TableFacts, rows: int | None) -> str:
-    """Say why rows seem never to change once they are there; '' when they may."""
+    """Return why rows seem never to change once they are there; '' when they may."""
     names = ("inserts", "updates", "deletes")
     counted = [int(facts.facts[name]) for name in names if name in facts.facts]
     if len(counted) == 3 and any(counted):
@@ -147,7 +147,7 @@ def _column(facts: TableFacts, name: str) -> ColumnFacts:
 
 
 def _refusal(facts: TableFacts) -> str:
-    """Say why a table cannot be exported as it is; '' when it can."""
+    """Return why a table cannot be exported as it is; '' when it can."""
     if unreadable := facts.facts.get("unreadable"):
         return f"it cannot be read: {unreadable}"
     if not facts.columns:
@@ -177,7 +177,7 @@ def _chunk_keys(facts: TableFacts) -> tuple[ChunkKey, ...]:
 
 
 def _caveats(facts: TableFacts) -> tuple[str, ...]:
-    """Tell what a reader of this export has to know."""
+    """Return what a reader of this export has to know."""
     own = facts.facts
     found = []
     if not facts.key and facts.kind in ("table", "partitioned"):
@@ -311,7 +311,7 @@ class _Choosing:
 
 
 def chunk_rows(facts: TableFacts, rows: int | None) -> int:
-    """Give the rows of a chunk: about ten files, of a million rows at most, fewer where rows are wide."""
+    """Return the rows of a chunk: about ten files, of a million rows at most, fewer where rows are wide."""
     wanted = FILE_ROWS if rows is None else min(max(-(-rows // 10), FULL_ROWS), FILE_ROWS)
     width = (facts.bytes_estimate or 0) / rows if rows else 0
     fitting = int(CHUNK_BYTES / width) if width else wanted

@@ -63,7 +63,7 @@ def render(scaffold: Scaffold, proposals: Sequence[Proposal], *, as_component: b
 
 
 def named(proposals: Sequence[Proposal]) -> list[tuple[str, Proposal]]:
-    """Give each proposal the name its export has, or would have."""
+    """Return each proposal the name its export has, or would have."""
     names = export_names([(proposal.facts.schema, proposal.facts.name) for proposal in proposals])
     return list(zip(names, proposals, strict=True))
 
@@ -97,7 +97,7 @@ def _about(proposal: Proposal) -> str:
 
 
 def _keys(scaffold: Scaffold, proposal: Proposal, name: str) -> dict[str, Any]:
-    """Give the keys of one export, in the order of the file."""
+    """Return the keys of one export, in the order of the file."""
     facts = proposal.facts
     keys: dict[str, Any] = {"name": name, **_relation(scaffold, facts), "mode": proposal.mode, **proposal.keys}
     keys |= {"format": scaffold.form, "destination": scaffold.destination}
@@ -126,7 +126,7 @@ def _relation(scaffold: Scaffold, facts: TableFacts) -> dict[str, str]:
 
 
 def _hints(scaffold: Scaffold, facts: TableFacts) -> list[tuple[str, str]]:
-    """Give what the user may want to add: a sentence, and the line of YAML that works once it is uncommented."""
+    """Return what the user may want to add: a sentence, and the line of YAML that works once it is uncommented."""
     hints = []
     if personal := [column.name for column in facts.columns if is_sensitive(column.name)]:
         step = {"type": "mask", "fields": personal, "method": "redact"}
@@ -145,7 +145,7 @@ def _hints(scaffold: Scaffold, facts: TableFacts) -> list[tuple[str, str]]:
 
 
 def is_sensitive(name: str) -> bool:
-    """Say whether a column's name speaks of a person or of a secret."""
+    """Return whether a column's name speaks of a person or of a secret."""
     spelled = snake(name)
     return bool(SENSITIVE & set(spelled.split("_"))) or any(f"_{pair}_" in f"_{spelled}_" for pair in SENSITIVE_PAIRS)
 

@@ -20,12 +20,12 @@ Place = tuple[str | None, int]  # a cursor value, None for the beginning; and a 
 
 
 def starts_at(cursor: ManifestCursor) -> Place:
-    """Give the place where a window starts."""
+    """Return the place where a window starts."""
     return cursor.low, cursor.visit
 
 
 def ends_at(cursor: ManifestCursor) -> Place:
-    """Give the place where a window ends; its own start, where it found nothing."""
+    """Return the place where a window ends; its own start, where it found nothing."""
     return starts_at(cursor) if cursor.high is None else (cursor.high, cursor.high_visit)
 
 
@@ -64,7 +64,7 @@ def remembered_at(value: str, visit: int, manifests: Mapping[str, Manifest]) -> 
 
 
 def edge_of(edge: ManifestEdge | None) -> Edge:
-    """Give the rows that a manifest has at one end."""
+    """Return the rows that a manifest has at one end."""
     return Edge() if edge is None else Edge(edge.rows, edge.ids)
 
 

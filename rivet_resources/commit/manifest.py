@@ -171,7 +171,7 @@ def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple
 
 
 def describe_cursor(staged: Staged) -> ManifestCursor | None:
-    """Say from where to where a window reaches, and which rows at its ends are its own; None without a cursor."""
+    """Return from where to where a window reaches, and which rows at its ends are its own; None without a cursor."""
     moved = staged.extract.cursor
     if moved is None or moved.ends is None:
         return None if moved is None else ManifestCursor(column=moved.column, low=moved.low, high=moved.high)
@@ -194,13 +194,13 @@ def describe_edge(edge: Edge, ends: BoundaryEnds) -> ManifestEdge | None:
 
 
 def describe_checksums(measures: Measures) -> tuple[ColumnChecksum, ...] | None:
-    """Give the sums over the cells as decimal texts; None where rows passed that were not summed."""
+    """Return the sums over the cells as decimal texts; None where rows passed that were not summed."""
     sums = tuple(ColumnChecksum(name=name, checksum=str(found)) for name, found in measures.checksums.items())
     return sums or None
 
 
 def describe_row_hash(covered: tuple[str, ...] | None) -> dict[str, Any] | None:
-    """Say how the row hash was made, so that others can make it again; None without one."""
+    """Return how the row hash was made, so that others can make it again; None without one."""
     if covered is None:
         return None
     return {"column": "_rivet_row_hash", "covered": list(covered), "render": RENDER}
@@ -235,7 +235,7 @@ def describe_source(staged: Staged) -> ManifestSource:
 
 
 def describe_chunks(staged: Staged) -> tuple[ManifestChunk, ...]:
-    """Tell what each key range brought, so that it can be compared, and read again, by itself; () without ranges.
+    """Return what each key range brought, so that it can be compared, and read again, by itself; () without ranges.
 
     Only the bounds are kept, as texts that go through `source.literal` again: no SQL is ever read from a manifest.
     """
@@ -249,7 +249,7 @@ def describe_chunks(staged: Staged) -> tuple[ManifestChunk, ...]:
 
 
 def describe_chunk(chunk: Chunk, measured: Measures, *, with_sums: bool) -> ManifestChunk:
-    """Tell what one key range brought."""
+    """Return what one key range brought."""
     assert chunk.range is not None
     return ManifestChunk(
         chunk=chunk.index,
@@ -291,7 +291,7 @@ def schema_fingerprint(schema: pa.Schema) -> str:
 
 
 def success_marker(manifest: bytes) -> bytes:
-    """Give the content of `_SUCCESS`: one line, the hash of the exact manifest bytes."""
+    """Return the content of `_SUCCESS`: one line, the hash of the exact manifest bytes."""
     return f"xxh3:{xxhash.xxh3_64_hexdigest(manifest)}\n".encode()
 
 
@@ -327,7 +327,7 @@ def parse(content: bytes, *, where: str) -> Manifest:
 
 
 def damaged(where: str, fault: str) -> str:
-    """Say that a manifest cannot be used, and the way out."""
+    """Return that a manifest cannot be used, and the way out."""
     return (
         f"{where} cannot be read ({fault}). Restore it from a copy; or remove it and run its window again, of an "
         f"incremental export after `rivet state reset`, since its cursor stands behind these rows."
@@ -378,7 +378,7 @@ def hidden_by(manifests: tuple[Manifest, ...]) -> frozenset[Superseded]:
 
 
 def schema_of(manifest: Manifest) -> pa.Schema:
-    """Give the Arrow schema of the parts, field metadata included.
+    """Return the Arrow schema of the parts, field metadata included.
 
     Raises:
         ManifestUnreadable: its bytes are no schema.

@@ -77,7 +77,7 @@ class ManifestSource(Entry):
 
     @property
     def provenance(self) -> Provenance:
-        """Say whose rows they are, as far as it was written down: files of before know engine and table only."""
+        """Return whose rows they are, as far as it was written down: files of before know engine and table only."""
         relation = f"{self.schema_name or ''}.{self.table}" if self.table else ""
         return Provenance(self.engine, self.name or "", self.servers, self.database or "", relation)
 

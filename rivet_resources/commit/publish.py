@@ -146,7 +146,7 @@ def sweep(root: Root, *, export: str, state: Ledger) -> int:
 
 
 def is_fresh(run: str) -> bool:
-    """Say whether a run, by its id or a part's path, began so lately that somebody may be about to commit it."""
+    """Return whether a run, by its id or a part's path, began so lately that somebody may be about to commit it."""
     began = started_at(run)
     return began is not None and datetime.now(UTC) - began < UNKNOWN_RUN_GRACE
 
@@ -155,7 +155,7 @@ def is_fresh(run: str) -> bool:
 
 
 def publish_parts(parts: tuple[Part, ...], *, root: Root) -> None:
-    """Give parts their final names: several at a time in a store, in order on a stream."""
+    """Move parts to their final names: several at a time in a store, in order on a stream."""
     with ThreadPoolExecutor(PART_THREADS if root.keeps_manifests else 1) as pool:
         for _ in pool.map(root.publish, parts):
             pass
@@ -236,7 +236,7 @@ def owned(export: str, *, root: Root, state: Ledger) -> Iterator[str]:
 
 
 def remembered(staged: Staged) -> Boundary | None:
-    """Give what to remember of the rows that have the cursor's new value; None where none of them can come later."""
+    """Return what to remember of the rows that have the cursor's new value; None where none of them can come later."""
     moved = staged.extract.cursor
     return None if moved is None or moved.ends is None else boundary_after(moved.ends, staged.measures)
 

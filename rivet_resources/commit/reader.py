@@ -28,11 +28,11 @@ BATCH_ROWS = 20_000
 
 
 def read_parts(spark: SparkSession, root: Root, manifests: Sequence[Manifest]) -> DataFrame:
-    """Give the rows of these windows; columns by name, in the order of the newest manifest.
+    """Return the rows of these windows; columns by name, in the order of the newest manifest.
 
     Columns that older windows lack are NULL there. No parts: an empty frame with the schema.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.pandas.types import from_arrow_schema  # Spark
 
     schema = union_schema(manifests)
     readable = pa.schema([pa.field(field.name, spark_type(field.type), True) for field in schema])
@@ -78,7 +78,7 @@ def _read(
 
 
 def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Give a part's rows the columns and types that Spark gets; a column the part lacks is NULL."""
+    """Return a part's rows the columns and types that Spark gets; a column the part lacks is NULL."""
     columns = []
     for field in schema:
         kind = spark_type(field.type)
@@ -88,7 +88,7 @@ def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Give cells as Spark holds them; a part may have them in an older type."""
+    """Return cells as Spark holds them; a part may have them in an older type."""
     if column.type == kind:
         return column
     chunks = [held(chunk, chunk.type) for chunk in column.chunks]

@@ -155,7 +155,7 @@ def refuse_overlap(extract: Extract, others: tuple[str, ...], *, root: Root) -> 
 
 
 def remedy(kind: str, current: list[Manifest]) -> str:
-    """Say what helps: an incremental export may start again and replace a full one."""
+    """Return what helps: an incremental export may start again and replace a full one."""
     if kind == "after" and all(manifest.window == "all" for manifest in current):
         return "Run `rivet state reset` for this export: it then starts from the beginning and replaces that window."
     return "Choose another `destination`, or remove that folder and run `rivet state reset`."

@@ -125,7 +125,7 @@ class Handover(Protocol):
         """Plan the copy with this one; it holds the instant until the block ends."""
 
     def seen(self) -> str:
-        """Tell, once all rows are staged, what `Log.read` needs to drop changes that the copy holds; '' for nothing."""
+        """Return, once all rows are staged, what `Log.read` needs to drop changes the copy holds; '' for nothing."""
 
 
 class LogSource(Source, Protocol):

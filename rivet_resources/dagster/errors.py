@@ -33,7 +33,7 @@ def translated(*, retry_number: int, seconds_to_wait: float) -> Iterator[None]:
 
 
 def failure(error: RivetError, *, text: str | None = None, facts: Mapping[str, Any] | None = None) -> dg.Failure:
-    """Give the Failure that tells people what `error` tells, or `text` where there is more to say."""
+    """Return the Failure that tells people what `error` tells, or `text` where there is more to say."""
     return dg.Failure(
         text or str(error),
         metadata={"rivet/code": error.code, "rivet/exit_code": error.exit_code, **(facts or {})},

@@ -70,7 +70,7 @@ class Lake(dg.ConfigurableIOManager):
         context.add_output_metadata(facts)
 
     def load_input(self, context: dg.InputContext) -> "DataFrame":
-        """Give the committed rows of an export: of one window, of a range of windows, or all there is.
+        """Return the committed rows of an export: of one window, of a range of windows, or all there is.
 
         Raises:
             Failure: a window that is asked for was never committed.
@@ -107,7 +107,7 @@ def wanted(root: Root, keys: Sequence[str] | None, *, export: str) -> list[Manif
 
 
 def _asks_for_windows(context: dg.InputContext) -> bool:
-    """Say whether the run is one of partitions; else an input is all windows there are, not all there may be."""
+    """Return whether the run is one of partitions; else an input is all windows there are, not all there may be."""
     return context.has_asset_partitions and context.step_context.has_partitions
 
 

@@ -29,7 +29,7 @@ class Rivet(dg.ConfigurableResource):  # type: ignore[type-arg]
     _lock: threading.Lock = PrivateAttr(default_factory=threading.Lock)
 
     def exporter(self, *, spark: Spark, state: State, begin: bool = True) -> Exporter:
-        """Give the exporter of a configuration; its JVM, if it needs one, starts now, or at its first job."""
+        """Return the exporter of a configuration; its JVM, if it needs one, starts now, or at its first job."""
         runtime = self._runtime(spark)
         if begin:
             runtime.begin()
@@ -47,7 +47,7 @@ class Rivet(dg.ConfigurableResource):  # type: ignore[type-arg]
             return self._stores[url]
 
     def session(self) -> SparkSession:
-        """Give the run's Spark session to read with: that of an export in this run, else one of default settings."""
+        """Return the run's Spark session to read with: that of an export in this run, else one of default settings."""
         with self._lock:
             runtimes = [runtime for runtime in self._runtimes.values() if not runtime.inline]
         return (runtimes[0] if runtimes else self._runtime(Spark.model_validate({}))).session()

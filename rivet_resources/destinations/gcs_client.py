@@ -41,7 +41,7 @@ class GcsLocation:
 
 def control() -> dict[str, Any]:
     """Return the arguments every request is made with: bounded waiting, bounded retries."""
-    from google.cloud.storage.retry import DEFAULT_RETRY
+    from google.cloud.storage.retry import DEFAULT_RETRY  # driver
 
     usual = DEFAULT_RETRY._predicate
 
@@ -58,7 +58,7 @@ def api_exceptions() -> Any:
         ExtraMissing: the client is not installed.
     """
     GCS.require()
-    from google.api_core import exceptions
+    from google.api_core import exceptions  # driver
 
     return exceptions
 
@@ -75,8 +75,8 @@ def connect(location: GcsLocation) -> Any:
 @functools.lru_cache(maxsize=8)
 def _client(credentials_file: Path | None, endpoint: str | None, anonymous: bool) -> Any:
     """Make a client; one per process and sign-in. No project is needed to use objects of an existing bucket."""
-    from google.auth.credentials import AnonymousCredentials
-    from google.cloud import storage
+    from google.auth.credentials import AnonymousCredentials  # driver
+    from google.cloud import storage  # driver
 
     options = {"api_endpoint": endpoint} if endpoint else None
     if credentials_file is not None:
@@ -98,9 +98,9 @@ def translated(location: GcsLocation, *, uri: str, action: str) -> Iterator[Any]
         ExtraMissing, BucketMissing, DestinationAuth, DestinationUnreachable, DestinationError
     """
     api = api_exceptions()
-    import requests
-    from google.auth import exceptions as auth
-    from google.cloud.storage.exceptions import InvalidResponse
+    import requests  # start
+    from google.auth import exceptions as auth  # driver
+    from google.cloud.storage.exceptions import InvalidResponse  # driver
 
     where = f"{uri}: cannot {action}"
     try:

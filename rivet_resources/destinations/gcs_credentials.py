@@ -51,8 +51,8 @@ def _of_file(path: Path, *, said: str) -> Finding:
 
 def _by_default() -> Finding:
     """Ask for application default credentials."""
-    import google.auth
-    from google.auth import exceptions
+    import google.auth  # driver
+    from google.auth import exceptions  # driver
 
     try:
         found, project = google.auth.default()

@@ -85,9 +85,9 @@ def _client(
     region: str | None, endpoint: str | None, profile: str | None, anonymous: bool, keys: tuple[str | None, ...]
 ) -> Any:
     """Make a client; one per process and sign-in, since making one costs tens of milliseconds."""
-    import boto3
-    import botocore
-    from botocore.config import Config
+    import boto3  # driver
+    import botocore  # driver
+    from botocore.config import Config  # driver
 
     session = boto3.session.Session(profile_name=profile)
     config = Config(
@@ -116,7 +116,7 @@ def translated(location: S3Location, *, uri: str, action: str) -> Iterator[Any]:
         ExtraMissing, BucketMissing, DestinationAuth, DestinationUnreachable, DestinationError
     """
     S3.require()
-    from botocore import exceptions
+    from botocore import exceptions  # driver
 
     where = f"{uri}: cannot {action}"
     try:

@@ -51,8 +51,8 @@ def _signs_in(location: S3Location) -> Finding:
 
 def _by_chain(location: S3Location) -> Finding:
     """Ask the default chain which of its providers answers."""
-    import boto3
-    from botocore import exceptions
+    import boto3  # driver
+    from botocore import exceptions  # driver
 
     try:
         found: Any = boto3.session.Session(profile_name=location.profile).get_credentials()
@@ -79,7 +79,7 @@ def _by_chain(location: S3Location) -> Finding:
 
 def _where(location: S3Location) -> Finding:
     """Return the endpoint and region that requests really go to."""
-    from botocore.exceptions import BotoCoreError
+    from botocore.exceptions import BotoCoreError  # driver
 
     try:
         client = connect(location)
@@ -93,7 +93,7 @@ def _where(location: S3Location) -> Finding:
 
 
 def _told_region(location: S3Location) -> str | None:
-    import boto3
+    import boto3  # driver
 
     region: str | None = boto3.session.Session(profile_name=location.profile).region_name
     return region

@@ -85,17 +85,17 @@ class CheckpointBook:
 
     @property
     def has_begun(self) -> bool:
-        """Say whether the first window was published by an earlier run."""
+        """Return whether the first window was published by an earlier run."""
         return self.stored is not None and self.stored.metadata.get("state") not in (BEGINNING, COPYING)
 
     @property
     def is_copying(self) -> bool:
-        """Say whether an earlier run fixed the position, and died before its first window."""
+        """Return whether an earlier run fixed the position, and died before its first window."""
         return self.stored is not None and self.stored.metadata.get("state") == COPYING
 
     @property
     def position(self) -> Position:
-        """Give the stored place; there must be one."""
+        """Return the stored place; there must be one."""
         assert self.stored is not None
         return position_of(self.stored)
 

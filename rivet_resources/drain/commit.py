@@ -52,11 +52,11 @@ class Committing:
         )
 
     def provenance(self, table: str) -> Provenance:
-        """Say whose changes they are: the identity of the log's source, as its checkpoint keeps it."""
+        """Return whose changes they are: the identity of the log's source, as its checkpoint keeps it."""
         return provenance_of(self.plan.source, self.plan.source_name, self.book.identity, table)
 
     def staged(self, table: str, window: TableWindow, end: Position) -> Staged:
-        """Give a table's window, complete but invisible."""
+        """Return a table's window, complete but invisible."""
         extract = self.extract(table)
         root = self.hands.roots[table]
         standing = window_manifest(root, extract.window) if root.keeps_manifests else None
@@ -128,5 +128,5 @@ def provenance_of(source: LogSource | Source, source_name: str, identity: str, t
 
 
 def schemas_between(staged: Staged) -> list[bytes]:
-    """Give the schemas that parts of a window have and its end has not."""
+    """Return the schemas that parts of a window have and its end has not."""
     return [base64.b64decode(text) for text in dict.fromkeys(part.schema for part in staged.parts) if text]

@@ -13,7 +13,7 @@ from rivet_resources.contracts.change_log import BEFORE, ENVELOPE
 
 
 def lines(changes: pa.Table, schema: str, name: str) -> pa.Table:
-    """Give columns op, schema, table, before, after, pos, seq; an insert has no `before`, a delete no `after`."""
+    """Return columns op, schema, table, before, after, pos, seq; an insert has no `before`, a delete no `after`."""
     own = {field.name for field in ENVELOPE} | {BEFORE}
     fields = [field for field in changes.schema if field.name not in own]
     cells = [_whole(changes.column(field.name)) for field in fields]

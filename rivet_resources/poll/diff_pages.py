@@ -48,7 +48,7 @@ class WithFound:
 
     @property
     def tuning(self) -> Tuning | None:
-        """Give the source's own tuning block."""
+        """Return the source's own tuning block."""
         return self.source.tuning
 
     def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
@@ -80,7 +80,7 @@ class WithFound:
         return self.source.gauge(application=application, pace=pace)
 
     def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
-        """Say why this engine cannot do a mode."""
+        """Return why this engine cannot do a mode."""
         return self.source.refuses(mode, relation)
 
     def quote(self, name: str) -> str:
@@ -88,7 +88,7 @@ class WithFound:
         return self.source.quote(name)
 
     def no_bound(self, column: Column, *, is_paged: bool) -> str:
-        """Say why the values of a column cannot be bounds; see the protocol."""
+        """Return why the values of a column cannot be bounds; see the protocol."""
         return self.source.no_bound(column, is_paged=is_paged)
 
     def literal(self, text: str, column: Column) -> str:

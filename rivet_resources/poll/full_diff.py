@@ -55,7 +55,7 @@ class DiffRows:
 
     @property
     def note(self) -> str:
-        """Tell it in one line."""
+        """Return it in one line."""
         return f"full diff: {self.compared} keys compared, {self.upserts} rows repaired, {self.deletes} rows deleted"
 
 
@@ -72,7 +72,7 @@ class Diff:
 
     @property
     def keys(self) -> tuple[Column, ...]:
-        """Give the columns of the key."""
+        """Return the columns of the key."""
         return self.order.columns[1:]
 
     def run(self, session: Session, *, root: Root, manifests: Sequence[Manifest]) -> DiffRows:
@@ -168,7 +168,7 @@ class Diff:
         return _table(duckdb, f"SELECT {listed} FROM published p ANTI JOIN source s ON {self._same()}")
 
     def _changed(self, duckdb: Any) -> pa.Table:
-        """Give the keys whose row is not published, or with another stamp, and lies below the watermark."""
+        """Return the keys whose row is not published, or with another stamp, and lies below the watermark."""
         listed = ", ".join(f"s.{_quoted(column.name)}" for column in self.keys)
         statement = (
             f"SELECT {listed} FROM source s LEFT JOIN published p ON {self._same()} "
@@ -203,7 +203,7 @@ class Diff:
     # --- asking again ----------------------------------------------------------------------------
 
     def _still_gone(self, gone: pa.Table) -> pa.Table:
-        """Give rows that hold a key alone for those that a later instant does not show either."""
+        """Return rows that hold a key alone for those that a later instant does not show either."""
         back = {key for page in self._asked(gone, self.keys) for key in _keys_of(page, self.keys)}
         absent = [key not in back for key in _keys_of(gone, self.keys)]
         left = gone.filter(pa.array(absent, pa.bool_()))
@@ -289,7 +289,7 @@ def _keys_of(table: pa.Table, keys: Sequence[Column]) -> Iterable[tuple[object, 
 
 
 def _connect(spill: Path) -> Any:
-    import duckdb
+    import duckdb  # start
 
     offline = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
     return duckdb.connect(":memory:", config={"temp_directory": str(spill), **offline})

@@ -127,5 +127,5 @@ def read(
 
 
 def strict(column: Column) -> Column:
-    """Give a column whose cells lead back to their rows: one that does not fit its type fails."""
+    """Return a column whose cells lead back to their rows: one that does not fit its type fails."""
     return replace(column, policy="fail")

@@ -41,7 +41,7 @@ class Watermark:
 
     @property
     def text(self) -> str | None:
-        """Give the one text of it, None when there is nothing to remember."""
+        """Return the one text of it, None when there is nothing to remember."""
         found: dict[str, Any] = {}
         for name, place in (("updated", self.updated), ("deleted", self.deleted)):
             if place is not None:

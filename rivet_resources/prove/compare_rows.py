@@ -63,7 +63,7 @@ class RowDifferences:
 
     @property
     def is_any(self) -> bool:
-        """Say whether anything differs."""
+        """Return whether anything differs."""
         return bool(self.missing or self.extra or self.different or self.is_unreadable)
 
 
@@ -88,7 +88,7 @@ class Reduced:
 
     @property
     def schema(self) -> pa.Schema:
-        """Give the schema of reduced rows."""
+        """Return the schema of reduced rows."""
         return pa.schema([*((f"k{i}", pa.string()) for i in range(len(self.key))), (HASH, pa.int64())])
 
     def reduce(self, table: pa.Table) -> pa.Table:
@@ -171,7 +171,7 @@ def _committed_side(
 
 
 def part_tables(root: Root, path: str, manifest: Manifest) -> Iterator[pa.Table]:
-    """Give the rows of one part.
+    """Yield the rows of one part.
 
     Raises:
         PartCorrupt: it is gone, or is no file of its format.
@@ -189,7 +189,7 @@ def part_tables(root: Root, path: str, manifest: Manifest) -> Iterator[pa.Table]
 
 
 def as_now(table: pa.Table, shaped: pa.Schema) -> pa.Table:
-    """Give a Parquet part's rows the types that rows have now, where they had others."""
+    """Return a Parquet part's rows the types that rows have now, where they had others."""
     for place, name in enumerate(table.column_names):
         kind = shaped.field(name).type if name in shaped.names else table.schema.field(place).type
         if table.column(place).type != kind and not isinstance(kind, pa.BaseExtensionType):
@@ -233,7 +233,7 @@ def _joined(source: Sequence[str], committed: Sequence[str], keys: int, folder: 
 
 
 def _connect(folder: Path) -> Any:
-    import duckdb
+    import duckdb  # start
 
     offline = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
     bounds = {"memory_limit": MEMORY, "threads": "2", "preserve_insertion_order": "false"}
@@ -310,7 +310,7 @@ class _Reducing:
 
     @contextmanager
     def _read_back(self, table: pa.Table) -> Iterator[Iterable[pa.Table]]:
-        """Give a page as a reader of its parts will see it: CSV cannot tell an empty text from NULL, and so on."""
+        """Yield a page as a reader of its parts will see it: CSV cannot tell an empty text from NULL, and so on."""
         if self._form.of.keeps_types:
             yield [table]
             return

@@ -49,17 +49,17 @@ class Flaw:
 
     @property
     def code(self) -> str:
-        """Give the stable code."""
+        """Return the stable code."""
         return PREFIX + self.short
 
     @property
     def kind(self) -> Kind:
-        """Say whether it is wrong, could not be verified, or is only worth knowing."""
+        """Return whether it is wrong, could not be verified, or is only worth knowing."""
         return KINDS[self.short]
 
 
 def verdict_of(flaws: Iterable[Flaw]) -> Verdict:
-    """Say what flaws come to; what is wrong outweighs what nobody could see."""
+    """Return what flaws come to; what is wrong outweighs what nobody could see."""
     kinds = {flaw.kind for flaw in flaws}
     return "mismatch" if "wrong" in kinds else "unknown" if "unverified" in kinds else "match"
 
@@ -80,7 +80,7 @@ class WindowValidated:
 
     @property
     def verdict(self) -> Verdict:
-        """Say how it stands."""
+        """Return how it stands."""
         return verdict_of(self.flaws)
 
 
@@ -102,7 +102,7 @@ class Validated:
 
     @property
     def verdict(self) -> Verdict:
-        """Say how the whole folder stands."""
+        """Return how the whole folder stands."""
         return "unknown" if self.note else verdict_of(self.all_flaws)
 
     @property

@@ -57,14 +57,14 @@ def read(root: Root, path: str, size: int) -> ManifestFile | None:
 
 
 def _unparsed(error: ManifestUnreadable) -> str:
-    """Tell totals that disagree from a file that is no manifest."""
+    """Return totals that disagree from a file that is no manifest."""
     cause = error.__cause__
     rule_broken = isinstance(cause, ValidationError) and cause.errors()[0]["type"] == "value_error"
     return "MANIFEST_INCONSISTENT" if rule_broken else "MANIFEST_READ_ERROR"
 
 
 def disagreements(manifest: Manifest, path: str) -> list[str]:
-    """Say where a manifest contradicts itself, or the name of its file."""
+    """Return where a manifest contradicts itself, or the name of its file."""
     told = []
     if manifest.path != path:
         told.append(f"is of window {manifest.window}, whose place is {manifest.path}")
@@ -124,7 +124,7 @@ def _is_sum(each: ColumnChecksum) -> bool:
 
 
 def sums_of(manifest: Manifest) -> Mapping[str, int]:
-    """Give the checksums that can be made again; {} where there are none, or of another kind."""
+    """Return the checksums that can be made again; {} where there are none, or of another kind."""
     if manifest.checksum_render != ALGORITHM or manifest.checksum_key_column is not None:
         return {}
     return {each.name: int(each.checksum) for each in manifest.column_checksums or () if _is_sum(each)}

@@ -80,13 +80,13 @@ def examine(
 
 
 def _kind_of(error: Exception) -> str:
-    """Tell a fault; Arrow's own may quote a cell."""
+    """Return a fault; Arrow's own may quote a cell."""
     return str(error) if isinstance(error, RivetError) else getattr(error, "strerror", None) or type(error).__name__
 
 
 @contextmanager
 def at_hand(root: Root, path: str) -> Iterator[Path]:
-    """Give a published part as a file of this machine; a store's is copied, and the copy removed."""
+    """Yield a published part as a file of this machine; a store's is copied, and the copy removed."""
     here = root.local_path(path)
     if here is not None:
         yield here
@@ -142,14 +142,14 @@ def _cells(seen: PartSeen, file: Path, manifest: Manifest, schema: pa.Schema) ->
 
 
 def schema_of_part(manifest: Manifest, part: ManifestPart) -> pa.Schema:
-    """Give the schema of one part: its own where the table was altered inside the window."""
+    """Return the schema of one part: its own where the table was altered inside the window."""
     if part.schema_ipc is None:
         return schema_of(manifest)
     return read_schema(part.schema_ipc, where=manifest.path)
 
 
 def _has_nan(column: pa.ChunkedArray) -> bool:
-    """Say whether a text format held a NaN, of which only the name is written and not the bits."""
+    """Return whether a text format held a NaN, of which only the name is written and not the bits."""
     return bool(pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py())
 
 
@@ -174,5 +174,5 @@ def _is_copy(seq: pa.Array) -> pa.Array:
 
 
 def follows(before: Place, after: Place) -> bool:
-    """Say whether one change may stand behind another."""
+    """Return whether one change may stand behind another."""
     return after > before or (after == before and after[1] == SNAPSHOT_SEQ)

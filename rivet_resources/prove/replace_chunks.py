@@ -114,7 +114,7 @@ def mended(staged: Staged, previous: Manifest) -> Manifest:
 
 
 def can_mend_chunks(manifest: Manifest, numbers: Collection[int]) -> bool:
-    """Say whether these chunks can be read again by themselves: the others must tell what they hold."""
+    """Return whether these chunks can be read again by themselves: the others must tell what they hold."""
     known = {chunk.chunk for chunk in manifest.chunks}
     if len(known) < len(manifest.chunks):
         return False

@@ -71,7 +71,7 @@ class NullRoot:
         return {}
 
     def staged_exists(self, part: Part) -> bool:
-        """Say that nothing is kept."""
+        """Return that nothing is kept."""
         return False
 
     def publish(self, part: Part) -> None:

@@ -50,12 +50,12 @@ class _Look:
 
     @property
     def current(self) -> tuple[ManifestFile, ...]:
-        """Give the manifests that readers see."""
+        """Return the manifests that readers see."""
         hidden = hidden_by(tuple(each.manifest for each in self.reads if each.manifest))
         return tuple(each for each in self.reads if each.manifest and each.manifest.entry not in hidden)
 
     def content(self, window: str) -> bytes | None:
-        """Give the bytes of a window's current manifest; None without one."""
+        """Return the bytes of a window's current manifest; None without one."""
         return next((each.content for each in self.current if each.manifest and each.manifest.window == window), None)
 
 
@@ -252,7 +252,7 @@ def _among(windows: Collection[str]) -> Pick:
 
 
 def _untracked(look: _Look, export: str) -> list[Flaw]:
-    """Tell of objects that no current manifest lists, and that no run is about to commit."""
+    """Return of objects that no current manifest lists, and that no run is about to commit."""
     current = [each.manifest for each in look.current if each.manifest]
     known = {part.path for manifest in current for part in manifest.parts}
     known |= {below(manifest.window_folder, name) for manifest in current for name in ("manifest.json", "_SUCCESS")}

@@ -63,7 +63,7 @@ class Permits:
         return got
 
     def give_back(self) -> None:
-        """Give all of them back; safe to call twice."""
+        """Release all of them; safe to call twice."""
         self._taken.clear()
         self._stack.close()
 

@@ -62,7 +62,7 @@ def run_descriptors(
         group: positions of the chunks; a descriptor is an index into it.
         attempts: how often Spark starts a task at most.
     """
-    from pyspark import TaskContext
+    from pyspark import TaskContext  # Spark
 
     context = TaskContext.get()
     number = context.attemptNumber() if context else 0
@@ -105,7 +105,7 @@ def outcome(extract: Extract, chunk: Chunk, attempt: TaskAttempt) -> dict[str, A
 
 
 def _unforeseen(extract: Extract, chunk: Chunk, error: Exception) -> TaskFailed:
-    """Say where a foreign exception came from, without what it says."""
+    """Return where a foreign exception came from, without what it says."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "unknown place"
     failed = TaskFailed(

@@ -54,7 +54,7 @@ class Course:
 
     @property
     def is_blind(self) -> bool:
-        """Say that governing ends: the source cannot be looked at."""
+        """Return that governing ends: the source cannot be looked at."""
         return self.unreadable >= UNREADABLE_LOOKS
 
     def after(self, look: Pressure | None, *, memory: str = "") -> Course:
@@ -111,7 +111,7 @@ WORDS = {
 
 
 def signs_of(look: Pressure, *, usual: tuple[Pressure, ...], last: Pressure | None) -> list[str]:
-    """Say in words what is worse than usual; [] when nothing is. Numbers that cannot be read are no sign.
+    """Return in words what is worse than usual; [] when nothing is. Numbers that cannot be read are no sign.
 
     Args:
         usual: looks without pressure; without one, only what is wrong by itself counts.
@@ -146,7 +146,7 @@ def _log_waits_since(look: Pressure, last: Pressure | None) -> int:
 
 
 def _shrinks(name: str, look: Pressure, last: Pressure | None) -> bool:
-    """Say that a replica catches up already, so that nothing is asked of us any more."""
+    """Return that a replica catches up already, so that nothing is asked of us any more."""
     if name != "lag_seconds" or last is None or last.lag_seconds is None or look.lag_seconds is None:
         return False
     return look.lag_seconds < last.lag_seconds

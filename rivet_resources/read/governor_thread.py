@@ -38,7 +38,7 @@ Event = Callable[[str, Mapping[str, Any]], None]
 
 
 def interval_seconds() -> float:
-    """Give the time between two looks."""
+    """Return the time between two looks."""
     with suppress(ValueError):
         return max(0.01, int(os.environ.get("RIVET_GOVERNOR_INTERVAL_MS", INTERVAL_MS)) / 1000)
     return INTERVAL_MS / 1000
@@ -105,7 +105,7 @@ class Governor:
 
     @property
     def level(self) -> Level:
-        """Give the level that holds now."""
+        """Return the level that holds now."""
         return level_of(self.course.step, tasks=self.slots, min_parallel=self.extract.pace.min_parallel)
 
     @property
@@ -115,7 +115,7 @@ class Governor:
 
     @property
     def growth(self) -> dict[str, float]:
-        """Tell by how much the server's counters grew between the first look and the end; {} without a look."""
+        """Return by how much the server's counters grew between the first look and the end; {} without a look."""
         return {name: max(0.0, value - self._first.get(name, value)) for name, value in self._newest.items()}
 
     def end(self) -> None:
@@ -176,7 +176,7 @@ class Governor:
         )  # fmt: skip
 
     def _memory(self) -> str:
-        """Say that our processes on this machine hold more than their threshold, each its own; '' when not."""
+        """Return that our processes on this machine hold more than their threshold, each its own; '' when not."""
         threshold = self.extract.pace.memory_threshold_mb * self.slots
         if not threshold:
             return ""
@@ -184,7 +184,7 @@ class Governor:
         return f"our processes hold {held:.0f} MB of {threshold}" if held > threshold else ""
 
     def _warn_of_waiting(self, sessions: int) -> None:
-        """Tell, once, of those who wait for a lock that only the end of the export gives free."""
+        """Report, once, of those who wait for a lock that only the end of the export gives free."""
         log.warning(
             "%d sessions wait for a lock of export %s, as ALTER TABLE does while a table is read. It goes on at its "
             "pace, since slowing down would make them wait longer; end the run if they cannot wait.",
@@ -209,7 +209,7 @@ class Governor:
 
 
 def _resident_mb(process: psutil.Process) -> float:
-    """Give a process's memory; none of the JVM's, which no page passes through, and none of one that is gone."""
+    """Return a process's memory; none of the JVM's, which no page passes through, and none of one that is gone."""
     try:
         return 0.0 if process.name() == "java" else float(process.memory_info().rss) / MB
     except psutil.Error:

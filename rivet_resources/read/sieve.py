@@ -71,12 +71,12 @@ class Sieve:
 
     @property
     def low_edge(self) -> Edge:
-        """Give the rows so far that have the cursor value the window starts at."""
+        """Return the rows so far that have the cursor value the window starts at."""
         return self._found["low"]
 
     @property
     def high_edge(self) -> Edge:
-        """Give the rows so far that have the cursor value the window ends at."""
+        """Return the rows so far that have the cursor value the window ends at."""
         return self._found["high"]
 
     def _cells_at_ends(self) -> dict[End, pa.Scalar]:
@@ -134,12 +134,12 @@ class _Sifting:
 
 
 def split(ids: str) -> list[str]:
-    """Give the identities that stand one after another."""
+    """Return the identities that stand one after another."""
     return [ids[place : place + DIGITS] for place in range(0, len(ids), DIGITS)]
 
 
 def identities(table: pa.Table, places: Sequence[int]) -> list[str]:
-    """Tell rows apart by the cells of some columns: 32 hexadecimal digits each, in their order."""
+    """Return rows apart by the cells of some columns: 32 hexadecimal digits each, in their order."""
     cells = pa.Table.from_arrays([table.column(place) for place in places], names=[str(place) for place in places])
     return [hashlib.blake2b(row, digest_size=DIGITS // 2).hexdigest() for row in row_bytes(cells)]
 

@@ -20,7 +20,7 @@ RATIO = "rows_scanned_per_row"
 
 
 def harm(measures: Measures, governor: Governor, *, snapshot_seconds: float = 0.0) -> dict[str, float]:
-    """Give the numbers that are known; what the server does not tell is not there.
+    """Return the numbers that are known; what the server does not tell is not there.
 
     `server_…` is how much a counter of the whole server grew since the first look, by whomever.
 
@@ -46,7 +46,7 @@ def harm(measures: Measures, governor: Governor, *, snapshot_seconds: float = 0.
 
 
 def _ratio(measures: Measures) -> float | None:
-    """Tell how many rows the server went through for each row that was read; 1 is ideal."""
+    """Return how many rows the server went through for each row that was read; 1 is ideal."""
     if measures.rows_scanned is None or not measures.rows_read:
         return None
     return measures.rows_scanned / measures.rows_read

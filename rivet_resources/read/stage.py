@@ -64,7 +64,7 @@ class Chunks(Protocol):
     """What the exporter needs of the state store; `State` has it."""
 
     def finished_chunks(self, export: str, window: str, fingerprint: str) -> dict[str, tuple[str, ChunkResult]]:
-        """Give finished chunks of this very plan by identity, each with the run that staged it."""
+        """Return finished chunks of this very plan by identity, each with the run that staged it."""
 
     def save_chunk(
         self, export: str, window: str, fingerprint: str, run_id: str, result: ChunkResult, identity: str
@@ -193,7 +193,7 @@ class Exporter:
             )
 
     def _slots(self, extract: Extract, positions: Sequence[int]) -> int:
-        """Tell how many chunks could run at once, but for the source's cap."""
+        """Return how many chunks could run at once, but for the source's cap."""
         if self.spark.inline:
             return min(extract.parallel or 1, len(positions))
         return min(extract.parallel or len(positions), self.spark.parallelism, len(positions))
@@ -226,7 +226,7 @@ def _by_chunk(extract: Extract, results: Sequence[ChunkResult]) -> dict[int, Mea
 
 
 def _is_whole(result: ChunkResult, root: Root) -> bool:
-    """Say whether all files of an earlier run's chunk are still there."""
+    """Return whether all files of an earlier run's chunk are still there."""
     sidecars = [file for files in result.measures.unique.values() for file in files]
     return all(map(root.staged_exists, result.parts)) and all(root.read(file) is not None for file in sidecars)
 
@@ -323,8 +323,8 @@ class _Jobs:
         Raises:
             TaskFailed: all attempts of the task died.
         """
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
+        from py4j.protocol import Py4JError  # Spark
+        from pyspark.errors import PySparkException  # Spark
 
         task = partial(run_descriptors, self._packed, tuple(group), self._attempts)
         session = self._runtime.task_session()
@@ -340,7 +340,7 @@ class _Jobs:
         self._runtime.call_off(self._tag)
 
     def _died(self, group: list[int], told: str) -> TaskFailed:
-        """Say that a task died, by kind only: Spark's text may hold a value of a row."""
+        """Return that a task died, by kind only: Spark's text may hold a value of a row."""
         crash = (
             "its Python process died" if "crashed" in told or "exited unexpectedly" in told else "Spark gave up on it"
         )

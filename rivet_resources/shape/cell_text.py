@@ -24,7 +24,7 @@ HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 def can_render(field: pa.Field) -> bool:
-    """Say whether CSV has a spelling for the column; refused are lists, structs, nanoseconds, 256-bit decimals …"""
+    """Return whether CSV has a spelling for the column; refused are lists, structs, nanoseconds, 256-bit decimals …"""
     return renderer(_storage(field.type), is_uuid=_is_uuid(field)) is not None
 
 
@@ -58,7 +58,7 @@ def _storage(arrow: pa.DataType) -> pa.DataType:
 
 
 def _is_uuid(field: pa.Field) -> bool:
-    """Say whether sixteen bytes are a UUID, by type or by what the catalog said."""
+    """Return whether sixteen bytes are a UUID, by type or by what the catalog said."""
     return field.type == pa.uuid() or (field.metadata or {}).get(b"rivet.logical_type") == b"uuid"
 
 
@@ -221,7 +221,7 @@ def _uuids(column: pa.Array) -> pa.StringArray:
 
 
 def _validity(column: pa.Array) -> pa.Buffer | None:
-    """Give the bitmap of present cells, starting at bit 0."""
+    """Return the bitmap of present cells, starting at bit 0."""
     return pa.array(pc.is_valid(column).to_numpy(zero_copy_only=False)).buffers()[1] if column.null_count else None
 
 
@@ -232,7 +232,7 @@ def _bytes(column: pa.Array) -> bytes:
 
 
 def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
-    """Give the offsets of a text or binary column, those of its slice only."""
+    """Return the offsets of a text or binary column, those of its slice only."""
     every = np.frombuffer(column.buffers()[1], np.int32)
     return every[column.offset : column.offset + len(column) + 1]
 

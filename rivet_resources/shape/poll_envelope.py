@@ -32,12 +32,12 @@ NAIVE_NS, NAIVE_US = pa.timestamp("ns"), pa.timestamp("us")
 
 
 def first_seq(window: int, chunk: int) -> int:
-    """Give the `__seq` of the first row of a chunk; the rows behind it count on."""
+    """Return the `__seq` of the first row of a chunk; the rows behind it count on."""
     return (((window << CHUNK_BITS) + chunk) << ROW_BITS) + 1
 
 
 def poll_schema(rows: pa.Schema) -> pa.Schema:
-    """Give the schema of parts of a polled table: that of changes, with a word on what `__op` and `__pos` are."""
+    """Return the schema of parts of a polled table: that of changes, with a word on what `__op` and `__pos` are."""
     schema = change_schema(rows)
     told = [schema.field(0).with_metadata({"rivet.note": GUESS["rivet.op"]}),
             schema.field(1).with_metadata({"rivet.note": GUESS["rivet.pos"]})]  # fmt: skip
@@ -50,7 +50,7 @@ def positions(stamps: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
 
 
 def position_of(canonical: str) -> str:
-    """Give the position of a canonical text of a stamp."""
+    """Return the position of a canonical text of a stamp."""
     return canonical.removesuffix("Z")
 
 
@@ -100,7 +100,7 @@ def _named(shape: PollShape) -> Sequence[str]:
 
 
 def _guess(table: pa.Table, shape: PollShape, stamps: pa.ChunkedArray) -> pa.ChunkedArray | pa.Scalar:
-    """Say insert where a row was never touched after it was made; without `created_at` all are updates."""
+    """Return insert where a row was never touched after it was made; without `created_at` all are updates."""
     if not shape.created_at:
         return pa.scalar("update")
     created = naive(table.column(shape.created_at))

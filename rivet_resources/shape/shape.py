@@ -36,7 +36,7 @@ def planned(relation: Relation, transforms: Sequence[Transform]) -> TransformPla
 
 
 def schema_of(extract: Extract) -> pa.Schema:
-    """Give the schema of every part.
+    """Return the schema of every part.
 
     Raises:
         TransformError: a step does not fit the columns it gets.
@@ -45,7 +45,7 @@ def schema_of(extract: Extract) -> pa.Schema:
 
 
 def _unflat(extract: Extract) -> pa.Schema:
-    """Give the schema that every format but the flat ones has."""
+    """Return the schema that every format but the flat ones has."""
     schema = planned(extract.relation, extract.transforms).schema
     own = [EXPORTED_AT] if extract.meta.exported_at is not None else []
     own += [ROW_HASH] if extract.meta.row_hash is not None else []

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 
 def spark_type(kind: pa.DataType) -> pa.DataType:
-    """Give the type under which Spark can hold a cell: text where it has none (types.md, section 2)."""
+    """Return the type under which Spark can hold a cell: text where it has none (types.md, section 2)."""
     if isinstance(kind, pa.BaseExtensionType):
         return pa.string()
     if pa.types.is_time(kind) or pa.types.is_duration(kind) or pa.types.is_decimal256(kind):
@@ -35,7 +35,7 @@ def spark_type(kind: pa.DataType) -> pa.DataType:
 
 
 def held(cells: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Give cells as Spark can hold cells of the Arrow type `kind`; they may be of an older, narrower type.
+    """Return cells as Spark can hold cells of the Arrow type `kind`; they may be of an older, narrower type.
 
     Raises:
         pa.ArrowInvalid, pa.ArrowNotImplementedError: a cell of the older type has no place in `kind`.
@@ -53,7 +53,7 @@ def held(cells: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def restored(cells: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Give cells that `held` made back as the Arrow type `kind`.
+    """Return cells that `held` made back as the Arrow type `kind`.
 
     Raises:
         pa.ArrowInvalid: a text that is not one of `kind`.

@@ -64,12 +64,12 @@ class Java:
 
     @property
     def home(self) -> Path:
-        """Give its folder, symbolic links resolved."""
+        """Return its folder, symbolic links resolved."""
         return self.executable.resolve().parent.parent
 
     @property
     def major(self) -> int:
-        """Give 17 for 17.0.15, 8 for 1.8.0."""
+        """Return 17 for 17.0.15, 8 for 1.8.0."""
         return _major(self.version)
 
 
@@ -165,7 +165,7 @@ def _standing_back(niceness: int) -> list[str]:
 
 
 def spark_home() -> Path:
-    """Give the folder with Spark's `jars`: $SPARK_HOME, else the installed wheel."""
+    """Return the folder with Spark's `jars`: $SPARK_HOME, else the installed wheel."""
     if home := os.environ.get("SPARK_HOME"):
         return Path(home)
     spec = importlib.util.find_spec("pyspark")
@@ -223,12 +223,12 @@ class Jvm:
         )
 
     def last_lines(self, count: int) -> list[str]:
-        """Give the last lines the JVM wrote to its log; [] when the log went to stderr."""
+        """Return the last lines the JVM wrote to its log; [] when the log went to stderr."""
         log = self.folder / "log"
         return log.read_text(errors="replace").splitlines()[-count:] if log.exists() else []
 
     def end(self) -> None:
-        """Tell the JVM to end and forget it; it leaves in its own time, with Spark's shutdown hooks."""
+        """Report the JVM to end and forget it; it leaves in its own time, with Spark's shutdown hooks."""
         if self._gateway is not None:
             self._gateway.shutdown()  # else Python's finalizers knock at a closed door
         if self.process.stdin:
@@ -265,7 +265,7 @@ def start(launch: Launch, *, extra_env: Mapping[str, str]) -> Jvm:
 
 def _connect(port: int, secret: str) -> Any:
     """Connect pyspark to a JVM that listens already, through its own door for that ($PYSPARK_GATEWAY_PORT)."""
-    from pyspark.java_gateway import launch_gateway
+    from pyspark.java_gateway import launch_gateway  # Spark
 
     door = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
     before = {name: os.environ.get(name) for name in door}

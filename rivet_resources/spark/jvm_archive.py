@@ -27,7 +27,7 @@ KEEP_SECONDS = 30 * 86400.0
 
 
 def folder() -> Path | None:
-    """Give the folder of archives; None when they are switched off or there is no place for them."""
+    """Return the folder of archives; None when they are switched off or there is no place for them."""
     told = os.environ.get("RIVET_JVM_ARCHIVE", "")
     if told == "off":
         return None
@@ -59,7 +59,7 @@ def _stamp(file: Path) -> str:
 
 
 def use(java: jvm.Java) -> tuple[str, ...]:
-    """Give the JVM flags that use the archive, () when there is none."""
+    """Return the JVM flags that use the archive, () when there is none."""
     file = archive(java)
     if file is None or not file.exists():
         return ()
@@ -71,7 +71,7 @@ def use(java: jvm.Java) -> tuple[str, ...]:
 
 
 def record(java: jvm.Java, target: Path) -> tuple[str, ...]:
-    """Give the JVM flags that write an archive to `target` when the JVM ends."""
+    """Return the JVM flags that write an archive to `target` when the JVM ends."""
     if java.major >= AOT_SINCE:
         return (f"-XX:AOTCacheOutput={target}", "-Xlog:aot=off", "-Xlog:cds=off")
     return (f"-XX:ArchiveClassesAtExit={target}", "-Xlog:cds=off")
@@ -91,7 +91,7 @@ def build_in_background(java: jvm.Java) -> None:
 
 
 def _importable() -> dict[str, str]:
-    """Give an environment in which a Python process finds this package, installed or not."""
+    """Return an environment in which a Python process finds this package, installed or not."""
     path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
 
@@ -102,7 +102,7 @@ def claim_of(file: Path) -> Path:
 
 
 def _claim(file: Path) -> bool:
-    """Say whether this process may build: one does at a time, and a dead builder's claim runs out."""
+    """Return whether this process may build: one does at a time, and a dead builder's claim runs out."""
     claim = claim_of(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

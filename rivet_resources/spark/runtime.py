@@ -50,7 +50,7 @@ class _Started:
     users: set[SparkRuntime] = field(default_factory=set)
 
     def is_alive(self) -> bool:
-        """Say whether it can still be used; somebody may have stopped it, or killed the JVM."""
+        """Return whether it can still be used; somebody may have stopped it, or killed the JVM."""
         if self.jvm is not None and self.jvm.process.poll() is not None:
             return False
         return self.settings.remote is not None or self.session.sparkContext._jsc is not None
@@ -79,26 +79,26 @@ class SparkRuntime:
 
     @property
     def inline(self) -> bool:
-        """Say whether tasks run in this process, without a JVM."""
+        """Return whether tasks run in this process, without a JVM."""
         return self.settings.engine == "inline"
 
     @property
     def parallelism(self) -> int:
-        """Tell how many tasks can run at once; a local master answers without starting."""
+        """Return how many tasks can run at once; a local master answers without starting."""
         if self.inline:
             return 1
         if (cores := _local_cores(self.settings.master)) and not self.settings.remote:
             return cores
         session = self.session()
         if self.settings.remote:
-            from pyspark.sql.functions import spark_partition_id
+            from pyspark.sql.functions import spark_partition_id  # Spark
 
             return int(session.range(0, 100_000).select(spark_partition_id()).distinct().count())
         return int(session.sparkContext.defaultParallelism)
 
     @property
     def task_attempts(self) -> int:
-        """Tell how often Spark starts a task before it gives up."""
+        """Return how often Spark starts a task before it gives up."""
         key, default = "spark.task.maxFailures", "4"
         if self.settings.remote:
             return int(self.settings.conf.get(key, default))
@@ -110,7 +110,7 @@ class SparkRuntime:
 
     @property
     def process(self) -> subprocess.Popen[bytes] | None:
-        """Give the JVM's process when we started it directly, else None."""
+        """Return the JVM's process when we started it directly, else None."""
         with _lock:
             return _started.jvm.process if _started and _started.jvm else None
 
@@ -129,7 +129,7 @@ class SparkRuntime:
             _lock.release()
 
     def session(self) -> SparkSession:
-        """Give the session, starting it at the first call; the same one for all runtimes of this process.
+        """Return the session, starting it at the first call; the same one for all runtimes of this process.
 
         A session that was there before us is used as it is, and never stopped by us.
 
@@ -163,7 +163,7 @@ class SparkRuntime:
             self.task_session().range(0, 1, 1, 1).mapInArrow(_echo, "id long").collect()
 
     def task_session(self) -> SparkSession:
-        """Give a session of the same Spark for our own jobs, whose settings are not the user's."""
+        """Return a session of the same Spark for our own jobs, whose settings are not the user's."""
         session = self.session()
         with _lock:
             if self.settings.remote:
@@ -255,8 +255,8 @@ def _someone_elses() -> SparkSession | None:
     """Find a session that somebody else started in this process."""
     if "pyspark" not in sys.modules:
         return None
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext  # Spark
+    from pyspark.sql import SparkSession  # Spark
 
     if SparkContext._active_spark_context is not None:
         return SparkSession.builder.getOrCreate()
@@ -277,8 +277,8 @@ def _forget(started: jvm.Jvm | None) -> None:
 
     Not `session.stop()`: that waits a second for the JVM to tidy up, which its shutdown hooks do without us.
     """
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext  # Spark
+    from pyspark.sql import SparkSession  # Spark
 
     context = SparkContext._active_spark_context
     if context is not None and started is not None:

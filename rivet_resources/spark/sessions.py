@@ -47,7 +47,7 @@ CONNECT_TIMEOUT_SECONDS = 5.0
 
 
 def needs_submit(settings: Spark) -> bool:
-    """Say whether only spark-submit can start this: a cluster manager, packages, or a configured installation."""
+    """Return whether only spark-submit can start this: a cluster manager, packages, or a configured installation."""
     if settings.remote:
         return True
     conf_dir = Path(os.environ.get("SPARK_CONF_DIR") or jvm.spark_home() / "conf")
@@ -97,8 +97,8 @@ def _same_python() -> Iterator[None]:
 
 def classic(settings: Spark, started: jvm.Jvm) -> SparkSession:
     """Make the session in a JVM that we started."""
-    from pyspark import SparkConf, SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark import SparkConf, SparkContext  # Spark
+    from pyspark.sql import SparkSession  # Spark
 
     conf = SparkConf(loadDefaults=False).setAll(list(_conf(settings).items()))
     _spare_pandas()
@@ -115,9 +115,9 @@ def _spare_pandas() -> None:
     Its numpy converters import `pyspark.testing`, and with it pandas, to learn whether numpy is there; `mapInArrow`
     imports pandas to compare its version. Who uses pandas with Spark imports it, and our pins hold its version.
     """
-    import numpy as np
-    from pyspark.sql import types
-    from pyspark.sql.pandas import functions
+    import numpy as np  # start
+    from pyspark.sql import types  # Spark
+    from pyspark.sql.pandas import functions  # Spark
 
     types.NumpyScalarConverter.can_convert = lambda self, obj: isinstance(obj, np.generic)
     types.NumpyArrayConverter.can_convert = lambda self, obj: isinstance(obj, np.ndarray) and obj.ndim == 1
@@ -126,7 +126,7 @@ def _spare_pandas() -> None:
 
 def submit(settings: Spark) -> SparkSession:
     """Start through pyspark's own launcher, which runs spark-submit."""
-    from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession  # Spark
 
     options = f"-XX:+UseSerialGC {' '.join(jvm.JIT[settings.jit])}"
     options = f"{options} {settings.conf.get('spark.driver.extraJavaOptions', '')}".strip()
@@ -155,7 +155,7 @@ def connect(settings: Spark) -> SparkSession:
         ) from error
     conf = {key: value for key, value in settings.conf.items() if key.startswith("spark.sql.")}
     try:
-        from pyspark.sql import SparkSession
+        from pyspark.sql import SparkSession  # Spark
 
         with _refusals(f"{place.hostname}:{place.port or 15002}"):
             builder = SparkSession.builder.remote(remote).config("spark.sql.session.timeZone", "UTC")
@@ -168,8 +168,8 @@ def connect(settings: Spark) -> SparkSession:
 @contextlib.contextmanager
 def _refusals(where: str) -> Iterator[None]:
     """Turn whatever Spark throws at its start into one sentence."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
+    from py4j.protocol import Py4JError  # Spark
+    from pyspark.errors import PySparkException  # Spark
 
     try:
         yield

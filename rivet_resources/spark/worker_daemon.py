@@ -35,7 +35,7 @@ def main() -> None:
             importlib.import_module(name)
     del sys.modules["polars"]
     gc.freeze()  # else the workers' first collection copies every page they share
-    from pyspark.daemon import manager
+    from pyspark.daemon import manager  # Spark
 
     manager()
 

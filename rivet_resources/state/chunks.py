@@ -42,7 +42,7 @@ def save(connection: Connection, export: str, window: str, row: dict[str, str], 
 
 
 def finished(connection: Connection, export: str, window: str, fingerprint: str) -> dict[str, tuple[str, ChunkResult]]:
-    """Give the finished chunks of exactly this plan: {identity: (run id that staged it, result)}."""
+    """Return the finished chunks of exactly this plan: {identity: (run id that staged it, result)}."""
     query = select(chunk_task.c.identity, chunk_task.c.run_id, chunk_task.c.result)
     rows = connection.execute(query.where(*_of(export, window), chunk_task.c.fingerprint == fingerprint))
     found = {row.identity: (row.run_id, _restore(row.result)) for row in rows}

@@ -94,7 +94,7 @@ class Database:
 
     @property
     def is_sqlite(self) -> bool:
-        """Say whether the store is one file."""
+        """Return whether the store is one file."""
         return self.url.get_backend_name() == "sqlite"
 
     @contextmanager
@@ -147,7 +147,7 @@ class Database:
             return stack.enter_context(self._in_this_process(engine).begin())
 
     def _may_wait(self) -> bool:
-        """Say whether to ask a server again that answered before: until the leases of this process have expired."""
+        """Return whether to ask a server again that answered before: until the leases of this process have expired."""
         if self.is_sqlite or not self._served:
             return False
         self._away_since = self._away_since or time.monotonic()
@@ -248,7 +248,7 @@ def upsert(connection: Connection, table: Table, values: Mapping[str, Any]) -> N
 
 
 def now(connection: Connection) -> datetime:
-    """Tell the store's own time, aware UTC: one clock for all hosts that share a server."""
+    """Return the store's own time, aware UTC: one clock for all hosts that share a server."""
     if connection.dialect.name == "sqlite":
         return datetime.now(UTC)
     stamp: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()

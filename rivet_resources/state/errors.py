@@ -41,7 +41,7 @@ def name_of(url: URL) -> str:
 
 
 def explain_sqlite(cause: str, url: URL) -> StateError:
-    """Say what a SQLite error, told apart by its words, means for the user."""
+    """Return what a SQLite error, told apart by its words, means for the user."""
     said = cause.lower()
     name = name_of(url)
     if any(words in said for words in SQLITE_LATER):
@@ -65,7 +65,7 @@ def explain_sqlite(cause: str, url: URL) -> StateError:
 
 
 def explain_line(cause: str, url: URL, *, served_before: bool) -> StateError:
-    """Say what it means that no line could be had, or one broke: the server is away, unless it says what is wrong."""
+    """Return what it means that no line was had, or one broke: the server is away, unless it says what is wrong."""
     name = name_of(url)
     if served_before:
         return StateUnavailable(f"State store {name} did not answer: {cause}. Run again when the server is back.")
@@ -77,7 +77,7 @@ def explain_line(cause: str, url: URL, *, served_before: bool) -> StateError:
 
 
 def explain_postgres(cause: str, url: URL, *, sqlstate: str) -> StateError:
-    """Say what a server's SQLSTATE means for the user."""
+    """Return what a server's SQLSTATE means for the user."""
     name = name_of(url)
     if sqlstate.startswith(POSTGRES_LATER):
         return StateUnavailable(f"State store {name} did not answer: {cause}. Run again when the server is back.")

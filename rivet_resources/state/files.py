@@ -84,7 +84,7 @@ def record(connection: Connection, parts: Iterable[Published], *, origin: Commit
 
 
 def latest(connection: Connection, chosen: ColumnElement[bool], last: int) -> list[FileRecord]:
-    """Give the newest `last` files of the rows that are chosen, newest first."""
+    """Return the newest `last` files of the rows that are chosen, newest first."""
     query = (
         select(file_manifest).order_by(file_manifest.c.created_at.desc(), file_manifest.c.file_name.desc()).limit(last)
     )

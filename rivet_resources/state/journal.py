@@ -69,7 +69,7 @@ def write_all(
 def entries(
     connection: Connection, chosen: ColumnElement[bool], run_id: str | None = None, last: int = 200
 ) -> list[JournalEntry]:
-    """Give the newest events of the rows that are chosen, and of one run if asked for, oldest first."""
+    """Return the newest events of the rows that are chosen, and of one run if asked for, oldest first."""
     query = select(run_journal).where(chosen).order_by(run_journal.c.at.desc(), run_journal.c.number.desc()).limit(last)
     if run_id is not None:
         query = query.where(run_journal.c.run_id == run_id)

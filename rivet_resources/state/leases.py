@@ -54,7 +54,7 @@ class Holder:
         return f"run {self.run_id} (process {self.process.pid} on {self.process.host})"
 
     def holds(self, at: datetime) -> bool:
-        """Say whether the lease still counts: not expired, and not of a process that we see to be dead."""
+        """Return whether the lease still counts: not expired, and not of a process that we see to be dead."""
         if self.expires_at <= at:
             return False
         return is_alive(self.process) if is_here(self.process) else True
@@ -164,7 +164,7 @@ def renew(connection: Connection, export: str, window: str, run_id: str) -> bool
 
 
 def release(connection: Connection, export: str, window: str, run_id: str) -> None:
-    """Give the window back, if it is ours."""
+    """Release the window, if it is ours."""
     connection.execute(delete(export_lease).where(_key(export, window), export_lease.c.run_id == run_id))
 
 

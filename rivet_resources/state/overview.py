@@ -12,7 +12,7 @@ from rivet_resources.state.store import State
 
 
 def describe(state: State, export: str | None = None) -> list[dict[str, Any]]:
-    """Give one row per known export, sorted by name; times are aware UTC datetimes.
+    """Return one row per known export, sorted by name; times are aware UTC datetimes.
 
     Keys: export, cursor (None: never had one or reset), cursor_state (`set`, `reset`, `none`), cursor_updated_at,
     last_run_id, last_status, last_run_at, last_rows, schema_version, columns, busy ({window: run id}), resumable_runs.
@@ -22,7 +22,7 @@ def describe(state: State, export: str | None = None) -> list[dict[str, Any]]:
 
 
 def metrics(state: State, export: str | None = None, last: int = 20) -> list[dict[str, Any]]:
-    """Give the newest runs, newest first, with every field of RunRecord but the process's."""
+    """Return the newest runs, newest first, with every field of RunRecord but the process's."""
     return [_figures(asdict(run)) for run in state.runs(export, last)]
 
 

@@ -55,12 +55,12 @@ def _space() -> str:
 
 
 def is_here(process: Process) -> bool:
-    """Say whether its death can be seen from here: it ran on this host, and its pid is of our process table."""
+    """Return whether its death can be seen from here: it ran on this host, and its pid is of our process table."""
     return process.host == socket.gethostname() and process.space == _space()
 
 
 def is_alive(process: Process) -> bool:
-    """Say whether a process of this host still runs; a zombie does not, nor does another one with the same pid."""
+    """Return whether a process of this host still runs; a zombie does not, nor does another one with the same pid."""
     try:
         found = psutil.Process(process.pid)
         if found.status() == psutil.STATUS_ZOMBIE:

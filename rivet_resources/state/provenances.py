@@ -87,7 +87,7 @@ def _write(connection: Connection, export: str, memory: KnownProvenance) -> None
 
 
 def difference(one: Provenance, other: Provenance) -> str:
-    """Say in a few words what tells two memories apart; '' when they may be of one. What is unknown tells nothing.
+    """Return in a few words what tells two memories apart; '' when they may be of one. What is unknown tells nothing.
 
     A server is another one when a kind of identity that both tell has no value in common. The source's name counts
     where nothing better tells: for queries, which have no table, and where servers have no unmistakable identity.

@@ -202,7 +202,7 @@ def find(connection: Connection, run_id: str) -> RunRecord | None:
 
 
 def latest(connection: Connection, chosen: ColumnElement[bool], last: int) -> list[RunRecord]:
-    """Give the newest `last` runs of the rows that are chosen, newest first."""
+    """Return the newest `last` runs of the rows that are chosen, newest first."""
     query = (
         select(export_metrics).order_by(export_metrics.c.started_at.desc(), export_metrics.c.run_id.desc()).limit(last)
     )

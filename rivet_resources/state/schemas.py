@@ -37,13 +37,13 @@ class SchemaRecord:
 
 
 def latest(connection: Connection, export: str) -> Columns | None:
-    """Give the columns of the last committed run; None before the first."""
+    """Return the columns of the last committed run; None before the first."""
     versions = history(connection, export)
     return list(versions[-1].columns) if versions else None
 
 
 def history(connection: Connection, export: str) -> list[SchemaRecord]:
-    """Give all versions, oldest first."""
+    """Return all versions, oldest first."""
     query = select(export_schema).where(export_schema.c.export_name == export).order_by(export_schema.c.version)
     return [_record(row) for row in connection.execute(query)]
 

@@ -30,12 +30,12 @@ class Scope:
     sources: Mapping[str, str] = field(default_factory=dict)  # export, or what its windows are kept as → its source
 
     def key(self, export: str) -> str:
-        """Give the key of an export's rows."""
+        """Return the key of an export's rows."""
         source = self.sources.get(export)
         return export if source is None else key_of(self.project, source, export)
 
     def keys(self) -> dict[str, str]:
-        """Give the keys of all exports: {name: key}."""
+        """Return the keys of all exports: {name: key}."""
         return {export: self.key(export) for export in self.sources}
 
     def chosen(self, column: ColumnElement[Any], export: str | None) -> ColumnElement[bool]:

@@ -91,7 +91,7 @@ class State:
         self._scope = scope
 
     def of(self, scope: Scope) -> State:
-        """Give the same store, in which a name means the export of this project and source."""
+        """Return the same store, in which a name means the export of this project and source."""
         return State(self._database, scope)
 
     def __repr__(self) -> str:
@@ -99,12 +99,12 @@ class State:
 
     @property
     def url(self) -> str:
-        """Give the URL that opens the same store elsewhere; it may hold a password: never log it."""
+        """Return the URL that opens the same store elsewhere; it may hold a password: never log it."""
         return self._database.url.render_as_string(hide_password=False)
 
     @property
     def file(self) -> Path | None:
-        """Give the file of a store that is one; None for a server."""
+        """Return the file of a store that is one; None for a server."""
         return Path(str(self._database.url.database)) if self._database.is_sqlite else None
 
     @property
@@ -113,7 +113,7 @@ class State:
         return self._database.name
 
     def now(self) -> datetime:
-        """Tell the store's own time, aware UTC: a server's clock, or this machine's for a file."""
+        """Return the store's own time, aware UTC: a server's clock, or this machine's for a file."""
         with self._database.read() as connection:
             return now(connection)
 
@@ -166,7 +166,7 @@ class State:
     # --- checkpoints -----------------------------------------------------------------------------
 
     def checkpoints(self) -> TableCheckpoints:
-        """Give the positions of change logs kept here; `reset` and `rebuild` of an export leave them alone."""
+        """Return the positions of change logs kept here; `reset` and `rebuild` of an export leave them alone."""
         return TableCheckpoints(self._database, project=self._scope.project)
 
     # --- runs ------------------------------------------------------------------------------------
@@ -189,13 +189,13 @@ class State:
             runs.finish(connection, run_id, status, outcome)
 
     def runs(self, export: str | None = None, last: int = 20) -> list[RunRecord]:
-        """Give the newest runs, newest first."""
+        """Return the newest runs, newest first."""
         with self._database.read() as connection:
             chosen = self._scope.chosen(runs.export_metrics.c.export_name, export)
             return _named(runs.latest(connection, chosen, last))
 
     def run(self, run_id: str) -> RunRecord | None:
-        """Give one run; None when there is none of that id."""
+        """Return one run; None when there is none of that id."""
         with self._database.read() as connection:
             found = runs.find(connection, run_id)
             return found if found is None else replace(found, export=name_in(found.export))
@@ -225,7 +225,7 @@ class State:
             journal.write_all(connection, run_id, self._key(export), events)
 
     def journal(self, export: str | None = None, run_id: str | None = None, last: int = 200) -> list[JournalEntry]:
-        """Give the newest events, oldest first."""
+        """Return the newest events, oldest first."""
         with self._database.read() as connection:
             chosen = self._scope.chosen(journal.run_journal.c.export_name, export)
             return _named(journal.entries(connection, chosen, run_id, last))
@@ -236,7 +236,7 @@ class State:
             verifications.save(connection, replace(found, export=self._key(found.export)))
 
     def verifications(self, export: str, kind: Kind | None = None) -> list[Verification]:
-        """Give the newest verdict of each kind on each window; one of another run's commit says nothing any more."""
+        """Return the newest verdict of each kind on each window; one of another run's commit says nothing any more."""
         with self._database.read() as connection:
             return _named(verifications.of_export(connection, self._key(export), kind))
 
@@ -251,7 +251,7 @@ class State:
             chunks.save(connection, self._key(export), window, row, result)
 
     def finished_chunks(self, export: str, window: str, fingerprint: str) -> dict[str, tuple[str, ChunkResult]]:
-        """Give the finished chunks of exactly this plan: {identity: (run id that staged it, result)}."""
+        """Return the finished chunks of exactly this plan: {identity: (run id that staged it, result)}."""
         with self._database.read() as connection:
             return chunks.finished(connection, self._key(export), window, fingerprint)
 
@@ -261,7 +261,7 @@ class State:
             chunks.forget(connection, self._key(export), window)
 
     def chunk_progress(self, export: str) -> list[ChunkProgress]:
-        """Tell how many chunks of each unfinished window lie ready for the next run, by window."""
+        """Return how many chunks of each unfinished window lie ready for the next run, by window."""
         with self._database.read() as connection:
             return _named(chunks.progress(connection, self._key(export)))
 
@@ -281,18 +281,18 @@ class State:
             files.record(connection, parts, origin=origin)
 
     def files(self, export: str | None = None, last: int = 50) -> list[FileRecord]:
-        """Give the newest published files, newest first; which of them are current only the manifests say."""
+        """Return the newest published files, newest first; which of them are current only the manifests say."""
         with self._database.read() as connection:
             chosen = self._scope.chosen(files.file_manifest.c.export_name, export)
             return _named(files.latest(connection, chosen, last))
 
     def schema(self, export: str) -> Columns | None:
-        """Give the columns of the last commit as (name, Arrow type text); None before the first."""
+        """Return the columns of the last commit as (name, Arrow type text); None before the first."""
         with self._database.read() as connection:
             return schemas.latest(connection, self._key(export))
 
     def schema_history(self, export: str) -> list[SchemaRecord]:
-        """Give every version of an export's columns, oldest first."""
+        """Return every version of an export's columns, oldest first."""
         with self._database.read() as connection:
             return _named(schemas.history(connection, self._key(export)))
 
@@ -372,7 +372,7 @@ class State:
             provenances.remember(connection, self._key(export), found, destination, accepted)
 
     def adoptions(self) -> Adoptions:
-        """Give the rows that an earlier Rivet kept under the bare names of the scope's exports."""
+        """Return the rows that an earlier Rivet kept under the bare names of the scope's exports."""
         return Adoptions(self._database, self._scope)
 
     def _key(self, export: str) -> str:
@@ -380,5 +380,5 @@ class State:
 
 
 def _named(rows: Iterable[Kept]) -> list[Kept]:
-    """Give rows with the bare names of their exports."""
+    """Return rows with the bare names of their exports."""
     return [replace(row, export=name_in(row.export)) for row in rows]

@@ -59,7 +59,7 @@ def save(connection: Connection, found: Verification) -> None:
 
 
 def of_export(connection: Connection, export: str, kind: Kind | None = None) -> list[Verification]:
-    """Give the verdicts on an export's windows, by window."""
+    """Return the verdicts on an export's windows, by window."""
     query = select(verification).where(verification.c.export_name == export).order_by(verification.c.window_key)
     if kind is not None:
         query = query.where(verification.c.kind == kind)

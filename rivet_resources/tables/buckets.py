@@ -88,7 +88,7 @@ def _located(number: int, choice: SurvivingRows) -> Iterator[pa.RecordBatch]:
 
 
 def _as_now(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    """Give a key column as its newest type stores it; NULL where the part has none."""
+    """Return a key column as its newest type stores it; NULL where the part has none."""
     if field.name not in batch.schema.names:
         return _stored(pa.nulls(batch.num_rows, field.type))
     return _stored(as_type(batch.column(field.name), field.type))
@@ -132,7 +132,7 @@ def _by_bucket(rows: pa.RecordBatch, choice: SurvivingRows) -> dict[int, pa.Reco
 
 
 def _numbers(cells: pa.Array) -> Numbers:
-    """Give each cell a number, equal cells the same; only for spreading, so two cells may share one."""
+    """Return each cell a number, equal cells the same; only for spreading, so two cells may share one."""
     kind = cells.type
     if pa.types.is_boolean(kind):
         cells = cells.cast(pa.int8())
@@ -181,7 +181,7 @@ def decide(batches: Iterator[pa.RecordBatch], *, choice: SurvivingRows) -> Itera
 
 
 def _living(rows: pa.Table, base_parts: int) -> Iterator[tuple[int, Numbers]]:
-    """Give the living rows of each part: the last change of each key that is no delete, base rows of no changed key."""
+    """Yield the living rows of each part: the last change of a key that is no delete, base rows of other keys."""
     group, part, row = _groups(rows), rows["part"].to_numpy(), rows["row"].to_numpy()
     last = np.full(int(group.max()) + 1, -1)
     (changed,) = np.nonzero(part >= base_parts)
@@ -211,7 +211,7 @@ def _groups(rows: pa.Table) -> Numbers:
 
 
 def _ranks(texts: pa.ChunkedArray) -> Numbers:
-    """Give each text its rank among all of them."""
+    """Return each text its rank among all of them."""
     cells = texts.combine_chunks().dictionary_encode()
     ranks = np.empty(len(cells.dictionary), np.int64)
     ranks[pc.sort_indices(cells.dictionary).to_numpy()] = np.arange(len(ranks))
@@ -226,7 +226,7 @@ def batches_of(
 
     Batches have `batch_rows` rows, fewer where rows are wide. Row groups without any of `rows` are passed over.
     """
-    import pyarrow.parquet as pq
+    import pyarrow.parquet as pq  # start
 
     with place.root.open(place.path) as file:
         parquet = pq.ParquetFile(file)

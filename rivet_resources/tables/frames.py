@@ -23,14 +23,14 @@ MOVED = "__moved"
 
 def col(name: str, of: str = "") -> Column:
     """Name a column of a table, whatever characters it has."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # Spark
 
     quoted = "`" + name.replace("`", "``") + "`"
     return F.col(f"{of}.{quoted}" if of else quoted)
 
 
 def same_key(key: Sequence[str], left: str, right: str, *, null_keys: bool = True) -> Column:
-    """Say that two aliased frames agree on the key; NULL equals NULL.
+    """Return that two aliased frames agree on the key; NULL equals NULL.
 
     Without NULLs on one side plain equality means the same, and lets Spark use the partitioning it already has.
     """
@@ -43,7 +43,7 @@ def beyond(changes: DataFrame, newest: str, truncate: tuple[str, int] | None = N
 
     Whole transactions are applied, so a position was applied wholly or not at all.
     """
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # Spark
 
     rows = changes.where((F.col("__op") != "truncate") & (F.col("__pos") > newest))
     if truncate is None:
@@ -53,8 +53,8 @@ def beyond(changes: DataFrame, newest: str, truncate: tuple[str, int] | None = N
 
 
 def latest(changes: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Give the last change of each key; a change that stands there twice counts once."""
-    from pyspark.sql import functions as F
+    """Return the last change of each key; a change that stands there twice counts once."""
+    from pyspark.sql import functions as F  # Spark
 
     last = F.max_by(F.struct("*"), F.struct("__pos", "__seq"))
     # Brought together first: rows are then sorted once, not before and behind the exchange (a third of the CPU).
@@ -71,7 +71,7 @@ def mirrored(
     null_keys: bool = True,
     broadcast: bool = False,
 ) -> DataFrame:
-    """Give the table after some changes: the rows they did not touch, and the last state of those they did.
+    """Return the table after some changes: the rows they did not touch, and the last state of those they did.
 
     Args:
         base: the table before, None when it was empty.
@@ -80,7 +80,7 @@ def mirrored(
         null_keys: False when no key of `changes` holds a NULL.
         broadcast: whether their keys are few enough to be sent to the base.
     """
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # Spark
 
     left = latest(changes, key).where(F.col("__op") != "delete")
     rows = left.select(*_with_lacking(left, columns))
@@ -113,7 +113,7 @@ def filled(
         lacking: columns that some change did not carry.
         moves: whether some key was changed.
     """
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # Spark
 
     is_partial = F.coalesce(F.size("__unchanged"), F.lit(0)) > 0
     partial = changes.where(is_partial & (F.col("__op") != "delete"))
@@ -146,7 +146,7 @@ def _streams(
 
     A known cell is struct(true, value); after a delete it is struct(false, NULL), and a cell not carried is NULL.
     """
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # Spark
 
     touched = partial.select(*map(col, key))
     if moves:
@@ -186,7 +186,7 @@ def _streams(
 
 def _followed(stream: DataFrame, key: Sequence[str], lacking: Sequence[str]) -> DataFrame:
     """Carry values along changes of keys: one round for each link of the longest chain of them."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # Spark
 
     every = range(len(lacking))
     while True:
@@ -208,36 +208,36 @@ def _known_name(number: int) -> str:
 
 
 def _known(number: int) -> Column:
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # Spark
 
     return F.col(_known_name(number))
 
 
 def _before(number: int, key: Sequence[str]) -> Column:
-    """Give what was known of a lacking column before each row of its key."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
+    """Return what was known of a lacking column before each row of its key."""
+    from pyspark.sql import Window  # Spark
+    from pyspark.sql import functions as F  # Spark
 
     rows = Window.partitionBy(*(f"__key{n}" for n in range(len(key)))).orderBy("__pos", "__seq")
     return F.last(_known(number), ignorenulls=True).over(rows.rowsBetween(Window.unboundedPreceding, -1))
 
 
 def _is_lacking(name: str) -> Column:
-    """Say whether a change did not carry a column."""
-    from pyspark.sql import functions as F
+    """Return whether a change did not carry a column."""
+    from pyspark.sql import functions as F  # Spark
 
     return F.coalesce(F.array_contains("__unchanged", name), F.lit(False))
 
 
 def _has_value(number: int) -> Column:
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # Spark
 
     return F.coalesce(F.col(f"p.{_known_name(number)}.is"), F.lit(False))
 
 
 def _patched(name: str, lacking: Sequence[str]) -> Column:
     """Take a column of a partial change, or its last known value."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # Spark
 
     if name not in lacking:
         return col(name, "c")
@@ -259,7 +259,7 @@ class Differences:
 
     @property
     def any(self) -> bool:
-        """Say whether they differ at all."""
+        """Return whether they differ at all."""
         return bool(self.missing or self.extra or self.different)
 
 
@@ -268,7 +268,7 @@ def mirror_differences(mirror: DataFrame, source: DataFrame, key: Sequence[str])
 
     A column that the mirror lacks counts as NULL in every row of it.
     """
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # Spark
 
     others = [name for name in source.columns if name not in key]
     absent = [

@@ -57,7 +57,7 @@ def stage_history(derived: Derived, *, spark: SparkRuntime) -> Staged | None:
 
 
 def _base(session: SparkSession, todo: PendingWindows, derived: Derived, table: pa.Schema) -> DataFrame | None:
-    """Give the versions that changes go onto: the history's own, or those that the first copy opens."""
+    """Return the versions that changes go onto: the history's own, or those that the first copy opens."""
     if todo.base is not None:
         return frame_of(session, derived.root, [todo.base], pa.schema([*VERSION, *table]))
     copy = frame_of(session, derived.changes, todo.copy, pa.schema([*ENVELOPE, *table])) if todo.copy else None
@@ -72,7 +72,7 @@ def _applied(
     derived: Derived,
     table: pa.Schema,
 ) -> DataFrame:
-    """Give the versions after the changes."""
+    """Return the versions after the changes."""
     changes = frame_of(session, derived.changes, todo.changes, pa.schema([*ENVELOPE, *table]))
     rows = frames.beyond(changes, todo.newest)
     if lacking := [name for name in table.names if name in seen.lacking]:

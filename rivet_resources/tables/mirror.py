@@ -65,7 +65,7 @@ def _job(
 
 
 def _base(session: SparkSession, todo: PendingWindows, derived: Derived, table: pa.Schema) -> DataFrame | None:
-    """Give the rows that changes go onto: the last version's, or those of the first copy."""
+    """Return the rows that changes go onto: the last version's, or those of the first copy."""
     if todo.base is not None:
         return frame_of(session, derived.root, [todo.base], table)
     return frame_of(session, derived.changes, todo.copy, table) if todo.copy else None
@@ -79,7 +79,7 @@ def _applied(
     derived: Derived,
     table: pa.Schema,
 ) -> DataFrame:
-    """Give the rows after the changes."""
+    """Return the rows after the changes."""
     changes = frame_of(session, derived.changes, todo.changes, pa.schema([*ENVELOPE, *table]))
     cut = seen.truncates[-1] if seen.truncates else None
     rows = frames.beyond(changes, todo.newest, (cut.pos, cut.seq) if cut else None)
@@ -104,5 +104,5 @@ def table_schema(changes: pa.Schema, key: tuple[str, ...], *, export: str) -> pa
 
 
 def newest_of(todo: PendingWindows, seen: EnvelopeSurvey) -> str:
-    """Tell the highest position whose changes the new version holds."""
+    """Return the highest position whose changes the new version holds."""
     return max(todo.newest, seen.newest)

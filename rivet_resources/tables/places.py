@@ -48,7 +48,7 @@ BUCKET_ROWS = 1_000_000  # keys and places that a task holds, about 100 MB
 
 
 def suits(derived: Derived, table: pa.Schema) -> bool:
-    """Say whether equal keys are equal cells in Arrow; floats have two zeros, and lists are not encoded."""
+    """Return whether equal keys are equal cells in Arrow; floats have two zeros, and lists are not encoded."""
     kinds = [table.field(name).type for name in derived.key]
     return not any(pa.types.is_floating(kind) or pa.types.is_nested(kind) for kind in kinds)
 
@@ -56,7 +56,7 @@ def suits(derived: Derived, table: pa.Schema) -> bool:
 def mirror_job(
     derived: Derived, todo: PendingWindows, seen: EnvelopeSurvey, table: pa.Schema, *, runtime: SparkRuntime
 ) -> Callable[[Extract], DataFrame]:
-    """Give the job that stages the next version of a mirror, for changes that carry all their columns."""
+    """Return the job that stages the next version of a mirror, for changes that carry all their columns."""
     cut = seen.truncates[-1] if seen.truncates else None
     first = [(derived.root, todo.base)] if todo.base else [(derived.changes, window) for window in todo.copy]
     base = [] if cut else first
@@ -82,7 +82,7 @@ def mirror_job(
 
 
 def _spread(windows: Sequence[tuple[Root, Manifest]], chunks: int) -> tuple[RowAddress, ...]:
-    """Give each chunk parts of about as many bytes: the largest first, each to the chunk that has least."""
+    """Return each chunk parts of about as many bytes: the largest first, each to the chunk that has least."""
     parts = [(root, part) for root, window in windows for part in window.parts]
     filled = [0] * chunks
     chosen = [0] * len(parts)
@@ -93,13 +93,13 @@ def _spread(windows: Sequence[tuple[Root, Manifest]], chunks: int) -> tuple[RowA
 
 
 def _everything(session: SparkSession, places: Sequence[RowAddress]) -> DataFrame:
-    """Tell that all rows live."""
+    """Return that all rows live."""
     whole = [(place.chunk, number, None) for number, place in enumerate(places)]
     return session.createDataFrame(whole, KEPT_DDL)
 
 
 def _survivors(session: SparkSession, choice: SurvivingRows) -> DataFrame:
-    """Tell which rows live, part by part; a part comes as many times as there are buckets."""
+    """Return which rows live, part by part; a part comes as many times as there are buckets."""
     parts = session.range(0, len(choice.places), 1, len(choice.places))
     keys = parts.mapInArrow(partial(spread_keys, choice=choice), BUCKETS_DDL)
     met = keys.repartitionById(choice.buckets, "bucket")
@@ -118,7 +118,7 @@ class Living:
     tuning: None = None
 
     def pages(self, chunk: Chunk, columns: tuple[Column, ...], **_: Any) -> Generator[Page]:
-        """Give them with the columns and types that the table has now."""
+        """Yield them with the columns and types that the table has now."""
         names = [column.name for column in columns]
         for place, rows in self.parts:
             for first, batch in batches_of(place, names, batch_rows=BATCH_ROWS, rows=rows):

@@ -43,27 +43,27 @@ class PendingWindows:
 
     @property
     def high(self) -> str:
-        """Tell how far the version will reach."""
+        """Return how far the version will reach."""
         return _high(self.windows[-1])
 
     @property
     def copy(self) -> tuple[Manifest, ...]:
-        """Give the window of the first copy, when it is among what is to be applied: then it is the base."""
+        """Return the window of the first copy, when it is among what is to be applied: then it is the base."""
         return tuple(window for window in self.windows if window.window == START)
 
     @property
     def changes(self) -> tuple[Manifest, ...]:
-        """Give the windows of changes."""
+        """Return the windows of changes."""
         return tuple(window for window in self.windows if window.window != START)
 
     @property
     def newest(self) -> str:
-        """Tell the highest position whose rows the base holds; '' for none."""
+        """Return the highest position whose rows the base holds; '' for none."""
         return self.base.applied.newest if self.base and self.base.applied else ""
 
     @property
     def schema(self) -> pa.Schema:
-        """Give the schema of the newest window: envelope, then columns."""
+        """Return the schema of the newest window: envelope, then columns."""
         return schema_of(self.windows[-1])
 
 
@@ -136,17 +136,17 @@ def _high(window: Manifest) -> str:
 
 
 def held_schema(schema: pa.Schema) -> pa.Schema:
-    """Give the schema under which Spark holds rows of `schema`; every cell may be missing."""
+    """Return the schema under which Spark holds rows of `schema`; every cell may be missing."""
     return pa.schema([pa.field(field.name, spark_type(field.type), True) for field in schema])
 
 
 def frame_of(spark: SparkSession, root: Root, manifests: Sequence[Manifest], schema: pa.Schema) -> DataFrame:
-    """Give the rows of these windows with the columns of `schema`, by name; NULL where a part has no such column.
+    """Return the rows of these windows with the columns of `schema`, by name; NULL where a part has no such column.
 
     Local parts without a type of our own are read by Spark, which skips columns nobody asks for; others by pyarrow
     in the executors.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.pandas.types import from_arrow_schema  # Spark
 
     wanted = from_arrow_schema(held_schema(schema), prefer_timestamp_ntz=True)
     paths = [part.path for manifest in manifests for part in manifest.parts]
@@ -160,7 +160,7 @@ def frame_of(spark: SparkSession, root: Root, manifests: Sequence[Manifest], sch
 
 
 def _is_native(manifest: Manifest, schema: pa.Schema) -> bool:
-    """Say whether Spark reads these parts as `frame_of` would: each column has its own type, or is not there."""
+    """Return whether Spark reads these parts as `frame_of` would: each column has its own type, or is not there."""
     if any(getattr(part, "schema_ipc", None) for part in manifest.parts):
         return False  # a table altered inside its window
     kept = {field.name: field.type for field in schema_of(manifest)}
@@ -195,7 +195,7 @@ def _batches(
     numbers: Iterator[pa.RecordBatch], *, root: Root, paths: Sequence[str], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Open the parts whose numbers arrive and give their rows, with those of `columns` that a part has."""
-    import pyarrow.parquet as pq
+    import pyarrow.parquet as pq  # start
 
     for batch in numbers:
         for number in batch.column(0).to_pylist():

@@ -48,7 +48,7 @@ def versioned(
     truncates: Sequence[Truncate] = (),
     null_keys: bool = True,
 ) -> DataFrame:
-    """Give all versions after some changes: those they did not touch, those they closed, those they opened.
+    """Return all versions after some changes: those they did not touch, those they closed, those they opened.
 
     Args:
         base: versions before, None when there were none.
@@ -57,7 +57,7 @@ def versioned(
         truncates: all of the changes', in order.
         null_keys: False when no key of `changes` holds a NULL.
     """
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # Spark
 
     moved = _told(changes, columns)
     if base is None:
@@ -80,7 +80,7 @@ def versioned(
 
 def opened(copy: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Make the rows of a first copy into versions that nobody knows the beginning of; `__op` and `__pos` are theirs."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # Spark
 
     given = {"valid_from_pos": F.col("__pos"), "is_current": F.lit(True), "__op": F.col("__op")}
     none = {name: F.lit(None).cast("timestamp") for name in ("valid_from", "valid_to")}
@@ -99,7 +99,7 @@ def _moments(rows: DataFrame, line: WindowSpec, truncates: Sequence[Truncate]) -
 
     `__epoch` counts the truncates before: two moments with a truncate between them are strangers.
     """
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # Spark
 
     is_standing = F.col("__seq") == STANDING
     is_last = F.coalesce(F.lead("__pos").over(line) != F.col("__pos"), F.lit(True))
@@ -113,8 +113,8 @@ def _moments(rows: DataFrame, line: WindowSpec, truncates: Sequence[Truncate]) -
 
 
 def _same_moment(one: Column, *, before: bool) -> Column:
-    """Say whether a truncate stands in the transaction of a change, before or behind it."""
-    from pyspark.sql import functions as F
+    """Return whether a truncate stands in the transaction of a change, before or behind it."""
+    from pyspark.sql import functions as F  # Spark
 
     order = one["seq"] < F.col("__seq") if before else one["seq"] > F.col("__seq")
     return (one["pos"] == F.col("__pos")) & order
@@ -122,7 +122,7 @@ def _same_moment(one: Column, *, before: bool) -> Column:
 
 def _places(truncates: Sequence[Truncate]) -> Column:
     """Write truncates down as an array, in log order."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # Spark
 
     one = [
         F.struct(
@@ -140,8 +140,8 @@ def _chained(rows: DataFrame, key: Sequence[str], columns: Sequence[str], trunca
 
     All windows have one order, so rows are brought together and sorted once.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
+    from pyspark.sql import Window  # Spark
+    from pyspark.sql import functions as F  # Spark
 
     line = Window.partitionBy(*map(col, key)).orderBy("__pos", "__seq")
     moments = _moments(rows, line, truncates)

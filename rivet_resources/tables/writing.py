@@ -106,7 +106,7 @@ class Arriving:
     tuning: None = None
 
     def pages(self, chunk: Chunk, columns: tuple[Column, ...], **_: Any) -> Generator[Page]:
-        """Give the rows with the types that the columns had before Spark held them."""
+        """Yield the rows with the types that the columns had before Spark held them."""
         for batch in self.batches:
             if batch.num_rows:
                 cells = [restored(batch.column(column.name), column.arrow) for column in columns]
@@ -123,7 +123,7 @@ def _unknown(batch: pa.RecordBatch) -> dict[str, dict[str, int]]:
 
 
 def session_for(runtime: SparkRuntime, size_bytes: int) -> SparkSession:
-    """Give a session with the settings of these jobs, for so many bytes of parts."""
+    """Return a session with the settings of these jobs, for so many bytes of parts."""
     session = runtime.session()
     if runtime.settings.remote:
         return session
@@ -221,7 +221,7 @@ def input_bytes(todo: PendingWindows) -> int:
 
 
 def rows_job(rows: DataFrame, runtime: SparkRuntime) -> Callable[[Extract], DataFrame]:
-    """Give the job that writes a frame; it has the columns by name, and LACKING where something was filled."""
+    """Return the job that writes a frame; it has the columns by name, and LACKING where something was filled."""
 
     def job(extract: Extract) -> DataFrame:
         write = partial(_write, pickle.dumps(extract), runtime.task_attempts)
@@ -245,8 +245,8 @@ def _run(job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRu
 def _results(
     job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRuntime, tag: str
 ) -> list[ChunkResult]:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
+    from py4j.protocol import Py4JError  # Spark
+    from pyspark.errors import PySparkException  # Spark
 
     try:
         with runtime.tagged(tag):
@@ -272,7 +272,7 @@ def _clear(extract: Extract) -> None:
 
 
 def _died(extract: Extract, told: str) -> RivetError:
-    """Say that the job died, by kind only: Spark's text may hold a value of a row."""
+    """Return that the job died, by kind only: Spark's text may hold a value of a row."""
     reason = next((text for sign, text in DEATHS.items() if sign in told), "Spark gave up on it")
     return TaskFailed(
         f"Export {extract.export}: {reason} while changes were applied. Run again with RIVET_SPARK_LOG=- to see "
@@ -296,7 +296,7 @@ def _write(packed: bytes, attempts: int, batches: Iterator[pa.RecordBatch]) -> I
 
 def told(packed: bytes, attempts: int, source: Any) -> pa.RecordBatch:
     """Run in an executor: stage the pages of `source` as the chunk of this partition, and tell what came of it."""
-    from pyspark import TaskContext
+    from pyspark import TaskContext  # Spark
 
     context = TaskContext.get()
     number = context.attemptNumber() if context else 0

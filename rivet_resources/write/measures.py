@@ -215,7 +215,7 @@ def _repeats(cells: Cells) -> npt.NDArray[np.bool_]:
 
 
 def cell_hashes(column: pa.Array) -> Cells:
-    """Give 128 bits per non-NULL cell, of shape (cells, 2): equal for equal values, in whatever chunk they stand.
+    """Return 128 bits per non-NULL cell, of shape (cells, 2): equal for equal values, in whatever chunk they stand.
 
     Floats compare as SQL does: all NaN are one value, and -0.0 is 0.0.
     """
@@ -276,7 +276,7 @@ def _forget_peak() -> None:
 
 
 def peak_mb() -> float:
-    """Give the largest memory of this process since the chunk began, less what it shares with its parent.
+    """Return the largest memory of this process since the chunk began, less what it shares with its parent.
 
     Workers are forked, and pages still shared would count once in each (`engine.md`, section 9).
     """

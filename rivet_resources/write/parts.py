@@ -67,7 +67,7 @@ class PartFiles:
         return tuple(self.staged)
 
     def _local(self) -> Path:
-        """Say where the part being written lies."""
+        """Return where the part being written lies."""
         return self._folder / f"chunk{self._chunk.index}-{self._label}-{self._number}.{self._extract.format.extension}"
 
     def _open(self) -> PartWriter:

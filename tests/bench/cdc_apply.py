@@ -70,14 +70,14 @@ def changes(count: int, keys: int, base: int) -> pa.Table:
 
 
 def cpu_seconds(runtime: SparkRuntime) -> float:
-    """Tell what the JVM has used so far; on a busy machine it says more than the clock."""
+    """Return what the JVM has used so far; on a busy machine it says more than the clock."""
     assert runtime.process is not None
     times = psutil.Process(runtime.process.pid).cpu_times()
     return float(times.user + times.system)
 
 
 def worker_seconds(runtime: SparkRuntime) -> float:
-    """Tell what Python workers have used so far, those that live."""
+    """Return what Python workers have used so far, those that live."""
     assert runtime.process is not None
     told = 0.0
     for worker in psutil.Process(runtime.process.pid).children(recursive=True):

@@ -121,7 +121,7 @@ def report(product: str, workload: str, reader: str, figures: dict[str, float], 
 
 
 def measured(started: float, cpu: float) -> dict[str, float]:
-    """Give what a run cost."""
+    """Return what a run cost."""
     return {"seconds": time.perf_counter() - started, "cpu": time.process_time() - cpu, "peak_mb": peak_mb()}
 
 

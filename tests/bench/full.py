@@ -78,7 +78,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def environment(url: str, folder: Path) -> dict[str, str]:
-    """Give what every contender runs under; the archive is there before the first is measured."""
+    """Return what every contender runs under; the archive is there before the first is measured."""
     os.environ["RIVET_JVM_ARCHIVE"] = str(folder / "archive")
     java = jvm.find_java()
     if not jvm_archive.use(java):

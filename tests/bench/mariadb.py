@@ -85,7 +85,7 @@ def _arguments() -> argparse.Namespace:
 
 @contextmanager
 def _server(url: str, folder: Path) -> Iterator[str]:
-    """Give the server's URL: the one named, in a database of its own, or a new one."""
+    """Yield the server's URL: the one named, in a database of its own, or a new one."""
     if not url:
         with shop.server(folder / "server") as own:
             yield own

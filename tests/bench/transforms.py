@@ -95,7 +95,7 @@ def _page() -> pa.Table:
 
 
 def _steps() -> list[tuple[str, float]]:
-    """Give the best of some rounds for each step, and their sum."""
+    """Return the best of some rounds for each step, and their sum."""
     page = _page()
     steps = [registry.STEPS[step["type"]].model_validate(step) for step in STEPS]
     stages = plan(steps, page.schema).stages

@@ -65,7 +65,7 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """Give all of it, as the eye sees it."""
+        """Return all of it, as the eye sees it."""
         return self.out + self.err
 
     @property

@@ -41,7 +41,7 @@ def lab(tmp_path: Path, fresh_database: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def place(store: str, request: pytest.FixtureRequest, prefix: str) -> tuple[str, Root]:
-    """Give the YAML of a destination below `prefix`, and the export's root for reading it back."""
+    """Return the YAML of a destination below `prefix`, and the export's root for reading it back."""
     server = request.getfixturevalue(f"{store}_server")
     if store == "s3":
         keys = {"endpoint": server.endpoint, "bucket": server.bucket, "prefix": prefix, "region": "us-east-1"}

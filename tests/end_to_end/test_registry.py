@@ -80,7 +80,7 @@ class Numbers(Settings):
         yield NumbersGauge()
 
     def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
-        """Say what cannot be."""
+        """Return what cannot be."""
         return "" if (mode, relation) == ("full", "table") else "numbers are counted once, from the first to the last"
 
     def quote(self, name: str) -> str:
@@ -128,7 +128,7 @@ class NumbersSession:
         return tuple(Chunk(n, "blocks", relation.sql, blocks=(ends[n], ends[n + 1])) for n in range(pieces))
 
     def now(self) -> datetime:
-        """Tell the time."""
+        """Return the time."""
         return datetime.now(UTC)
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class NumbersGauge:
     """Nobody suffers."""
 
     def look(self) -> Pressure:
-        """Tell so."""
+        """Return so."""
         return Pressure(latency_ms=0.0)
 
     def counters(self) -> Mapping[str, float]:

@@ -49,17 +49,17 @@ class Answer:
 
     @property
     def error(self) -> str:
-        """Give the code of the last line of stderr."""
+        """Return the code of the last line of stderr."""
         return str(json.loads(self.err.splitlines()[-1])["code"]) if self.code else ""
 
     @property
     def said(self) -> str:
-        """Give the text of the error."""
+        """Return the text of the error."""
         return str(json.loads(self.err.splitlines()[-1])["error"])
 
     @property
     def rows(self) -> int:
-        """Give the rows of the one export of `run --json`."""
+        """Return the rows of the one export of `run --json`."""
         (export,) = json.loads(self.out)["exports"]
         return int(export["rows"])
 
@@ -106,7 +106,7 @@ class Desk:
         return self.rivet("run", "--json", "-q", "-c", file, *more)
 
     def foreseen(self, file: str, *more: str) -> list[str]:
-        """Give what `rivet check` and `rivet doctor` say that a run would refuse; they end with 1 if there is any."""
+        """Return what `rivet check` and `rivet doctor` say that a run would refuse; they end with 1 if there is any."""
         answer = self.rivet("check", "--json", "-c", file, *more)
         found = [each for export in json.loads(answer.out)["exports"] for each in export["findings"]]
         texts = [each["text"] for each in found if (each["name"], each["status"]) == ("provenance", "fail")]
@@ -119,7 +119,7 @@ class Desk:
         return texts
 
     def shown(self, file: str) -> dict[str, tuple[object, object]]:
-        """Give cursor and rows of the last run of each export, as `state show` has them."""
+        """Return cursor and rows of the last run of each export, as `state show` has them."""
         rows = json.loads(self.rivet("state", "show", "--json", "-c", file).out)
         return {row["export"]: (row["cursor"], row["rows"]) for row in rows}
 
@@ -132,7 +132,7 @@ class Desk:
 
 
 def noted(name: str, rows: int, *, first: int = 1) -> list[str]:
-    """Give the notes of a database's rows."""
+    """Return the notes of a database's rows."""
     return [f"{name} {number}" for number in range(first, first + rows)]
 
 
@@ -260,7 +260,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def changes(seed: int) -> dict[str, Any]:
-    """Give a source block of made-up changes."""
+    """Return a source block of made-up changes."""
     return {"type": "datagen", "pattern": "orders", "seed": seed, "max_events": 50, "events_per_second": 0}
 
 

@@ -89,7 +89,7 @@ def asked(loaded: RivetConfig) -> dict[str, Row]:
 
 
 def troubles(rows: dict[str, Row]) -> dict[str, str]:
-    """Give what is not well, by name."""
+    """Return what is not well, by name."""
     return {name: row.status for name, row in rows.items() if row.status != "ok"}
 
 

@@ -79,7 +79,7 @@ def shop(tmp_path, fresh_real_database, monkeypatch):
 
 
 def observed(result):
-    """Give the observation of a tick as plain values."""
+    """Return the observation of a tick as plain values."""
     (event,) = [event for event in result.asset_events if isinstance(event, dg.AssetObservation)]
     return {name: fact.value for name, fact in event.metadata.items()}
 

@@ -66,7 +66,7 @@ def lab(tmp_path: Path, engine: Engine, request: pytest.FixtureRequest, monkeypa
 
 
 def source_of(lab: Lab) -> Any:
-    """Give the laboratory's database as a source."""
+    """Return the laboratory's database as a source."""
     return SOURCES[lab.engine.name](lab.url)
 
 

@@ -67,7 +67,7 @@ def compared(lab: Lab, block: str = BLOCK, depth: Depth = "counts") -> Reconcile
 
 
 def verdicts(lab: Lab, block: str = BLOCK, depth: Depth = "counts") -> dict[str, str]:
-    """Give the verdict of each window."""
+    """Return the verdict of each window."""
     return {each.window: each.verdict for each in compared(lab, block, depth).windows}
 
 

@@ -62,7 +62,7 @@ def lab(bare: Lab) -> Lab:
 
 
 def at(second: float) -> datetime:
-    """Give an instant by its second."""
+    """Return an instant by its second."""
     return FIRST + timedelta(seconds=second)
 
 

@@ -57,7 +57,7 @@ def spell(cell: Any) -> str:
 
 
 def cells(table: pa.Table, skip: tuple[str, ...]) -> dict[str, str]:
-    """Give the only row, by column, without those beyond a reader's range."""
+    """Return the only row, by column, without those beyond a reader's range."""
     kept = [f"c{i}" for i, (_, literal, *_) in enumerate(PLAIN) if not any(word in literal for word in skip)]
     narrow = [
         pa.field(name, pa.int64()) if pa.types.is_timestamp(table.schema.field(name).type) else

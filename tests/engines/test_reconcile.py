@@ -298,7 +298,7 @@ def test_edited_range_that_leaves_rows_out_is_found(lab: Lab, end: str, value: s
 
 
 def told_as_wrong(lab: Lab, block: str) -> bool:
-    """Say whether reconciling does anything but call it a match."""
+    """Return whether reconciling does anything but call it a match."""
     from rivet_resources.errors import RivetError
 
     try:

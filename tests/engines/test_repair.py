@@ -108,7 +108,7 @@ def files(lab: Lab) -> dict[str, bytes]:
 
 
 def is_clean(lab: Lab, block: str) -> bool:
-    """Say whether files are as the manifests say and rows as the source has them, and nothing lies about."""
+    """Return whether files are as the manifests say and rows as the source has them, and nothing lies about."""
     config = lab.config(block)
     validated = validate_export(config.exports[0], state=lab.state)
     return not reported(lab, block) and [flaw for each in validated for flaw in each.all_flaws] == []

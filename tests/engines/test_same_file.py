@@ -62,7 +62,7 @@ EDGES = {
 
 
 def rows() -> Iterator[dict[str, object]]:
-    """Give the edges, and two hundred rows drawn once and for all."""
+    """Yield the edges, and two hundred rows drawn once and for all."""
     for place, number in enumerate(EDGES["id"]):
         yield {"id": number, "at": AT, **{name: cells[place] for name, cells in EDGES.items() if name != "id"}}
     dice = random.Random(20261121)

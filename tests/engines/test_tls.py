@@ -113,7 +113,7 @@ def mariadb(
 
 
 def far_address() -> str:
-    """Give an address of this machine that counts as another one; skip where there is none."""
+    """Return an address of this machine that counts as another one; skip where there is none."""
     address = servers_own.own_address()
     if address is None:
         pytest.skip("this machine has no address but 127.0.0.1")
@@ -282,7 +282,7 @@ class Answer(BaseHTTPRequestHandler):
     """Says yes to everything; nobody gets so far."""
 
     def do_GET(self) -> None:
-        """Say yes."""
+        """Report yes."""
         self.send_response(200)
         self.end_headers()
 

@@ -56,7 +56,7 @@ def test_every_literal_of_the_contract_arrives_as_its_cell(lab: Lab, mode: str) 
 
 
 def readable(lab: Lab) -> dict[str, Any]:
-    """Give the cases that every reader and every format can hold."""
+    """Return the cases that every reader and every format can hold."""
     cases = columns_of(CASES[lab.engine.name].cells)
     return {
         name: case
@@ -281,7 +281,7 @@ WHERE c.name LIKE '%Data Type%'"""
 
 
 def offered(lab: Lab) -> set[str]:
-    """Give the catalog's name of each type that a column can be declared as."""
+    """Return the catalog's name of each type that a column can be declared as."""
     from tests.servers.mysql import connection
 
     found = set()
@@ -303,7 +303,7 @@ TYPE_OF = "SELECT data_type FROM information_schema.columns WHERE table_schema =
 
 
 def covered(lab: Lab) -> set[str]:
-    """Give the catalog's name of each type that the cases use."""
+    """Return the catalog's name of each type that the cases use."""
     from tests.servers.mysql import connection
 
     with connection(lab.url) as opened, opened.cursor() as cursor:

@@ -121,7 +121,7 @@ OWN_WAY = {  # columns that a format spells so that their cells do not come back
 
 
 def is_held(form: Any, kind: pa.DataType) -> bool:
-    """Say whether a format holds a type."""
+    """Return whether a format holds a type."""
     try:
         form.check_schema(pa.schema([("x", kind)]), export="orders")
     except UnsupportedColumn:

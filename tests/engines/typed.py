@@ -102,7 +102,7 @@ def spell(cell: Any) -> str | None:
 
 
 def spelled(table: pa.Table) -> dict[str, list[str | None]]:
-    """Give the columns of a table as texts, times as their numbers."""
+    """Return the columns of a table as texts, times as their numbers."""
     return {name: [spell(cell) for cell in numbers(table.column(name)).to_pylist()] for name in table.column_names}
 
 

@@ -125,7 +125,7 @@ class Shop:
     # --- what there is ---------------------------------------------------------------------------
 
     def checkpoints(self) -> tuple[Checkpoints, str]:
-        """Give the store of the checkpoint, and its key."""
+        """Return the store of the checkpoint, and its key."""
         config = load_config(self.config)
         export = config.exports[0]
         assert isinstance(export, Cdc)

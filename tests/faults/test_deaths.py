@@ -63,7 +63,7 @@ def run_until_death(lab: Lab, block: str, place: str, partitions: tuple[str, ...
 
 
 def whole_windows(lab: Lab) -> bool:
-    """Say whether each manifest's parts hold just the rows it counts."""
+    """Return whether each manifest's parts hold just the rows it counts."""
     counted = sum(manifest.row_count for manifest in lab.manifests("events").values())
     return counted == len(lab.ids("events")) == len(set(lab.ids("events")))
 

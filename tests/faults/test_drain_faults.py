@@ -286,7 +286,7 @@ def test_revoked_rights_stop_a_drain_and_come_back(shop: Shop) -> None:
 
 
 def not_active(shop: Shop) -> bool:
-    """Say whether nobody reads the slot."""
+    """Return whether nobody reads the slot."""
     with psycopg.connect(shop.url) as connection:
         asked = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
         return connection.execute(asked, [slot_of(shop)]).fetchone() == (False,)

@@ -94,7 +94,7 @@ class Export:
 
     @property
     def speeds(self) -> list[float]:
-        """Give the speeds that were decided, in order."""
+        """Return the speeds that were decided, in order."""
         return [facts["speed_to"] for _, facts in self.told]
 
     def await_speed(self, wanted: float, *, since: float = 0.0) -> None:
@@ -106,7 +106,7 @@ class Export:
             time.sleep(0.01)
 
     def gap(self, since: float, until: float) -> float:
-        """Give the usual time between two pages of an interval, milliseconds."""
+        """Return the usual time between two pages of an interval, milliseconds."""
         came = [at for at in self.source.came if since <= at <= until]
         return statistics.median(b - a for a, b in pairwise(came)) * 1000
 

@@ -86,7 +86,7 @@ def ended(work: Callable[[], Any]) -> BaseException | None:
 
 
 def must_pass(error: BaseException | None) -> None:
-    """Say that a fault may pass by itself, and holds no secret."""
+    """Report that a fault may pass by itself, and holds no secret."""
     assert isinstance(error, RivetError), repr(error)
     assert (True, 2) == (error.retry, error.exit_code), repr(error)
 

@@ -99,7 +99,7 @@ class BinlogServer:
 
 
 def _program(product: str) -> list[str]:
-    """Give the command that runs the server: Debian's, or the one that the script beside the repository unpacked."""
+    """Return the command that runs the server: Debian's, or the one that the script beside the repository unpacked."""
     if product == "mariadb":
         return ["mariadbd", "--no-defaults"]
     root = MYSQL / "root"

@@ -123,7 +123,7 @@ class Proxy:
 
     @property
     def is_silent(self) -> bool:
-        """Say whether it passes nothing on."""
+        """Return whether it passes nothing on."""
         return not self._speaks.is_set()
 
     def end(self) -> None:

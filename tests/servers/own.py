@@ -87,7 +87,7 @@ class Own:
 
 
 def is_there() -> bool:
-    """Say whether Debian's PostgreSQL 15 is installed."""
+    """Return whether Debian's PostgreSQL 15 is installed."""
     return (DEBIAN_POSTGRES / "postgres").exists()
 
 
@@ -241,6 +241,6 @@ class NotYet(Exception):
 
 
 def own_address() -> str | None:
-    """Give an address of this machine that is not a loopback one; None when it has no network."""
+    """Return an address of this machine that is not a loopback one; None when it has no network."""
     told = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=False).stdout.split()
     return next((address for address in told if "." in address and not address.startswith("127.")), None)

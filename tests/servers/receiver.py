@@ -53,7 +53,7 @@ def receiver(*statuses: int, certificate: Path | None = None, location: str = ""
         do_GET = do_POST
 
         def log_message(self, *_: Any) -> None:
-            """Say nothing."""
+            """Report nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

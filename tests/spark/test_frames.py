@@ -64,7 +64,7 @@ def copies_of(shops: Iterable[Shop]) -> pa.Table:
 
 
 def frame(spark: Any, table: pa.Table) -> Any:
-    """Give a table to Spark."""
+    """Return a table to Spark."""
     return spark.createDataFrame(table)
 
 

@@ -113,7 +113,7 @@ class Stage:
         return schema, name
 
     def readings(self) -> dict[int, int]:
-        """Tell how often each chunk was read."""
+        """Return how often each chunk was read."""
         return {int(file.name[5:]): file.stat().st_size for file in sorted(self.folder.glob("read-*"))}
 
     def _note(self, name: str) -> int:

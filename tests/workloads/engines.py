@@ -38,11 +38,11 @@ class Able:
 
     @property
     def lab(self) -> lab_engines.Engine:
-        """Give its connections and literals."""
+        """Return its connections and literals."""
         return lab_engines.ENGINES[self.name]
 
     def type_of(self, word: str) -> str:
-        """Give the DDL of a word."""
+        """Return the DDL of a word."""
         own: Mapping[str, str] = {"label": self.label, "uuid": self.uuid}
         return own.get(word) or self.lab.types[word]
 

@@ -168,7 +168,7 @@ class _Planner:
 
     @property
     def _ties(self) -> float:
-        """Say how many rows come with a value that there is already; a poll promises nothing of these."""
+        """Return how many rows come with a value that there is already; a poll promises nothing of these."""
         return {"by batch": 0.8, "by time": 0.3}.get(self.mode, 0.0)
 
     def _moment(self, column: Column) -> object:
@@ -300,7 +300,7 @@ class _Planner:
         return rows
 
     def _may_be_late(self) -> bool:
-        """Say whether a late commit is one that the mode promises to see."""
+        """Return whether a late commit is one that the mode promises to see."""
         if self.mode == "cdc":  # a slot is made once every open transaction has ended
             return self.has_run
         return self.mode not in ("by time", "poll") or self.is_clock_real

@@ -136,7 +136,7 @@ class Doing:
 
     @property
     def signature(self) -> Signature:
-        """Tell the columns, as drift is judged by."""
+        """Return the columns, as drift is judged by."""
         return frozenset((c.name, c.word) for c in self.table.columns.values())
 
     # --- runs ------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ DOING: dict[type, Callable[[Doing, Any], None]] = {
 
 
 def brief(step: Step) -> str:
-    """Tell a step in one line."""
+    """Return a step in one line."""
     match step:
         case Insert():
             return f"insert {len(step.rows)}"

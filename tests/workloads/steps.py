@@ -138,5 +138,5 @@ class Workload:
 
     @property
     def is_csv(self) -> bool:
-        """Say whether cells are published as text."""
+        """Return whether cells are published as text."""
         return self.block["format"] == "csv"

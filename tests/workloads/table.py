@@ -43,11 +43,11 @@ class Table:
 
     @property
     def able(self) -> Able:
-        """Give the engine."""
+        """Return the engine."""
         return ENGINES[self.workload.engine]
 
     def state(self) -> Counter[Cells]:
-        """Give all rows, as they are compared."""
+        """Return all rows, as they are compared."""
         return Counter(cells(row, is_csv=self.workload.is_csv) for row in self.rows.values())
 
     # --- cursors ---------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ class Table:
     # --- statements ------------------------------------------------------------------------------
 
     def create(self) -> list[str]:
-        """Give the statements that make the table and its index."""
+        """Return the statements that make the table and its index."""
         lines = [self._declared(column) for column in self.columns.values()]
         if self.workload.key:
             lines.append(f"PRIMARY KEY ({', '.join(self.workload.key)})")
@@ -91,7 +91,7 @@ class Table:
         return f"{column.name} {self.able.type_of(column.word).removesuffix(' NULL')}{null}"
 
     def inserting(self, rows: list[Row]) -> Iterator[str]:
-        """Give the statements that insert rows."""
+        """Yield the statements that insert rows."""
         literal = self.able.lab.literal
         most = 50 if self.able.name == "sqlserver" else 500
         for first in range(0, len(rows), most):
@@ -106,11 +106,11 @@ class Table:
     # --- what was committed ----------------------------------------------------------------------
 
     def key_of(self, row: Mapping[str, object]) -> Key:
-        """Give a row's key; () where the table has none."""
+        """Return a row's key; () where the table has none."""
         return tuple(row[name] for name in self.workload.key)
 
     def completed(self, row: Row) -> Row:
-        """Give a planned row all its columns: those that came since are NULL."""
+        """Return a planned row all its columns: those that came since are NULL."""
         return {name: row.get(name) for name in self.columns}
 
     def insert(self, rows: list[Row]) -> None:

@@ -83,7 +83,7 @@ def key_cell(word: str, number: int) -> object:
 
 
 def plain(value: object) -> object:
-    """Give a cell so that equal ones are equal and hash alike, and TRUE is not 1."""
+    """Return a cell so that equal ones are equal and hash alike, and TRUE is not 1."""
     if isinstance(value, bool):
         return f"bool {value}"
     if isinstance(value, uuid.UUID):
@@ -94,7 +94,7 @@ def plain(value: object) -> object:
 
 
 def cells(row: Mapping[str, object], *, is_csv: bool = False) -> Cells:
-    """Give a row as it is compared: without NULLs, and for CSV without empty cells, which it spells alike."""
+    """Return a row as it is compared: without NULLs, and for CSV without empty cells, which it spells alike."""
     present = ((name, plain(value)) for name, value in row.items() if value is not None)
     return tuple(sorted((name, value) for name, value in present if not (is_csv and value in ("", b""))))
 

@@ -28,13 +28,13 @@ def apply_command(
     params: Sequence[str], as_json: bool,
 ) -> int:  # fmt: skip
     """Run exactly what a plan says, after proving that it still holds; exit codes as of `rivet run`, 4 for drift."""
-    from rivet_assets.cli.live import Screen
-    from rivet_assets.cli.terminal import summarise
-    from rivet_assets.launch import outcome as report
-    from rivet_assets.launch.apply_plan import apply_plan, config_of
-    from rivet_assets.launch.finish import close, tell_people
-    from rivet_assets.launch.outcome_of_run import safe_error
-    from rivet_assets.plan import artefact as plan_artefact
+    from rivet_assets.cli.live import Screen  # start
+    from rivet_assets.cli.terminal import summarise  # start
+    from rivet_assets.launch import outcome as report  # start
+    from rivet_assets.launch.apply_plan import apply_plan, config_of  # start
+    from rivet_assets.launch.finish import close, tell_people  # start
+    from rivet_assets.launch.outcome_of_run import safe_error  # start
+    from rivet_assets.plan import artefact as plan_artefact  # start
 
     artefact = plan_artefact.read(plan_file)
     config = load(config_of(artefact, path), params)

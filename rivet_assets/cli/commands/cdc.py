@@ -26,6 +26,6 @@ from rivet_assets.cli.options import say
 @click.option("--snapshot", is_flag=True, help="first a copy of the table")
 def cdc_command(**options: Any) -> int:
     """Follow one table's changes from the command line."""
-    from rivet_assets.cli.cdc_config import Asked, follow
+    from rivet_assets.cli.cdc_config import Asked, follow  # start
 
     return follow(Asked(**options), say=say)

@@ -26,9 +26,9 @@ def check_command(
     path: Path, names: Sequence[str], with_types: bool, strict: bool, params: Sequence[str], as_json: bool
 ) -> int:
     """Ask the sources' planners how exports would run; no row is read. Exit code 1 when one could not be checked."""
-    from rivet_assets.cli.terminal import show
-    from rivet_assets.preflight import report as check_report
-    from rivet_assets.preflight.check import check_exports
+    from rivet_assets.cli.terminal import show  # start
+    from rivet_assets.preflight import report as check_report  # start
+    from rivet_assets.preflight.check import check_exports  # start
 
     config = load(path, params)
     checked = check_exports(config, names, with_types=with_types or strict)

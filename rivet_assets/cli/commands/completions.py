@@ -15,9 +15,9 @@ def completions_command(shell: str) -> int:
     For bash and zsh: `source <(rivet completions bash)`. For fish: `rivet completions fish | source`. For PowerShell:
     `rivet completions powershell | Out-String | Invoke-Expression`.
     """
-    from click.shell_completion import get_completion_class
+    from click.shell_completion import get_completion_class  # start
 
-    from rivet_assets.cli.main import commands
+    from rivet_assets.cli.main import commands  # start
 
     kind = get_completion_class(shell)
     assert kind is not None

@@ -12,6 +12,6 @@ from rivet_assets.cli.options import say
 @click.option("--port", default=3000, show_default=True, help="of the UI")
 def demo_command(ui: bool, port: int) -> int:
     """Fill a small shop in an embedded PostgreSQL and export it into ./rivet_demo."""
-    from rivet_assets.demo import demo
+    from rivet_assets.demo import demo  # start
 
     return demo.serve_ui(port=port, say=say) if ui else demo.run(say=say)

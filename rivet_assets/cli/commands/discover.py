@@ -32,9 +32,9 @@ def discover_command(
     patterns: tuple[str, ...], as_json: bool, as_yaml: bool, tls: str | None,
 ) -> int:  # fmt: skip
     """List what a source's user may read: keys, sizes, cursor candidates with scores; no row is read."""
-    from rivet_assets.scaffold import catalog as scaffold_catalog
-    from rivet_assets.scaffold.init import look
-    from rivet_assets.scaffold.source import point
+    from rivet_assets.scaffold import catalog as scaffold_catalog  # start
+    from rivet_assets.scaffold.init import look  # start
+    from rivet_assets.scaffold.source import point  # start
 
     if source_env or source_file:
         label, source = "source", point(url=None, env=source_env, file=source_file, tls=tls).source
@@ -45,7 +45,7 @@ def discover_command(
         return print_rows(scaffold_catalog.rows(proposals), as_json=False)
     document = {"source": label, "type": source.type, "tables": scaffold_catalog.entries(proposals)}
     if as_yaml:
-        import yaml
+        import yaml  # start
 
         click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
     else:

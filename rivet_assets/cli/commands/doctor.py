@@ -18,9 +18,9 @@ from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, load
 @JSON
 def doctor_command(path: Path, names: Sequence[str], params: Sequence[str], as_json: bool) -> int:
     """Ask sources, destinations, the state store and Java whether exports could run; exit code 1 when one could not."""
-    from rivet_assets.cli.terminal import show
-    from rivet_assets.doctor import examine as doctor
-    from rivet_assets.doctor import report as doctor_report
+    from rivet_assets.cli.terminal import show  # start
+    from rivet_assets.doctor import examine as doctor  # start
+    from rivet_assets.doctor import report as doctor_report  # start
 
     config = load(path, params)
     rows = doctor.examine(config, names)

@@ -39,8 +39,8 @@ def init_command(
     destination: str, form: str, output: Path | None, force: bool, tls: str | None,
 ) -> int:  # fmt: skip
     """Write a commented rivet.yaml for the tables of a source; no row is read."""
-    from rivet_assets.scaffold.init import Wanted, write
-    from rivet_assets.scaffold.source import point
+    from rivet_assets.scaffold.init import Wanted, write  # start
+    from rivet_assets.scaffold.source import point  # start
 
     pointed = point(url=source, env=source_env, file=source_file, tls=tls)
     wanted = Wanted(

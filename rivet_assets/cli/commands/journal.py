@@ -22,8 +22,8 @@ from rivet_assets.cli.options import CONFIG, JSON, NAME, PARAM, load, print_rows
 def journal_command(
     path: Path, params: Sequence[str], name: str | None, run_id: str | None, last: int, as_json: bool
 ) -> int:
-    """Tell what happened in past runs, oldest first: plans, chunks, retries, drift, steps of the governor."""
-    from rivet_assets.run.scope import state_of
+    """Return what happened in past runs, oldest first: plans, chunks, retries, drift, steps of the governor."""
+    from rivet_assets.run.scope import state_of  # start
 
     config = load(path, params)
     if name:

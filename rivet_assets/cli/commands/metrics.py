@@ -28,7 +28,7 @@ def metrics_command(
     path: Path, params: Sequence[str], name: str | None, run_id: str | None, last: int, as_json: bool
 ) -> int:
     """List past runs, newest first; with --run-id all figures of one."""
-    from rivet_assets.run.scope import state_of
+    from rivet_assets.run.scope import state_of  # start
 
     config = load(path, params)
     if name:
@@ -51,8 +51,8 @@ def _whole(run: RunRecord) -> dict[str, Any]:
 
 
 def _row(run: RunRecord) -> dict[str, Any]:
-    from rivet_assets.launch import outcome as report
-    from rivet_assets.run.words import human_bytes
+    from rivet_assets.launch import outcome as report  # start
+    from rivet_assets.run.words import human_bytes  # start
 
     return {
         "run": run.run_id, "mode": run.mode, "window": run.window, "status": run.status,

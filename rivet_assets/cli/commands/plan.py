@@ -30,12 +30,12 @@ def plan_command(
     expires: str, is_annotating: bool, params: Sequence[str], as_json: bool,
 ) -> int:  # fmt: skip
     """Show what a run would do, without reading a row; with -o, as a file that `rivet apply` runs."""
-    from rivet_assets.cli.terminal import show
-    from rivet_assets.plan import artefact as plan_artefact
-    from rivet_assets.plan import report as plan_report
-    from rivet_assets.plan.fingerprint import config_fingerprint
-    from rivet_assets.plan.planner import plan_exports
-    from rivet_resources.errors import WORST_FIRST
+    from rivet_assets.cli.terminal import show  # start
+    from rivet_assets.plan import artefact as plan_artefact  # start
+    from rivet_assets.plan import report as plan_report  # start
+    from rivet_assets.plan.fingerprint import config_fingerprint  # start
+    from rivet_assets.plan.planner import plan_exports  # start
+    from rivet_resources.errors import WORST_FIRST  # start
 
     keys = asked(partitions, ranges)
     config = load(path, params)
@@ -61,7 +61,7 @@ def plan_command(
 
 
 def _annotate(path: Path, planned: UnsealedPlan) -> None:
-    from rivet_assets.plan.annotate_waves import annotate
+    from rivet_assets.plan.annotate_waves import annotate  # start
 
     waves = {entry.export_name: entry.prioritization.wave for entry in planned.artefact.exports}
     changed = annotate(path, waves)
@@ -69,9 +69,9 @@ def _annotate(path: Path, planned: UnsealedPlan) -> None:
 
 
 def _lifetime(text: str) -> timedelta:
-    from pydantic_core import PydanticCustomError
+    from pydantic_core import PydanticCustomError  # start
 
-    from rivet_assets.blocks.export_values import parse_duration
+    from rivet_assets.blocks.export_values import parse_duration  # start
 
     try:
         seconds = parse_duration(text)

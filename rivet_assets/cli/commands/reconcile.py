@@ -37,11 +37,11 @@ def reconcile_command(
     ranges: Sequence[str],     depth: Depth, strict: bool, as_json: bool, output: Path | None,
 ) -> int:  # fmt: skip
     """Compare what is published with the source as it is now; exit code 3 when rows differ."""
-    from rivet_assets.cli.terminal import show
-    from rivet_assets.config.selection import keys_of
-    from rivet_assets.prove import reconcile_report as report
-    from rivet_assets.prove.reconcile import reconcile_export
-    from rivet_assets.run.scope import state_of
+    from rivet_assets.cli.terminal import show  # start
+    from rivet_assets.config.selection import keys_of  # start
+    from rivet_assets.prove import reconcile_report as report  # start
+    from rivet_assets.prove.reconcile import reconcile_export  # start
+    from rivet_assets.run.scope import state_of  # start
 
     keys = asked(partitions, ranges)
     config = load(path, params)
@@ -108,6 +108,6 @@ def each_by_itself(
 
 def worst(codes: Sequence[int]) -> int:
     """Answer for all exports together."""
-    from rivet_resources.errors import WORST_FIRST
+    from rivet_resources.errors import WORST_FIRST  # start
 
     return next((code for code in WORST_FIRST if code in codes), 0)

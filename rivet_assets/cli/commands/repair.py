@@ -39,8 +39,8 @@ def repair_command(
     ranges: Sequence[str], report: Path | None, depth: Depth, execute: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Export again the windows that differ from their source, or whose files are wrong, and nothing else."""
-    from rivet_assets.prove.reconcile_report import read_report
-    from rivet_assets.run.scope import state_of
+    from rivet_assets.prove.reconcile_report import read_report  # start
+    from rivet_assets.run.scope import state_of  # start
 
     keys = asked(partitions, ranges)
     config = load(path, params)
@@ -71,8 +71,8 @@ def _flagged(
     state: State,
 ) -> tuple[Flagged, ...]:  # fmt: skip
     """Take the windows of the report, or look now: at the source, and at the files."""
-    from rivet_assets.config.selection import keys_of
-    from rivet_assets.prove.flagged_windows import flagged_now
+    from rivet_assets.config.selection import keys_of  # start
+    from rivet_assets.prove.flagged_windows import flagged_now  # start
 
     wanted = keys_of(export, keys)
     if given is None:
@@ -85,9 +85,9 @@ def _flagged(
 def _repaired(
     config: RivetConfig, export: Export, flagged: Sequence[Flagged], execute: bool, state: State
 ) -> Repaired:  # fmt: skip
-    from rivet_assets.prove.repair import repair_export
-    from rivet_resources.read.stage import Exporter
-    from rivet_resources.spark.runtime import SparkRuntime
+    from rivet_assets.prove.repair import repair_export  # start
+    from rivet_resources.read.stage import Exporter  # start
+    from rivet_resources.spark.runtime import SparkRuntime  # start
 
     runtime = SparkRuntime(config.spark)
     try:

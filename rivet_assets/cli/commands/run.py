@@ -22,7 +22,7 @@ ELSEWHERE = {
 
 
 def _elsewhere(context: click.Context, option: click.Parameter, wanted: bool) -> None:
-    """Say what to do instead.
+    """Report what to do instead.
 
     Raises:
         UsageError: the option was given.
@@ -55,15 +55,15 @@ def run_command(
     adopt: bool, quiet: bool, verbose: bool,
 ) -> int:  # fmt: skip
     """Run exports now; progress and summary go to stderr."""
-    from rivet_assets.cli.live import Screen
-    from rivet_assets.cli.terminal import summarise
-    from rivet_assets.launch import outcome as report
-    from rivet_assets.launch.finish import close, tell_people
-    from rivet_assets.launch.outcome_of_run import safe_error
-    from rivet_assets.launch.prove_after_run import Proofs
-    from rivet_assets.launch.run_exports import run_exports
-    from rivet_assets.launch.summary_files import write_summary
-    from rivet_assets.run.admission import ADOPT
+    from rivet_assets.cli.live import Screen  # start
+    from rivet_assets.cli.terminal import summarise  # start
+    from rivet_assets.launch import outcome as report  # start
+    from rivet_assets.launch.finish import close, tell_people  # start
+    from rivet_assets.launch.outcome_of_run import safe_error  # start
+    from rivet_assets.launch.prove_after_run import Proofs  # start
+    from rivet_assets.launch.run_exports import run_exports  # start
+    from rivet_assets.launch.summary_files import write_summary  # start
+    from rivet_assets.run.admission import ADOPT  # start
 
     keys = asked(partitions, ranges)
     config = load(path, params)
@@ -85,6 +85,6 @@ def run_command(
 
 
 def _warn(text: str) -> None:
-    """Tell what nobody asked not to hear."""
+    """Report what nobody asked not to hear."""
     if text.startswith("warning"):
         say(text)

@@ -17,7 +17,7 @@ def schema_group() -> None:
 @schema_group.command("config")
 def schema_config() -> int:
     """Print the JSON schema of rivet.yaml."""
-    from rivet_assets.config.load import config_json_schema
+    from rivet_assets.config.load import config_json_schema  # start
 
     click.echo(json.dumps(config_json_schema(), indent=2))
     return 0

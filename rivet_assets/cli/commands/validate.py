@@ -34,11 +34,11 @@ def validate_command(
     output: Path | None,
 ) -> int:  # fmt: skip
     """Prove that what is published is what was committed; exit code 3 when it is not, 1 when that cannot be told."""
-    from rivet_assets.cli.terminal import show
-    from rivet_assets.config.selection import chosen, keys_of
-    from rivet_assets.prove import validate_report
-    from rivet_assets.prove.validate import ValidationScope, validate_export
-    from rivet_assets.run.scope import state_of
+    from rivet_assets.cli.terminal import show  # start
+    from rivet_assets.config.selection import chosen, keys_of  # start
+    from rivet_assets.prove import validate_report  # start
+    from rivet_assets.prove.validate import ValidationScope, validate_export  # start
+    from rivet_assets.run.scope import state_of  # start
 
     keys = asked(partitions, ranges)
     config = load(path, params)

@@ -115,7 +115,7 @@ class Datagen(Settings):
         stream = self.stream
         name = stream.instant()
         if self.cdc_mode:
-            from rivet_resources.engines.datagen.log.log import EmptySession
+            from rivet_resources.engines.datagen.log.log import EmptySession  # start
 
             yield EmptySession(stream, snapshot=name, note=stream.note(name))
             return
@@ -141,7 +141,7 @@ class Datagen(Settings):
     @contextmanager
     def open_log(self, capture: Capture, *, application: str, pace: Pace) -> Iterator[Log]:
         """Make changes up for one drain; see `log/log.py`."""
-        from rivet_resources.engines.datagen.log.log import DatagenLog
+        from rivet_resources.engines.datagen.log.log import DatagenLog  # start
 
         yield DatagenLog(self.stream, capture)
 

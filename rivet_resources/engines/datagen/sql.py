@@ -118,7 +118,7 @@ def numbers_of(where: str, names: Sequence[str]) -> Numbers | None:
 
 def connect() -> duckdb.DuckDBPyConnection:
     """Open a DuckDB that only computes: one thread, UTC, no extension from anywhere."""
-    import duckdb
+    import duckdb  # start
 
     settings: dict[str, Any] = {
         "threads": 1, "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
@@ -135,7 +135,7 @@ def ask(connection: duckdb.DuckDBPyConnection, page: pa.Table, statement: str) -
     Raises:
         SourceError: DuckDB refuses it; no cell is shown.
     """
-    import duckdb
+    import duckdb  # start
 
     connection.register("page", pa.table([_seen(column) for column in page.columns], names=page.column_names))
     try:

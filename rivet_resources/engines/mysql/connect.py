@@ -61,7 +61,7 @@ class ConnectionParams:
 
     def parameters(self) -> dict[str, Any]:
         """Return PyMySQL's parameters."""
-        from pymysql.converters import encoders
+        from pymysql.converters import encoders  # driver
 
         at = self.address
         known = {
@@ -89,7 +89,7 @@ def connect(line: ConnectionParams) -> Connection[Any]:
     Raises:
         SourceUnreachable, SourceAuth, SourceLost, SourceError, ConfigError
     """
-    import pymysql
+    import pymysql  # driver
 
     parameters = line.parameters()
     try:
@@ -139,7 +139,7 @@ def _is_same(wanted: str, found: str) -> bool:
 
 def rows_of(connection: Connection[Any], statement: str) -> list[Row]:
     """Run one small statement; its rows as texts, () for one that returns none."""
-    from pymysql import err
+    from pymysql import err  # driver
 
     with connection.cursor() as cursor:
         try:

@@ -81,11 +81,11 @@ class MySqlGauge:
         return {str(name).lower(): float(value) for name, value in rows}
 
     def _lag(self) -> str | None:
-        import pymysql
+        import pymysql  # driver
 
         if not self._replica:
             return None
-        from pymysql.cursors import DictCursor
+        from pymysql.cursors import DictCursor  # driver
 
         try:
             with self._connection.cursor(DictCursor) as cursor:
@@ -98,7 +98,7 @@ class MySqlGauge:
 
     def _rows(self, statement: str) -> list[Any]:
         """Ask what may be refused: [] then."""
-        import pymysql
+        import pymysql  # driver
 
         try:
             return rows_of(self._connection, self._line.comment + statement)
@@ -109,7 +109,7 @@ class MySqlGauge:
             return []
 
     def _asked(self, statement: str) -> list[Any]:
-        import pymysql
+        import pymysql  # driver
 
         try:
             return rows_of(self._connection, self._line.comment + statement)

@@ -94,7 +94,7 @@ class MySqlSession:
         Raises:
             SourceError and its kin, by code.
         """
-        import pymysql
+        import pymysql  # driver
 
         for look in range(1, UNLISTED_LOOKS + 1):
             try:
@@ -111,7 +111,7 @@ class MySqlSession:
         Raises:
             SourceError and its kin, by code.
         """
-        import pymysql
+        import pymysql  # driver
 
         try:
             with self._connection.cursor() as cursor:
@@ -123,7 +123,7 @@ class MySqlSession:
 
     def prepare(self, statement: str, *, doing: str) -> tuple[Definition, ...]:
         """Describe a statement's columns without reading a row; it must be able to take a LIMIT."""
-        import pymysql
+        import pymysql  # driver
 
         try:
             return mysql_packets.query(self._connection, f"{self.line.comment}{statement} LIMIT 0").columns

@@ -29,9 +29,9 @@ CANNOT_PROVE = 2061  # CR_AUTH_PLUGIN_ERR, as the servers' own client says "requ
 @cache
 def guarded() -> Any:
     """Return the class of connections; made at the first use, since reading a config needs no driver."""
-    from pymysql import _auth, err
-    from pymysql.connections import Connection
-    from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
+    from pymysql import _auth, err  # driver
+    from pymysql.connections import Connection  # driver
+    from pymysql.protocol import FieldDescriptorPacket, MysqlPacket  # driver
 
     def refusal(plugin: str) -> Exception:
         refused: Exception = err.OperationalError(

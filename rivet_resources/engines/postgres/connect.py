@@ -52,7 +52,7 @@ class ConnectionParams:
 
     def conninfo(self, *, options: bool = True) -> str:
         """Write the libpq connection string; without `options` for a pooler that refuses them."""
-        from psycopg.conninfo import make_conninfo
+        from psycopg.conninfo import make_conninfo  # driver
 
         parameters = dict(self.parameters)
         if options:
@@ -75,7 +75,7 @@ def connect(line: ConnectionParams) -> psycopg.Connection[Any]:
     Raises:
         SourceUnreachable, SourceAuth, SourceLost, SourceError
     """
-    import psycopg
+    import psycopg  # driver
 
     try:
         return open_plain(line)
@@ -95,7 +95,7 @@ def open_plain(line: ConnectionParams) -> psycopg.Connection[Any]:
     Raises:
         psycopg.Error
     """
-    import psycopg
+    import psycopg  # driver
 
     def opened(conninfo: str) -> psycopg.Connection[Any]:
         return watched().connect(conninfo, autocommit=True, prepare_threshold=None)
@@ -148,7 +148,7 @@ def open_arrow(
         Silent: the server took the connection and did not answer.
         Exception: whatever ADBC raises.
     """
-    from adbc_driver_postgresql import dbapi
+    from adbc_driver_postgresql import dbapi  # driver
 
     with opened_lines(ports(line)) as found:
 

@@ -79,7 +79,7 @@ class PostgresGauge:
         return {name: float(value) for name, value in self._asked(COUNTERS).items() if value is not None}
 
     def _works(self, parts: Mapping[str, str]) -> bool:
-        import psycopg
+        import psycopg  # driver
 
         try:
             self._row(selected(parts))
@@ -90,7 +90,7 @@ class PostgresGauge:
             return False
 
     def _asked(self, statement: str) -> dict[str, Any]:
-        import psycopg
+        import psycopg  # driver
 
         try:
             return self._row(statement)
@@ -98,7 +98,7 @@ class PostgresGauge:
             raise fault(error, doing="looking at the server", secrets=self._line.secrets) from None
 
     def _row(self, statement: str) -> dict[str, Any]:
-        from psycopg.rows import dict_row
+        from psycopg.rows import dict_row  # driver
 
         with self._connection.transaction() if self._pin else nullcontext():
             if self._pin:
@@ -113,7 +113,7 @@ def open_gauge(line: ConnectionParams) -> Iterator[Gauge]:
     Raises:
         SourceUnreachable, SourceAuth, SourceLost, SourceError
     """
-    import psycopg
+    import psycopg  # driver
 
     connection = connect(replace(line, settings={**line.settings, **LIMITS}))
     try:

@@ -143,7 +143,7 @@ class PostgresSession:
         Raises:
             SourceError and its kin, by SQLSTATE.
         """
-        import psycopg
+        import psycopg  # driver
 
         try:
             cursor = self._connection.execute(statement.encode(), tuple(values) or None)
@@ -153,7 +153,7 @@ class PostgresSession:
 
     def prepare(self, statement: str, *, doing: str) -> list[tuple[str, int, int]]:
         """Describe a statement's columns as (name, type oid, modifier) without running it."""
-        from psycopg import errors, generators, pq
+        from psycopg import errors, generators, pq  # driver
 
         pgconn = self._connection.pgconn
         self.ask("SAVEPOINT rivet", doing=doing)

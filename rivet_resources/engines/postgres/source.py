@@ -91,7 +91,7 @@ class Postgres(Server):
 
     def open_log(self, capture: Capture, *, application: str, pace: Pace) -> AbstractContextManager[Log]:
         """Open the change log behind a logical slot; its connections end with the block."""
-        from rivet_resources.engines.postgres.log import log as changes
+        from rivet_resources.engines.postgres.log import log as changes  # start
 
         return changes.open_log(capture, line=self.line(application, pace), pace=pace)
 
@@ -157,8 +157,8 @@ class Postgres(Server):
                 "password": self.password_text(),
             }  # fmt: skip
             return {name: str(value) for name, value in fields.items() if value is not None}
-        from psycopg import ProgrammingError
-        from psycopg.conninfo import conninfo_to_dict
+        from psycopg import ProgrammingError  # driver
+        from psycopg.conninfo import conninfo_to_dict  # driver
 
         check_scheme(url, key=self.url_key(), schemes=("postgresql", "postgres"), example=EXAMPLE)
         try:

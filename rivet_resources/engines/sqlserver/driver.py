@@ -68,7 +68,7 @@ def load() -> Any:
     """
     extras.SQLSERVER.require()
     try:
-        import mssql_python
+        import mssql_python  # driver
     except (ImportError, OSError) as error:
         raise MissingDriver(
             f"SQL Server's driver cannot be loaded: {error}. It needs two libraries of the system, on Debian "
@@ -210,7 +210,7 @@ def _bounded(connection: Any) -> AbstractContextManager[None]:
 
 
 def _records(statement_handle: Any) -> list[tuple[str, str]]:
-    from mssql_python import ddbc_bindings
+    from mssql_python import ddbc_bindings  # driver
 
     try:
         return list(vars(ddbc_bindings)["DDBCSQLGetAllDiagRecords"](statement_handle))

@@ -87,7 +87,7 @@ class SqlServer(Server):
         Raises:
             ConfigError: as `line` does.
         """
-        from rivet_resources.engines.sqlserver.log.log import SqlServerLog
+        from rivet_resources.engines.sqlserver.log.log import SqlServerLog  # start
 
         log = SqlServerLog(capture, self.line(application, pace), pace)
         try:

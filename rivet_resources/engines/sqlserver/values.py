@@ -30,7 +30,7 @@ def items(columns: Sequence[Column]) -> list[str]:
 
 
 def wire_order(columns: Sequence[Column]) -> list[int]:
-    """Give, for each place on the wire, which item of columns-then-flags stands there."""
+    """Return, for each place on the wire, which item of columns-then-flags stands there."""
     long = [i for i, column in enumerate(columns) if column.fact("long")]
     short = [i for i in range(len(columns) + len(flagged(columns))) if i not in set(long)]
     return short + long

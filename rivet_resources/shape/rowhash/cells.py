@@ -61,7 +61,7 @@ def _cells(column: pa.Array) -> HashCells | Framed:
 
 
 def can_spell(arrow: pa.DataType) -> bool:
-    """Say whether a type has a display text; refused are unions, run-end and view lists, durations, intervals."""
+    """Return whether a type has a display text; refused are unions, run-end and view lists, durations, intervals."""
     if isinstance(arrow, pa.BaseExtensionType):
         return can_spell(arrow.storage_type)
     if pa.types.is_dictionary(arrow):
@@ -273,7 +273,7 @@ def _of_elements(elements: HashCells | Framed, ends: Places, mask: Mask | None) 
 
 
 def numbers(column: pa.Array, mask: Mask | None, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Give the numbers of a column as they lie in memory; zero, whatever lies there, for NULL."""
+    """Return the numbers of a column as they lie in memory; zero, whatever lies there, for NULL."""
     found = np.frombuffer(column.buffers()[1], dtype)[column.offset : column.offset + len(column)]
     return found if mask is None else np.where(mask, found, found.dtype.type(0))
 
@@ -283,7 +283,7 @@ def _native(arrow: pa.DataType) -> np.dtype[Any]:
 
 
 def _pieces(column: pa.Array) -> tuple[Bytes, Places]:
-    """Give the bytes of a text or binary column, and the offsets of its cells in them."""
+    """Return the bytes of a text or binary column, and the offsets of its cells in them."""
     if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
         column = column.cast(pa.large_string() if pa.types.is_string_view(column.type) else pa.large_binary())
     narrow = pa.types.is_string(column.type) or pa.types.is_binary(column.type)

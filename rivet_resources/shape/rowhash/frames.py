@@ -42,7 +42,7 @@ class HashCells:
     counts: Places | None = None
 
     def sizes(self) -> Places:
-        """Give the bytes of each cell in its frame."""
+        """Return the bytes of each cell in its frame."""
         if self.present is None or self.head == MARKED:
             return self.lengths + self.head
         return self.lengths + self.present * (COUNTED - MARKED) + MARKED
@@ -68,7 +68,7 @@ class Framed:
     lengths: Places
 
     def sizes(self) -> Places:
-        """Give the bytes of each cell in its frame."""
+        """Return the bytes of each cell in its frame."""
         return self.lengths
 
     def write(self, target: Bytes, at: Places) -> None:
@@ -93,7 +93,7 @@ def padded(values: Bytes) -> Bytes:
 
 
 def heads(numbers: Places, present: Mask | None) -> Places:
-    """Give heads as integers: `01` and a number in little-endian order are its low bytes; NULL is zero."""
+    """Return heads as integers: `01` and a number in little-endian order are its low bytes; NULL is zero."""
     head = numbers << 8 | 1
     return head if present is None else head * present
 

@@ -48,7 +48,7 @@ def row_hashes(table: pa.Table, columns: Sequence[str]) -> pa.Array:
 
 
 def row_bytes(table: pa.Table) -> Iterator[bytes | memoryview]:
-    """Give the bytes of each row that its hash would cover, of all columns; each is good until the next is taken."""
+    """Yield the bytes of each row that its hash would cover, of all columns; each is good until the next is taken."""
     for found in _framed(table):
         for lo in range(0, len(found.starts), HASH_ROWS):
             yield from _cut(found, lo, lo + HASH_ROWS)
@@ -68,7 +68,7 @@ def _framed(covered: pa.Table) -> Iterator[HashRows]:
 
 
 def check_columns(schema: pa.Schema, columns: Sequence[str]) -> None:
-    """Say whether rows of this schema can be hashed, before any is read.
+    """Report whether rows of this schema can be hashed, before any is read.
 
     Raises:
         UnknownColumn: a name is not one column of the schema.
@@ -92,8 +92,8 @@ def _chunk_rows(table: pa.Table) -> int:
 
 
 def _hashed(found: HashRows) -> npt.NDArray[np.int64]:
-    """Give the low 64 bits of XXH3-128 of each row."""
-    import xxhash
+    """Return the low 64 bits of XXH3-128 of each row."""
+    import xxhash  # start
 
     digests = b"".join(
         b"".join(map(xxhash.xxh3_128_digest, _cut(found, lo, lo + HASH_ROWS)))

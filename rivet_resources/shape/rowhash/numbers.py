@@ -24,7 +24,7 @@ SIGN = 8  # a row of digits has so many bytes before them, the last for the sign
 
 
 def fit(found: npt.NDArray[Any], scale: int) -> bool:
-    """Say whether `spelled` can spell all these."""
+    """Return whether `spelled` can spell all these."""
     limit = min(LIMIT * 10**scale, 2**63 - 1)
     return scale <= SCALE and (not len(found) or (int(found.max()) < limit and int(found.min()) > -limit))
 

@@ -125,12 +125,12 @@ def _row(start: int) -> np.dtype[np.void]:
 
 
 def _sizes(lengths: Places, present: Mask | None) -> Places:
-    """Give the bytes of cells in their frames."""
+    """Return the bytes of cells in their frames."""
     return lengths + COUNTED if present is None else np.where(present, lengths + COUNTED, MARKED)
 
 
 def _days(days: Places) -> npt.NDArray[np.void]:
-    """Give the texts of days whose years have four digits."""
+    """Return the texts of days whose years have four digits."""
     return _known_days()[days - KNOWN_DAYS[0]] if _inside(days, KNOWN_DAYS) else _spelled_days(days)
 
 
@@ -164,13 +164,13 @@ def _far_time(found: int, unit: int) -> str:
 
 
 def _divided(number: Places, by: int) -> tuple[Places, Places]:
-    """Give quotient and rest; numpy's divmod minds the signs twice, and takes three times as long."""
+    """Return quotient and rest; numpy's divmod minds the signs twice, and takes three times as long."""
     whole = number // by
     return whole, number - whole * by
 
 
 def _parted(number: Places, by: int) -> tuple[Places, Places]:
-    """Give quotient and rest of what is not below zero."""
+    """Return quotient and rest of what is not below zero."""
     whole = over(number, by)
     return whole, number - whole * by
 

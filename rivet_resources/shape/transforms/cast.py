@@ -20,7 +20,7 @@ SYNONYMS = {"string": "text", "integer": "int8", "int": "int8", "bigint": "int8"
 
 
 def type_of(word: str) -> pa.DataType:
-    """Give the Arrow type of a word of the type contract, or of a synonym.
+    """Return the Arrow type of a word of the type contract, or of a synonym.
 
     Raises:
         ValueError: no such word; lists what exists.
@@ -51,7 +51,7 @@ class Cast(Settings):
         return given
 
     def plan(self, schema: pa.Schema) -> StepPlan:
-        """Give the columns their new types.
+        """Return the columns their new types.
 
         Raises:
             TransformError: a column is missing, or its type can never become the other.
@@ -90,7 +90,7 @@ class Cast(Settings):
 
 
 def refusal(name: str, count: int, rows: int, target: pa.DataType) -> RowRefused:
-    """Say how many cells of a column cannot become a type, and what to do."""
+    """Return how many cells of a column cannot become a type, and what to do."""
     return RowRefused(
         f"column {name!r}: {count} of {rows} cells in a page {KINDS[family(target)]} and cannot become {target}. "
         f'Clean the source, choose a wider type, or set `on_error: "null"`.'

@@ -19,7 +19,7 @@ from rivet_resources.shape.transforms.fields import is_text, plain
 
 
 def spell(column: pa.ChunkedArray) -> pa.Array:
-    """Give the text of every cell, NULL for NULL; text is itself, a list or struct is compact JSON."""
+    """Return the text of every cell, NULL for NULL; text is itself, a list or struct is compact JSON."""
     array = plain(column)
     if is_text(array.type):
         return array.cast(pa.string())

@@ -37,7 +37,7 @@ class Drop(Settings):
         return _only(schema, [name for name in schema.names if name not in gone])
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """Give the other columns."""
+        """Return the other columns."""
         gone = set(matching(table.schema, self.columns, ignore_missing=True))
         return table.select([name for name in table.column_names if name not in gone])
 
@@ -58,7 +58,7 @@ class Keep(Settings):
         return _only(schema, matching(schema, self.columns, ignore_missing=self.ignore_missing))
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """Give the named columns."""
+        """Return the named columns."""
         return table.select(list(matching(table.schema, self.columns, ignore_missing=True)))
 
 

@@ -50,7 +50,7 @@ _KNOWN: dict[tuple[object, ...], list[pa.DataType]] = {}
 
 
 def _types(texts: tuple[str, ...], schema: pa.Schema) -> list[pa.DataType]:
-    """Give the types the plan gave, asked once per process and set of column types."""
+    """Return the types the plan gave, asked once per process and set of column types."""
     names = [name for text in texts for name in sql.used(text, schema)]
     key = (texts, tuple((name, str(storage(schema.field(name).type))) for name in names))
     if key not in _KNOWN:

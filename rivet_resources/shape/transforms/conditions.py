@@ -22,7 +22,7 @@ When = Annotated[
 
 
 def when_of(step: Transform) -> str | None:
-    """Give a step's condition; steps that change the set of rows or columns have none."""
+    """Return a step's condition; steps that change the set of rows or columns have none."""
     return getattr(step, "when", None)
 
 
@@ -62,7 +62,7 @@ def conditional(planned: StepPlan, schema: pa.Schema, when: str) -> StepPlan:
 
 
 def chosen(when: str, table: pa.Table) -> pa.BooleanArray:
-    """Say for each row whether the condition is true; NULL is not."""
+    """Return for each row whether the condition is true; NULL is not."""
     [truth] = sql.evaluate([when], table, [pa.bool_()])
     return pc.fill_null(truth, False) if truth.null_count else truth
 

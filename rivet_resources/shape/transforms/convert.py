@@ -90,7 +90,7 @@ def check(source: pa.DataType, target: pa.DataType) -> None:
 
 
 def is_lossy(source: pa.DataType, target: pa.DataType) -> bool:
-    """Say whether the pair loses digits by nature: decimals as floats, wide floats as narrow ones."""
+    """Return whether the pair loses digits by nature: decimals as floats, wide floats as narrow ones."""
     if family(target) != "float":
         return False
     return family(source) == "decimal" or (family(source) == "float" and source.bit_width > target.bit_width)

@@ -23,23 +23,23 @@ def storage(arrow: pa.DataType) -> pa.DataType:
 
 
 def is_text(arrow: pa.DataType) -> bool:
-    """Say whether cells are plain text; JSON is not, its text has a grammar."""
+    """Return whether cells are plain text; JSON is not, its text has a grammar."""
     return bool(pa.types.is_string(arrow) or pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow))
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
-    """Give a column of a page as one array; no copy when it is one already."""
+    """Return a column of a page as one array; no copy when it is one already."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def plain(column: pa.ChunkedArray) -> pa.Array:
-    """Give a column as one array of its storage type."""
+    """Return a column as one array of its storage type."""
     array = whole(column)
     return array.storage if isinstance(array, pa.ExtensionArray) else array
 
 
 def missing(name: str, names: Iterable[str]) -> TransformError:
-    """Say that a column does not exist, what does, and what was probably meant."""
+    """Return that a column does not exist, what does, and what was probably meant."""
     known = list(names)
     near = difflib.get_close_matches(name, known, 1, 0.6) or [k for k in known if k.lower() == name.lower()]
     hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -58,7 +58,7 @@ def check_unique(schema: pa.Schema) -> None:
 
 
 def present(schema: pa.Schema, names: Sequence[str], *, ignore_missing: bool) -> tuple[str, ...]:
-    """Give the named columns that exist, as listed.
+    """Return the named columns that exist, as listed.
 
     Raises:
         TransformError: one does not exist, and that is not ignored.
@@ -81,7 +81,7 @@ def matching(
     ignore_missing: bool,
     suits: Callable[[pa.DataType], bool] | None = None,
 ) -> tuple[str, ...]:
-    """Give the columns that names or globs choose, in schema order; globs pass over types that do not suit.
+    """Return the columns that names or globs choose, in schema order; globs pass over types that do not suit.
 
     Raises:
         TransformError: a name does not exist, a glob chooses nothing (unless ignored), or a name's type does not suit.
@@ -119,7 +119,7 @@ def lossy(field: pa.Field) -> pa.Field:
 
 
 def itself(schema: pa.Schema) -> dict[str, frozenset[str]]:
-    """Give the lineage of columns that nothing touched."""
+    """Return the lineage of columns that nothing touched."""
     return {name: frozenset({name}) for name in schema.names}
 
 

@@ -64,7 +64,7 @@ class Condition(Settings):
         self.holds(pa.table({self.field: pa.nulls(1, schema.field(self.field).type)}))
 
     def holds(self, table: pa.Table) -> pa.Array | pa.Scalar:
-        """Say for each row whether it satisfies the condition; never NULL."""
+        """Return for each row whether it satisfies the condition; never NULL."""
         if self.field not in table.column_names:
             return pa.scalar(self.op in TRUE_ON_NULL)
         column = table.column(self.field)
@@ -136,7 +136,7 @@ class Filter(Settings):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Give the field conditions, whatever form they were written in."""
+        """Return the field conditions, whatever form they were written in."""
         if self.field is not None:
             return (Condition(field=self.field, op=self.op, value=self.value),)
         return self.all or self.any
@@ -154,7 +154,7 @@ class Filter(Settings):
         return StepPlan(schema, itself(schema), frozenset())
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """Give the rows that stay, in their order.
+        """Return the rows that stay, in their order.
 
         Raises:
             RowRefused: the SQL expression fails on some row.

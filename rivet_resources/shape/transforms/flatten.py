@@ -82,7 +82,7 @@ class Flatten(Settings):
         return chosen
 
     def _fields(self, field: pa.Field) -> list[pa.Field]:
-        """Give the flat fields of one column."""
+        """Return the flat fields of one column."""
         by = f"flatten({field.name})"
         if pa.types.is_struct(field.type):
             leaves = _leaves(field.type, depth=self.max_depth or 1_000)
@@ -138,7 +138,7 @@ class Flatten(Settings):
 
 
 def _leaves(arrow: pa.StructType, *, depth: int) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
-    """Give path and type of every field that is no struct, or lies as deep as asked."""
+    """Yield path and type of every field that is no struct, or lies as deep as asked."""
     for field in arrow:
         if pa.types.is_struct(field.type) and depth > 1:
             yield from (((field.name, *path), kind) for path, kind in _leaves(field.type, depth=depth - 1))

@@ -29,7 +29,7 @@ SAMPLE = 512
 
 
 def hashed(column: pa.ChunkedArray, *, key: bytes | None, length: int) -> pa.Array:
-    """Give `length` lower-case hexadecimal digits per cell, NULL for NULL; without a key plain SHA-256."""
+    """Return `length` lower-case hexadecimal digits per cell, NULL for NULL; without a key plain SHA-256."""
     array = plain(column)
     if is_text(array.type) and column.type != JSON:
         array = array.cast(pa.string())
@@ -40,7 +40,7 @@ def hashed(column: pa.ChunkedArray, *, key: bytes | None, length: int) -> pa.Arr
 
 
 def _repeats(array: pa.Array) -> bool:
-    """Say whether cells repeat so often that hashing each distinct one once pays."""
+    """Return whether cells repeat so often that hashing each distinct one once pays."""
     sample = array.slice(0, SAMPLE)
     return len(array) > SAMPLE and pc.count_distinct(sample).as_py() < len(sample) * 0.9
 
@@ -97,7 +97,7 @@ def _hmac(cells: Sequence[bytes | None], key: bytes) -> list[bytes]:
 
 
 def buckets(columns: Sequence[pa.ChunkedArray], count: int) -> pa.Array:
-    """Give XXH3-64 of the canonical texts modulo `count`, as int32; several columns are joined by U+001F.
+    """Return XXH3-64 of the canonical texts modulo `count`, as int32; several columns are joined by U+001F.
 
     NULL is hashed as U+0000, so that every row has a bucket. The same on every machine and in every version.
     """
@@ -110,7 +110,7 @@ def buckets(columns: Sequence[pa.ChunkedArray], count: int) -> pa.Array:
 
 
 def _numbers(texts: pa.Array, count: int) -> pa.Array:
-    import xxhash
+    import xxhash  # start
 
     digest = xxhash.xxh3_64_intdigest
     numbers = np.fromiter((digest(cell) for cell in texts.cast(pa.binary()).to_pylist()), np.uint64, len(texts))

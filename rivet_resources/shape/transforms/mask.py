@@ -75,7 +75,7 @@ class Mask(Settings):
         return self
 
     def plan(self, schema: pa.Schema) -> StepPlan:
-        """Give masked columns their type: text, or their own for `null`.
+        """Return masked columns their type: text, or their own for `null`.
 
         Raises:
             TransformError: a name does not exist, or a glob chooses nothing.
@@ -147,14 +147,14 @@ class Mask(Settings):
 
 
 def _constant(column: pa.ChunkedArray, text: str) -> pa.Array:
-    """Give one text in place of every present cell."""
+    """Return one text in place of every present cell."""
     if not column.null_count:
         return pa.repeat(pa.scalar(text), len(column))
     return pc.if_else(whole(column).is_valid(), pa.scalar(text), pa.scalar(None, pa.string()))
 
 
 def _marks(char: str, lengths: pa.Array) -> pa.Array:
-    """Give so many marks per cell, from a table of all lengths there are; NULL for NULL."""
+    """Return so many marks per cell, from a table of all lengths there are; NULL for NULL."""
     longest = pc.max(lengths).as_py() or 0
     if longest > 4096:
         return pc.binary_repeat(pa.scalar(char), lengths)

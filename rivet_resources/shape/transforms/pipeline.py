@@ -116,5 +116,5 @@ def _planned(number: int, step: Transform, schema: pa.Schema) -> StepPlan:
 
 
 def _union(origins: Mapping[str, frozenset[str]], names: frozenset[str]) -> frozenset[str]:
-    """Give all source columns of some columns of the step before."""
+    """Return all source columns of some columns of the step before."""
     return frozenset().union(*(origins[name] for name in names))

@@ -44,7 +44,7 @@ class Rename(Settings):
         return StepPlan(pa.schema(fields, metadata=schema.metadata), origins, changed)
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """Give the same columns under their new names."""
+        """Return the same columns under their new names."""
         return table.rename_columns(self._names(table.column_names))
 
     def _names(self, names: list[str]) -> list[str]:

@@ -48,7 +48,7 @@ class SetNull(Settings):
         return with_fields(schema, [schema.field(name).with_nullable(True) for name in names], {})
 
     def _condition(self, name: str) -> Condition | None:
-        """Say which cells go; None: all of them."""
+        """Return which cells go; None: all of them."""
         if self.always:
             return None
         op: Op = "matches" if self.regex is not None else "="
@@ -70,7 +70,7 @@ class SetNull(Settings):
 
 
 def _nulled(array: pa.Array, gone: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Give the cells that are not gone."""
+    """Return the cells that are not gone."""
     truth = gone.combine_chunks() if isinstance(gone, pa.ChunkedArray) else gone
     if isinstance(array, pa.ExtensionArray):
         return pa.ExtensionArray.from_storage(array.type, _nulled(array.storage, truth))

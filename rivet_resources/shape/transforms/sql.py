@@ -60,8 +60,8 @@ SETTINGS = (
 
 
 def _connection() -> Any:
-    """Give this thread's engine: no files, no network, one thread, UTC. Made anew after a fork."""
-    import duckdb
+    """Return this thread's engine: no files, no network, one thread, UTC. Made anew after a fork."""
+    import duckdb  # start
 
     if getattr(_LOCAL, "pid", None) != os.getpid():
         connection = duckdb.connect(":memory:", config={"threads": 1})
@@ -118,7 +118,7 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _parameters(node: Mapping[str, Any]) -> Iterator[str]:
-    """Give the names a lambda binds."""
+    """Yield the names a lambda binds."""
     bound = [value for key, value in node.items() if key in ("lhs", "syntax_type_params", "params")]
     yield from (each["column_names"][0] for each in _nodes(bound) if each["class"] == "COLUMN_REF")
 
@@ -139,7 +139,7 @@ def _check(node: Mapping[str, Any], text: str) -> None:
 
 @lru_cache(maxsize=1)
 def _functions() -> Mapping[str, frozenset[str]]:
-    """Give, from DuckDB's catalog, what each function is: kinds, or the stability of a scalar."""
+    """Return, from DuckDB's catalog, what each function is: kinds, or the stability of a scalar."""
     kinds: dict[str, set[str]] = {}
     query = "SELECT lower(function_name), function_type, stability FROM duckdb_functions()"
     for name, kind, stability in _connection().execute(query).fetchall():
@@ -148,7 +148,7 @@ def _functions() -> Mapping[str, frozenset[str]]:
 
 
 def _fault(name: str) -> str:
-    """Say why a function cannot be used; '' when it can."""
+    """Return why a function cannot be used; '' when it can."""
     kinds = _functions().get(name)
     if kinds is None:
         return "" if not name.isidentifier() else "which DuckDB does not know."  # operators are not all in the catalog
@@ -162,7 +162,7 @@ def _fault(name: str) -> str:
 
 
 def used(text: str, schema: pa.Schema) -> tuple[str, ...]:
-    """Give the columns an expression reads, as the schema spells them, in schema order.
+    """Return the columns an expression reads, as the schema spells them, in schema order.
 
     Raises:
         TransformError: the expression is refused, or reads a column that does not exist or that DuckDB cannot hold.
@@ -188,7 +188,7 @@ def used(text: str, schema: pa.Schema) -> tuple[str, ...]:
 
 
 def result_types(texts: Sequence[str], schema: pa.Schema) -> list[pa.DataType]:
-    """Give the Arrow type of each expression's cells, from the schema alone.
+    """Return the Arrow type of each expression's cells, from the schema alone.
 
     Raises:
         TransformError: an expression is refused, or its type has no place in a file.
@@ -205,7 +205,7 @@ def result_types(texts: Sequence[str], schema: pa.Schema) -> list[pa.DataType]:
 
 
 def _tidy(arrow: pa.DataType, text: str) -> pa.DataType:
-    """Give the type a result is kept as: list children are called `item`, no dictionaries.
+    """Return the type a result is kept as: list children are called `item`, no dictionaries.
 
     Raises:
         TransformError: the type has no place in a file.
@@ -261,7 +261,7 @@ def _refusal(texts: Sequence[str], table: pa.Table, kind: str) -> RowRefused:
 
 def _ask(texts: Sequence[str], table: pa.Table) -> tuple[Exception | None, pa.Table]:
     """Run a select; a failure comes back as a value, so that no later error carries its text as context."""
-    import duckdb
+    import duckdb  # start
 
     if table.num_columns == 0:  # constants only: something must still say how many rows there are
         table = pa.table({"row": pa.nulls(table.num_rows, pa.int8())})

@@ -68,7 +68,7 @@ class Timestamp(Settings):
         return "null" if given is None else given
 
     def plan(self, schema: pa.Schema) -> StepPlan:
-        """Give the columns their new type.
+        """Return the columns their new type.
 
         Raises:
             TransformError: a column is missing, or no time can be read from its type.
@@ -137,7 +137,7 @@ class Timezone(Settings):
         return given
 
     def plan(self, schema: pa.Schema) -> StepPlan:
-        """Give the columns their new type.
+        """Return the columns their new type.
 
         Raises:
             TransformError: a column is missing, or no time can be read from its type.
@@ -223,7 +223,7 @@ def _instants(array: pa.Array, form: From, zone: str) -> pa.Array:
 
 
 def _placed(naive: pa.Array, zone: str) -> pa.Array:
-    """Say which instants a zone's wall clock means; a time it skips or shows twice is refused."""
+    """Return which instants a zone's wall clock means; a time it skips or shows twice is refused."""
     return pc.assume_timezone(naive, zone).cast(INSTANT)
 
 

@@ -152,7 +152,7 @@ def salvage(place: CheckpointFile, key: str) -> tuple[dict[str, Any], Fence | No
 
 
 def key_of(place: CheckpointFile) -> str | None:
-    """Tell whose a file is by what the record or its fence says; None: neither says."""
+    """Return whose a file is by what the record or its fence says; None: neither says."""
     for path in (place.record, place.fence):
         with suppress(CheckpointUnusable):
             owner = (_json(path, place.name) or {}).get("key")
@@ -182,7 +182,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def keep_previous(place: CheckpointFile) -> None:
-    """Give the record a second name before it loses its first; the save that follows makes that durable."""
+    """Add a second name to the record before it loses its first; the save that follows makes that durable."""
     temporary = _temporary(place.previous)
     try:
         os.link(place.record, temporary)

@@ -60,7 +60,7 @@ class FileCheckpoints:
         return f"FileCheckpoints({self.name!r})"
 
     def take(self, key: str) -> tuple[Checkpoint | None, int]:
-        """Give the stored record and a generation that is now ours: whoever had the key before can save no more.
+        """Return the stored record and a generation that is now ours: whoever had the key before can save no more.
 
         Raises:
             CheckpointUnusable: the record or its fence cannot be read, or is gone; the generation stays.
@@ -139,7 +139,7 @@ class FileCheckpoints:
             sync_folder(place.record.parent)
 
     def list(self) -> Listed:
-        """Give every record by key, sorted; None: it cannot be read or is gone, and `load` says why."""
+        """Return every record by key, sorted; None: it cannot be read or is gone, and `load` says why."""
         found: Listed = []
         for key in self._keys():
             try:
@@ -151,7 +151,7 @@ class FileCheckpoints:
         return found
 
     def all(self) -> dict[str, Checkpoint]:
-        """Give every record by key.
+        """Return every record by key.
 
         Raises:
             CheckpointUnusable: some cannot be read; the message names them.
@@ -159,7 +159,7 @@ class FileCheckpoints:
         return whole(self.list(), where=self.name)
 
     def resets(self, key: str) -> tuple[Reset, ...]:
-        """Give the audit of a key, oldest first; a line that a death cut off is left out."""
+        """Return the audit of a key, oldest first; a line that a death cut off is left out."""
         try:
             lines = self._place(key).audit.read_text().splitlines()
         except FileNotFoundError:
@@ -222,7 +222,7 @@ class FileCheckpoints:
 
 
 def _generation(record: Checkpoint | None, fence: Fence | None) -> int:
-    """Give the generation that counts: the fence may be missing beside a record that was put back."""
+    """Return the generation that counts: the fence may be missing beside a record that was put back."""
     return max(record.generation if record else 0, fence.generation if fence else 0)
 
 

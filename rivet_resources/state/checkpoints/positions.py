@@ -54,7 +54,7 @@ def mysql_binlog(file: str, at: int) -> str:
 
 
 def gtid(source_type: str, text: str) -> str:
-    """Give a set of transaction ids as it came, once it is one of this kind of server.
+    """Return a set of transaction ids as it came, once it is one of this kind of server.
 
     Raises:
         ValueError: it is not.
@@ -145,7 +145,7 @@ def refuse_text(position_type: str, source_type: str, text: str) -> None:
 
 
 def is_behind(new: str, stored: str, *, position_type: str, source_type: str) -> bool | None:
-    """Say whether `new` lies behind `stored`, both of one type and one source identity; None: the type has no order.
+    """Return whether `new` lies behind `stored`, both of one type and one source identity; None: the type has no order.
 
     A set of transaction ids lies behind when it lacks any that the stored one has.
     """

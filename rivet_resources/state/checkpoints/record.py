@@ -47,7 +47,7 @@ class Checkpoint:
     transaction_id: str | None = None
 
     def age(self, at: float | None = None) -> float:
-        """Give the seconds since the save; 0 for one from the future, as clocks of two hosts differ."""
+        """Return the seconds since the save; 0 for one from the future, as clocks of two hosts differ."""
         return max(0.0, (time.time() if at is None else at) - self.timestamp)
 
     def with_metadata(self, **texts: str) -> Checkpoint:
@@ -98,13 +98,13 @@ def refuse_key(key: str) -> None:
 
 
 def unusable(where: str, key: str, reason: str, *, advice: str = "") -> CheckpointUnusable:
-    """Say that a stored record cannot be used, and how to go on; nothing ever starts from now because of that."""
+    """Return that a stored record cannot be used, and how to go on; nothing ever starts from now because of that."""
     then = advice or f"Restore it from a backup of the same source, or give it up: {START_ANEW}."
     return CheckpointUnusable(f"Checkpoint {key} in {where} cannot be used: {reason}. {then}")
 
 
 def whole(found: Listed, *, where: str) -> dict[str, Checkpoint]:
-    """Give what was listed, if all of it could be read.
+    """Return what was listed, if all of it could be read.
 
     Raises:
         CheckpointUnusable: naming the keys that could not.

@@ -30,7 +30,7 @@ class Checkpoints(Protocol):
         """Name the store for people, without a password."""
 
     def take(self, key: str) -> tuple[Checkpoint | None, int]:
-        """Give the stored record and our generation, durably above every earlier one.
+        """Return the stored record and our generation, durably above every earlier one.
 
         Raises:
             CheckpointUnusable: the record cannot be used; nothing changes then.
@@ -64,17 +64,17 @@ class Checkpoints(Protocol):
         """Forget a record, readable or not, fence whoever has the key, and note why."""
 
     def list(self) -> Listed:
-        """Give every record by key, sorted; None: it cannot be used, and `load` says why."""
+        """Return every record by key, sorted; None: it cannot be used, and `load` says why."""
 
     def all(self) -> dict[str, Checkpoint]:
-        """Give every record by key.
+        """Return every record by key.
 
         Raises:
             CheckpointUnusable: some cannot be used; the message names them.
         """
 
     def resets(self, key: str) -> tuple[Reset, ...]:
-        """Give the audit of a key, oldest first."""
+        """Return the audit of a key, oldest first."""
 
 
 def state_checkpoints(state: State) -> Checkpoints:
@@ -91,7 +91,7 @@ def file_checkpoints(path: Path | str) -> Checkpoints:
 
 
 def checkpoint_rows(checkpoints: Checkpoints) -> list[dict[str, Any]]:
-    """Give one row per key, sorted, for a table or JSON.
+    """Return one row per key, sorted, for a table or JSON.
 
     Keys: key, source, position, age_seconds, generation, run_id, corrupt (why it cannot be used; None: it can).
     A position of type Custom is left out: a polling watermark is made of a row's values.

@@ -84,7 +84,7 @@ class TableCheckpoints:
         return f"TableCheckpoints({self._database.name})"
 
     def take(self, key: str) -> tuple[Checkpoint | None, int]:
-        """Give the stored record and a generation that is now ours: whoever had the key before can save no more.
+        """Return the stored record and a generation that is now ours: whoever had the key before can save no more.
 
         Raises:
             CheckpointUnusable: the record cannot be read; the generation stays.
@@ -165,7 +165,7 @@ class TableCheckpoints:
             connection.execute(checkpoint_audit.insert().values(**values))
 
     def list(self) -> Listed:
-        """Give every record by key, sorted; None: it cannot be read, and `load` says why."""
+        """Return every record by key, sorted; None: it cannot be read, and `load` says why."""
         listed = (checkpoint.c.position.is_not(None), self._is_ours())
         query = select(checkpoint).where(*listed).order_by(checkpoint.c.checkpoint_key)
         with self._database.read() as connection:
@@ -173,7 +173,7 @@ class TableCheckpoints:
         return sorted(((_key_in(row), self._read_or_none(row)) for row in rows), key=lambda pair: pair[0])
 
     def all(self) -> dict[str, Checkpoint]:
-        """Give every record by key.
+        """Return every record by key.
 
         Raises:
             CheckpointUnusable: some cannot be read; the message names them.
@@ -181,7 +181,7 @@ class TableCheckpoints:
         return whole(self.list(), where=self.name)
 
     def resets(self, key: str) -> tuple[Reset, ...]:
-        """Give the audit of a key, oldest first."""
+        """Return the audit of a key, oldest first."""
         refuse_key(key)
         table = checkpoint_audit.c
         query = select(checkpoint_audit).where(table.checkpoint_key == self._row(key)).order_by(table.generation)

@@ -32,7 +32,7 @@ MICROSECONDS = {"s": 1_000_000, "ms": 1_000}  # what one of the unit is; finer u
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """Give the same cells as an array whose buffers are their bytes: booleans, numbers, binary; nested ones stay.
+    """Return the same cells as an array whose buffers are their bytes: booleans, numbers, binary; nested ones stay.
 
     NULL stays NULL.
     """
@@ -60,7 +60,7 @@ def plain(column: pa.Array) -> pa.Array:
 
 
 def is_known(kind: pa.DataType) -> bool:
-    """Say whether cells of a type have bytes here: all but unions."""
+    """Return whether cells of a type have bytes here: all but unions."""
     if isinstance(kind, pa.BaseExtensionType):
         return is_known(kind.storage_type)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
@@ -78,7 +78,7 @@ def _children(kind: pa.DataType) -> list[pa.Field]:
 
 
 def width_of(kind: pa.DataType) -> int | None:
-    """Give the bytes that every cell of a plain type has; None for booleans, texts and nested types."""
+    """Return the bytes that every cell of a plain type has; None for booleans, texts and nested types."""
     if pa.types.is_boolean(kind) or pa.types.is_null(kind) or pa.types.is_nested(kind):
         return None
     if pa.types.is_fixed_size_binary(kind):
@@ -98,7 +98,7 @@ def raw(column: pa.Array, width: int) -> Bytes:
 
 
 def as_binary(column: pa.Array) -> pa.Array:
-    """Give a plain array's cells as binary ones, none of them NULL: NULL is left out before."""
+    """Return a plain array's cells as binary ones, none of them NULL: NULL is left out before."""
     kind = column.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return column
@@ -168,7 +168,7 @@ def _side_by_side(columns: list[tuple[Bytes, Places]], count: int) -> tuple[Byte
 
 
 def _ends(lengths: Places) -> Places:
-    """Give where cells begin that lie one behind the other, and where the last one ends."""
+    """Return where cells begin that lie one behind the other, and where the last one ends."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets

@@ -71,7 +71,7 @@ class RunningSums:
             self._flush()
 
     def result(self) -> dict[str, int]:
-        """Give the sums so far, but for the column that differs in every run; {} before the first row."""
+        """Return the sums so far, but for the column that differs in every run; {} before the first row."""
         if self._waiting:
             self._flush()
         return dict(self._sums)
@@ -104,13 +104,13 @@ def keyed_sum(key: pa.ChunkedArray, column: pa.ChunkedArray) -> int:
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """Give a column as one array."""
+    """Return a column as one array."""
     one = column.combine_chunks()
     return pa.concat_arrays(one.chunks) if isinstance(one, pa.ChunkedArray) else one
 
 
 def _spread(column: pa.Array) -> pa.Array:
-    """Give the cells' bytes, with NULL where a cell is NULL."""
+    """Return the cells' bytes, with NULL where a cell is NULL."""
     present = as_binary(plain(column.drop_null())).cast(pa.large_binary())
     places = np.cumsum(column.is_valid().to_numpy(zero_copy_only=False)) - 1
     return present.take(pa.array(places, mask=column.is_null().to_numpy(zero_copy_only=False)))
@@ -169,7 +169,7 @@ def _present_sum(hashes: Hashes, column: pa.Array) -> int:
 
 
 def _repeats(column: pa.Array) -> bool:
-    """Say, by a sample, whether many cells are equal; wrong only costs time."""
+    """Return, by a sample, whether many cells are equal; wrong only costs time."""
     size = min(SAMPLE_CELLS, len(column) // SAMPLE_STEP)
     if size < SAMPLE_STEP:
         return False

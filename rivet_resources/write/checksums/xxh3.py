@@ -71,7 +71,7 @@ def pair_hashes(pairs: Hashes) -> Hashes:
 
 
 def small_table(width: int) -> Hashes:
-    """Give the hashes of all numbers of one or two bytes, by number."""
+    """Return the hashes of all numbers of one or two bytes, by number."""
     return _table_of_one() if width == 1 else _table_of_two()
 
 
@@ -95,7 +95,7 @@ class _Cells(Protocol):
 
     @property
     def lengths(self) -> Hashes:
-        """Give the bytes of each cell, or one number for all."""
+        """Return the bytes of each cell, or one number for all."""
 
     def head(self, width: int, at: int) -> Any:
         """Read a little-endian number of `width` bytes at so many bytes from each cell's begin."""

@@ -20,7 +20,7 @@ from rivet_resources.write.formats.text_exact import comes_back
 
 def tables(file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of a part, some at a time, typed as `schema` says where a text can be."""
-    import pyarrow.csv as csv
+    import pyarrow.csv as csv  # start
 
     options = csv.ConvertOptions(
         column_types={field.name: _readable(field.type) for field in schema},
@@ -45,7 +45,7 @@ def batches(file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
     Raises:
         pyarrow.ArrowException: a spelling that Arrow does not take.
     """
-    import pyarrow.csv as csv
+    import pyarrow.csv as csv  # start
 
     exact = exact_columns(schema)
     options = csv.ConvertOptions(

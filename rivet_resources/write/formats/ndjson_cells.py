@@ -33,7 +33,7 @@ NON_NUMBERS = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 
 
 def can_render(field: pa.Field) -> bool:
-    """Say whether the column has a JSON form; refused are maps, unions and spans of time."""
+    """Return whether the column has a JSON form; refused are maps, unions and spans of time."""
     kind = _plain(field.type)
     if pa.types.is_struct(kind):
         return all(can_render(child) for child in kind)
@@ -143,7 +143,7 @@ def _embedded(column: pa.StringArray, name: str) -> pa.StringArray:
 
 
 def _all_parse(cells: pa.StringArray) -> bool:
-    """Say whether each cell is one JSON value, as far as Arrow's parser knows JSON.
+    """Return whether each cell is one JSON value, as far as Arrow's parser knows JSON.
 
     One place alone can be fooled, by `1,"x":2` or by `1,2`; a text that parses in both is one value.
     """
@@ -151,8 +151,8 @@ def _all_parse(cells: pa.StringArray) -> bool:
 
 
 def _parses(before: str, cells: pa.StringArray, after: str) -> bool:
-    """Say whether each cell parses as a member's value, with something around it."""
-    import pyarrow.json as pj
+    """Return whether each cell parses as a member's value, with something around it."""
+    import pyarrow.json as pj  # start
 
     lines = pc.binary_join_element_wise(f'{{"x":{before}', cells, f"{after}}}\n", "")
     offsets = np.frombuffer(lines.buffers()[1], np.int32)
@@ -267,7 +267,7 @@ def _is_hex(kind: pa.DataType) -> bool:
 
 
 def _is_bare(kind: pa.DataType) -> bool:
-    """Say whether cells stand without quotes."""
+    """Return whether cells stand without quotes."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)

@@ -27,7 +27,7 @@ TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000}  # per second
 
 
 def tables(file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Give the rows of a part, in blocks; of `schema` the columns that the part has, by name."""
+    """Yield the rows of a part, in blocks; of `schema` the columns that the part has, by name."""
     for block in _blocks(file):
         names = list(json.loads(block[: block.index(b"\n")]))
         fields = [schema.field(name) for name in names if name in schema.names]
@@ -71,7 +71,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
 
 def _fast(block: bytes, fields: Sequence[pa.Field], names: Sequence[str]) -> dict[str, pa.Array] | None:
     """Read a block with Arrow; None: it holds something that Arrow does not read."""
-    import pyarrow.json as pj
+    import pyarrow.json as pj  # start
 
     wires = {field.name: _wire(field.type) for field in fields}
     asked = pa.schema([(name, wire) for name, wire in wires.items() if wire is not None])
@@ -125,7 +125,7 @@ def _cut(lines: Sequence[str], wanted: set[str], names: Sequence[str]) -> dict[s
 
 
 def _document(text: str) -> str | None:
-    """Give a cell of JSON as it was; a bare null is NULL, and one with a blank before it the JSON of that name."""
+    """Return a cell of JSON as it was; a bare null is NULL, and one with a blank before it the JSON of that name."""
     if text == "null":
         return None
     return text[1:] if text.strip() == "null" else text
@@ -138,7 +138,7 @@ def _past_blanks(line: str, at: int) -> int:
 
 
 def _wire(kind: pa.DataType) -> pa.DataType | None:
-    """Give the type under which Arrow parses a cell; None: only Python can."""
+    """Return the type under which Arrow parses a cell; None: only Python can."""
     if _is_json(kind):
         return None
     kind = _value(kind)
@@ -212,7 +212,7 @@ def _array(cells: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _held(kind: pa.DataType) -> pa.DataType:
-    """Give the type of what is read: text for what stays text, also inside lists and structs."""
+    """Return the type of what is read: text for what stays text, also inside lists and structs."""
     if isinstance(kind, pa.BaseExtensionType):
         return pa.string()
     kind = _value(kind)

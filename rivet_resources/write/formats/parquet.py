@@ -58,7 +58,7 @@ class ColumnEncoding(Settings):
 
     @property
     def word(self) -> Encoding | Literal["no dictionary"] | None:
-        """Say in one word what was asked for; None when nothing was."""
+        """Return in one word what was asked for; None when nothing was."""
         if self.encoding is not None or self.dictionary is None:
             return self.encoding
         return "dictionary" if self.dictionary else "no dictionary"
@@ -159,7 +159,7 @@ class Parquet(Settings):
 
     @property
     def level(self) -> int | None:
-        """Give the level that is really applied; None for codecs without levels."""
+        """Return the level that is really applied; None for codecs without levels."""
         if self.compression not in LEVELS:
             return None
         level = LEVELS[self.compression][2] if self.compression_level is None else self.compression_level
@@ -273,7 +273,7 @@ def _refuse(field: pa.Field, *, export: str) -> None:
 
 
 def _can_encode(encoding: Encoding, arrow: pa.DataType) -> bool:
-    """Say whether the encoding can store the type; nested columns cannot choose."""
+    """Return whether the encoding can store the type; nested columns cannot choose."""
     if encoding == "delta":
         return DELTA.of(arrow) is not None
     if encoding == "byte_stream_split":

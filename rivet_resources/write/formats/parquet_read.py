@@ -19,7 +19,7 @@ BATCH_ROWS = (256, 65_536)
 
 def tables(file: BinaryIO) -> Iterator[pa.Table]:
     """Yield the rows of a part, some at a time."""
-    import pyarrow.parquet as pq
+    import pyarrow.parquet as pq  # start
 
     for batch in pq.ParquetFile(file).iter_batches(batch_size=READ_ROWS):
         yield pa.Table.from_batches([batch])
@@ -27,7 +27,7 @@ def tables(file: BinaryIO) -> Iterator[pa.Table]:
 
 def batches(file: Path) -> Iterator[pa.Table]:
     """Yield the rows of a part in tables of some MB."""
-    import pyarrow.parquet as pq
+    import pyarrow.parquet as pq  # start
 
     with pq.ParquetFile(file) as part:
         footer = part.metadata

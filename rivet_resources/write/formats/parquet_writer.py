@@ -41,7 +41,7 @@ class GroupSize:
     exact_rows: int | None = None
 
     def is_full(self, rows: int, size: int) -> bool:
-        """Say whether a group of so many rows and Arrow bytes is to be written."""
+        """Return whether a group of so many rows and Arrow bytes is to be written."""
         if self.max_bytes is not None and size >= self.max_bytes:
             return True
         if self.max_rows is not None and rows >= self.max_rows:
@@ -221,7 +221,7 @@ def _sample(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _mostly_distinct(sample: pa.ChunkedArray, rows: int) -> bool:
-    """Say whether more than half of the `rows` would be distinct, judged from the sample.
+    """Return whether more than half of the `rows` would be distinct, judged from the sample.
 
     A sample of n repeats less than the whole: rows drawn from U values show U(1 - e^(-n/U)) different ones.
     Half of `rows` distinct means U = 0.6275 rows, which gives what the sample must show.
@@ -234,7 +234,7 @@ def _mostly_distinct(sample: pa.ChunkedArray, rows: int) -> bool:
 
 
 def _ascends(sample: pa.ChunkedArray) -> bool:
-    """Say whether the cells of the sample never go down."""
+    """Return whether the cells of the sample never go down."""
     width = pa.int64() if sample.type.bit_width == 64 else pa.int32()
     cells = sample.drop_null()
     numbers = cells.to_numpy() if pa.types.is_integer(cells.type) else cells.cast(width).to_numpy()

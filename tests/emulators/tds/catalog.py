@@ -94,7 +94,7 @@ VIEWS: dict[str, str] = {
 
 
 def type_ids(kind: Type) -> tuple[int, int]:
-    """Give system_type_id and user_type_id."""
+    """Return system_type_id and user_type_id."""
     system, user, *_ = CATALOG[kind.name]
     return system, user
 
@@ -102,7 +102,7 @@ def type_ids(kind: Type) -> tuple[int, int]:
 def rows(
     tables: Iterable[Table], sessions: Iterable[Session], *, counts: dict[int, int], database: Row
 ) -> dict[str, list[Row]]:
-    """Give the rows of every view."""
+    """Return the rows of every view."""
     tables, sessions = list(tables), list(sessions)
     schemas = {name: i for i, name in enumerate(["dbo", "sys", *sorted({t.schema for t in tables} - {"dbo"})], 1)}
     found: dict[str, list[Row]] = {name: [] for name in VIEWS}

@@ -47,7 +47,7 @@ TABLES: dict[str, tuple[tuple[str, Type], ...]] = {
 
 
 def lsn(number: int) -> bytes:
-    """Give a log position's bytes."""
+    """Return a log position's bytes."""
     return number.to_bytes(10, "big")
 
 
@@ -149,11 +149,11 @@ class Capturing:
     # --- writing ---------------------------------------------------------------------------------
 
     def of(self, table: Table) -> list[Instance]:
-        """Give the instances that capture a table."""
+        """Return the instances that capture a table."""
         return [instance for instance in self.instances.values() if instance.source is table]
 
     def row(self, table: Table, before: Any, after: Any, *, shared: int | None = None) -> list[Change]:
-        """Give what one changed row writes; images are by column name, None where there is none."""
+        """Return what one changed row writes; images are by column name, None where there is none."""
         seqval = shared if shared is not None and self.shares_seqval else next(self.seqvals)
         return [change for instance in self.of(table) for change in self._halves(instance, before, after, seqval)]
 
@@ -217,7 +217,7 @@ class Capturing:
             self.clean(name, newest)
 
     def newest(self) -> bytes:
-        """Give the newest position of the log."""
+        """Return the newest position of the log."""
         found = self.database.root.cursor().execute("SELECT max(start_lsn) FROM cdc.lsn_time_mapping").fetchone()
         return bytes(found[0]) if found and found[0] is not None else b""
 
@@ -259,7 +259,7 @@ def _mask(instance: Instance, changed: Sequence[str]) -> bytes:
 
 
 def _image(instance: Instance, image: Any, operation: int, *, changed: Sequence[str] = ()) -> tuple[Any, ...]:
-    """Give a row as a change table has it: large cells are missing where the documentation says so."""
+    """Return a row as a change table has it: large cells are missing where the documentation says so."""
     cells = []
     for name in instance.columns:
         column = instance.source.column(name)

@@ -28,7 +28,7 @@ def _binary(content: bytes, size: int, is_fixed: int) -> bytes:
 
 
 def _wkb(text: str) -> bytes:
-    """Give the WKB of a point, which is all that tests store."""
+    """Return the WKB of a point, which is all that tests store."""
     x, y = text[text.index("(") + 1 : text.index(")")].split()
     return b"\x01" + struct.pack("<Idd", 1, float(x), float(y))
 
@@ -84,7 +84,7 @@ class Database:
             self.root.execute(f"CREATE TABLE tdssys.{view} ({columns})")
 
     def rowversion(self) -> int:
-        """Give the last rowversion handed out."""
+        """Return the last rowversion handed out."""
         found = (
             self.root.cursor()
             .execute("SELECT last_value FROM duckdb_sequences() WHERE sequence_name = 'tds_rowversion'")
@@ -93,7 +93,7 @@ class Database:
         return int(found[0]) if found and found[0] is not None else 2000
 
     def least_active(self) -> int:
-        """Give MIN_ACTIVE_ROWVERSION(): the first one an open transaction may have used."""
+        """Return MIN_ACTIVE_ROWVERSION(): the first one an open transaction may have used."""
         opened = [s.first_rowversion for s in self.sessions.values() if s.transaction]
         return min([*opened, self.rowversion() + 1])
 

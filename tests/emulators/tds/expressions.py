@@ -26,7 +26,7 @@ class Fault(Exception):
 
 
 def type_of(node: exp.Expression | None) -> Type | None:
-    """Give what is known of a node's type."""
+    """Return what is known of a node's type."""
     return node.meta.get("type") if node is not None else None
 
 
@@ -58,7 +58,7 @@ NAMES: Mapping[str, str] = {
 
 
 def declared(data_type: exp.DataType, collation: str = "") -> Type:
-    """Give the type that DDL or a CONVERT names."""
+    """Return the type that DDL or a CONVERT names."""
     word = data_type.this.name if hasattr(data_type.this, "name") else str(data_type.this)
     arguments = [str(e.this.name if isinstance(e, exp.DataTypeParam) else e) for e in data_type.expressions]
     if word == "USERDEFINED":

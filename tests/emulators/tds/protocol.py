@@ -306,7 +306,7 @@ class Server(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), Connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say what broke, without ending."""
+        """Report what broke, without ending."""
         with contextlib.suppress(ConnectionError):
             super().handle_error(request, client_address)
 

@@ -28,12 +28,12 @@ _numbers = itertools.count(1)
 
 
 def is_emulated() -> bool:
-    """Say whether the tests run on the emulator."""
+    """Return whether the tests run on the emulator."""
     return not os.environ.get(REAL)
 
 
 def missing() -> str:
-    """Say which library the driver lacks, '' when it loads."""
+    """Return which library the driver lacks, '' when it loads."""
     try:
         driver.load()
         from mssql_python import ddbc_bindings  # noqa: F401, the import is the proof
@@ -141,7 +141,7 @@ def drop_database(server_url: str, url: str) -> None:
 
 
 def as_reader(url: str) -> str:
-    """Give the URL of the emulator's login `reader`, who may neither see open transactions nor read secrets."""
+    """Return the URL of the emulator's login `reader`, who may neither see open transactions nor read secrets."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=f"reader:Reading-1@{parts.hostname}:{parts.port}"))
 
@@ -165,7 +165,7 @@ def forget(url: str) -> None:
 
 
 def seen(url: str) -> list[str]:
-    """Give the batches that clients have sent."""
+    """Return the batches that clients have sent."""
     return list(_tell(url, {"seen": True})["seen"])
 
 

@@ -523,7 +523,7 @@ def _constrain(table: Table, constraint: exp.Expression, names: tuple[str, ...])
 
 
 def _fault(error: Exception) -> Fault:
-    """Give the server's number for what DuckDB refuses."""
+    """Return the server's number for what DuckDB refuses."""
     text = str(error)
     for pattern, number, words in REFUSALS:
         if re.search(pattern, text):

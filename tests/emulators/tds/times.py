@@ -62,13 +62,13 @@ def shifted(day: int, ticks: int, by: int) -> tuple[int, int]:
 
 
 def ticks_of(text: str) -> int:
-    """Give the ticks of a stored moment since year 1, for differences."""
+    """Return the ticks of a stored moment since year 1, for differences."""
     day, ticks, _ = parsed(text, "datetime2")
     return day * DAY_TICKS + ticks
 
 
 def stored(text: str | None, kind: str, scale: int, source: str = "") -> str | None:
-    """Give the stored form of a text for a type, rounded as the server rounds; `source` is its type, if stored."""
+    """Return the stored form of a text for a type, rounded as the server rounds; `source` is its type, if stored."""
     if text is None:
         return None
     day, ticks, offset = parsed(text, "datetimeoffset" if source == "datetimeoffset" else kind)
@@ -122,7 +122,7 @@ def shown(stored_text: str | None, kind: str, scale: int, style: int) -> str | N
 
 
 def now(zone: str = "utc") -> str:
-    """Give the clock in stored form; the emulator's local time is UTC."""
+    """Return the clock in stored form; the emulator's local time is UTC."""
     del zone
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f") + "0"
 

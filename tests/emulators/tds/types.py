@@ -71,7 +71,7 @@ STORAGE = {
 
 
 def named(name: str, *arguments: str, collation: str = "") -> Type:
-    """Give the type of a name and its modifiers, defaults filled in."""
+    """Return the type of a name and its modifiers, defaults filled in."""
     if name == "sysname":
         return Type("nvarchar", 256, collation=collation or DEFAULT_COLLATION)
     _, _, length, precision, scale = CATALOG[name]
@@ -93,7 +93,7 @@ WIDE = replace(named("nvarchar", "max"))
 
 
 def of_duckdb(text: str) -> Type:
-    """Give the type of a result column nobody has declared."""
+    """Return the type of a result column nobody has declared."""
     text = text.upper()
     if text.startswith("DECIMAL"):
         precision, scale = text.removeprefix("DECIMAL(").rstrip(")").split(",")
@@ -112,7 +112,7 @@ ORDER = (10, 11, 12, 13, 14, 15, 8, 9, 7, 6, 5, 4, 3, 2, 1, 0)  # over the littl
 
 
 def stored_uuid(text: str) -> str:
-    """Give a uuid's stored form; one that is in it already is left."""
+    """Return a uuid's stored form; one that is in it already is left."""
     if len(text) == 32 and "-" not in text:
         return text
     raw = UUID(text.strip("{}")).bytes_le
@@ -120,7 +120,7 @@ def stored_uuid(text: str) -> str:
 
 
 def uuid_of(stored: str) -> UUID:
-    """Give the uuid of a stored form."""
+    """Return the uuid of a stored form."""
     raw = bytearray(16)
     for place, byte in zip(ORDER, bytes.fromhex(stored), strict=True):
         raw[place] = byte
@@ -134,7 +134,7 @@ CODES = {"varchar": 0xA7, "char": 0xAF, "nvarchar": 0xE7, "nchar": 0xEF, "binary
 
 
 def collation_bytes(name: str) -> bytes:
-    """Give a collation's five bytes: language, flags, sort order; clients choose the code page by them."""
+    """Return a collation's five bytes: language, flags, sort order; clients choose the code page by them."""
     if name.startswith("SQL_Latin1"):
         return struct.pack("<IB", 0x00D00409, 0x34)
     language = 0x0419 if name.startswith("Cyrillic") else 0x0409
@@ -147,7 +147,7 @@ def codec(collation: str) -> str:
 
 
 def as_sent(kind: Type) -> Type:
-    """Give the type a value travels as; those without wire form of ours go as nvarchar(max)."""
+    """Return the type a value travels as; those without wire form of ours go as nvarchar(max)."""
     if kind.name in CODES or kind.name in INTEGERS or kind.name in TEMPORAL:
         return kind
     if kind.name in ("bit", "real", "float", "money", "smallmoney", "decimal", "numeric", "uniqueidentifier"):
@@ -162,7 +162,7 @@ def as_sent(kind: Type) -> Type:
 
 
 def info(kind: Type) -> bytes:
-    """Give TYPE_INFO."""
+    """Return TYPE_INFO."""
     name = kind.name
     if name in CODES:
         size = 0xFFFF if kind.length == -1 else max(kind.length, 1)
@@ -185,7 +185,7 @@ def _decimal_size(precision: int) -> int:
 
 
 def encoder(kind: Type) -> Callable[[Any], bytes]:
-    """Give what turns a stored value into its bytes in a row."""
+    """Return what turns a stored value into its bytes in a row."""
     if kind.name in CODES:
         return _long(kind) if kind.length == -1 else _short(kind)
     body = _body(kind)
@@ -261,7 +261,7 @@ def _body(kind: Type) -> Callable[[Any], bytes]:
 
 
 def _unscaled(value: Any, scale: int) -> int:
-    """Give the absolute digits without a context that would round them."""
+    """Return the absolute digits without a context that would round them."""
     sign, digits, exponent = Decimal(value).as_tuple()
     del sign
     number, shift = int("".join(map(str, digits))), int(exponent) + scale

@@ -30,7 +30,7 @@ EAGER = pace(Tuning(profile="fast", batch_size=97), None)
 
 
 def source(**settings: Any) -> Datagen:
-    """Give 1000 orders at full speed, of a fixed seed and clock."""
+    """Return 1000 orders at full speed, of a fixed seed and clock."""
     fixed = {"pattern": "orders", "events_per_second": 0, "max_events": 1000, "seed": 7, "clock": CLOCK}
     return Datagen(**{**fixed, **settings})
 

@@ -28,7 +28,7 @@ CLOCK = "2026-01-31T12:00:00Z"
 
 
 def source(**settings: Any) -> Datagen:
-    """Give a stream of 1000 changes of orders at full speed, of a fixed seed and clock."""
+    """Return a stream of 1000 changes of orders at full speed, of a fixed seed and clock."""
     fixed = {"pattern": "orders", "events_per_second": 0, "max_events": 1000, "seed": 7, "clock": CLOCK}
     return Datagen(**{**fixed, **settings})
 
@@ -263,7 +263,7 @@ def test_custom_column_stays_as_configured():
 
 
 def replayed_pool(recipe: Recipe, n: int) -> list[datagen_cycles.Entry]:
-    """Give the pool of a fresh start at n."""
+    """Return the pool of a fresh start at n."""
     fresh = Cycles(recipe)
     fresh.go_to(n)
     return fresh.pool

@@ -28,7 +28,7 @@ class Window:
     commits: list[Commit] = field(default_factory=list)
 
     def rows(self, *without: str) -> list[dict[str, Any]]:
-        """Give all rows; the envelope without what no test of rows wants."""
+        """Return all rows; the envelope without what no test of rows wants."""
         left_out = {"__ts", "__unchanged", *without}
         return [
             {name: cell for name, cell in row.items() if name not in left_out}
@@ -37,7 +37,7 @@ class Window:
         ]
 
     def tables(self, table: str) -> list[pa.Table]:
-        """Give the pieces of one table."""
+        """Return the pieces of one table."""
         return [each.data for each in self.changes if each.table == table]
 
     @property

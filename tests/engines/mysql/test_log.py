@@ -25,7 +25,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 def changes(found: Window) -> list[tuple[Any, ...]]:
-    """Give op and row of all changes of `t`."""
+    """Return op and row of all changes of `t`."""
     return [(row["__op"], row["id"], row["v"], row["n"]) for row in found.rows()]
 
 

@@ -29,7 +29,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 def tuned(**settings: Any) -> Pace:
-    """Give a pace without pauses."""
+    """Return a pace without pauses."""
     return pace(Tuning(profile="fast", retry_backoff_ms=1, **{"max_retries": 2, **settings}), None)
 
 

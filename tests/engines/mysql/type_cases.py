@@ -30,17 +30,17 @@ SRID = struct.pack("<I", 0)
 
 
 def point(x: float, y: float) -> bytes:
-    """Give the WKB of a point."""
+    """Return the WKB of a point."""
     return struct.pack("<BIdd", 1, 1, x, y)
 
 
 def several(kind: int, *members: bytes) -> bytes:
-    """Give the WKB of a collection of this kind."""
+    """Return the WKB of a collection of this kind."""
     return struct.pack("<BII", 1, kind, len(members)) + b"".join(members)
 
 
 def line(*points: tuple[float, float]) -> bytes:
-    """Give the WKB of a line."""
+    """Return the WKB of a line."""
     return struct.pack("<BII", 1, 2, len(points)) + b"".join(struct.pack("<dd", *each) for each in points)
 
 

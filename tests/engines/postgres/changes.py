@@ -50,7 +50,7 @@ class Drained:
         return self.commits[-1].position
 
     def rows(self, table: str | None = None) -> list[dict[str, Any]]:
-        """Give all rows in log order, columns of the envelope but for the time included."""
+        """Return all rows in log order, columns of the envelope but for the time included."""
         found = [
             (row["__pos"], row["__seq"], {k: v for k, v in row.items() if k != "__ts"})
             for changes in self.changes
@@ -60,7 +60,7 @@ class Drained:
         return [row for _, _, row in sorted(found, key=lambda each: each[:2])]
 
     def short(self, table: str | None = None) -> list[tuple[Any, ...]]:
-        """Give op and cells, without positions."""
+        """Return op and cells, without positions."""
         return [(row["__op"], *(v for k, v in row.items() if not k.startswith("__"))) for row in self.rows(table)]
 
     def special(self) -> dict[str, dict[str, int]]:
@@ -219,5 +219,5 @@ def as_oracle(changes: list[Changes], labels: dict[str, str]) -> list[tuple[Any,
 
 
 def types_of(table: pa.Table) -> dict[str, pa.DataType]:
-    """Give the types of a table's own columns."""
+    """Return the types of a table's own columns."""
     return {f.name: f.type for f in table.schema if not f.name.startswith("__")}

@@ -63,7 +63,7 @@ def own(server_folder: Path, request: pytest.FixtureRequest) -> Iterator[servers
 
 
 def ids(rows: list[dict[str, object]]) -> list[object]:
-    """Give the keys."""
+    """Return the keys."""
     return [row["id"] for row in rows]
 
 
@@ -76,7 +76,7 @@ def begun(url: str, slot: str, *statements: str) -> Position:
 
 
 def refused(url: str, slot: str, at: Position) -> RivetError:
-    """Give the refusal of a position."""
+    """Return the refusal of a position."""
     with log_of(url, capture("t", slot=slot)) as log, pytest.raises(RivetError) as failure:
         log.refuse_lost(at, log.survey())
     return failure.value
@@ -494,7 +494,7 @@ def test_copy_and_changes_after_it_contradict_nothing(database: str) -> None:
 
 
 def by_name(findings: tuple[Finding, ...]) -> dict[str, Finding]:
-    """Give findings by name."""
+    """Return findings by name."""
     return {finding.name: finding for finding in findings}
 
 

@@ -103,7 +103,7 @@ def window(log: SqlServerLog, after: Position, *, most: int = 100_000) -> tuple[
 
 
 def rows(changes: list[Changes]) -> list[dict[str, Any]]:
-    """Give the rows of all changes."""
+    """Return the rows of all changes."""
     return [row for item in changes for row in item.data.to_pylist()]
 
 
@@ -121,5 +121,5 @@ def drained(url: str, after: Position, *tables: str, most: int = 100_000, **sett
 
 
 def brief(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Say of each change its operation, id and name."""
+    """Return of each change its operation, id and name."""
     return [(row["__op"], row["id"], row.get("name")) for row in found]

@@ -69,11 +69,11 @@ def read(url: str, table: str, *, reader: str = "keyset", speed: Pace = EAGER, *
 
 
 def small_pages(rows: int) -> Pace:
-    """Give a pace whose pages hold so many rows."""
+    """Return a pace whose pages hold so many rows."""
     return pace(Tuning(profile="fast", retry_backoff_ms=1, max_retries=2, batch_size=rows), None)
 
 
 def column(table: pa.Table, name: str = "v") -> Sequence[Any]:
-    """Give one column's values."""
+    """Return one column's values."""
     values: Sequence[Any] = table.column(name).to_pylist()
     return values

@@ -210,7 +210,7 @@ def written(url: str) -> Position:
 
 
 def numbered(found: list[dict[str, object]]) -> dict[tuple[object, ...], object]:
-    """Give each change by its number."""
+    """Return each change by its number."""
     return {(row["__pos"], row["__seq"], "note" in row): (row["__op"], row["id"]) for row in found}
 
 

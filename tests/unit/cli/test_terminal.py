@@ -135,7 +135,7 @@ def test_pipe_that_asks_for_colours_is_not_folded(monkeypatch: pytest.MonkeyPatc
 
 
 def plain_of(text: str) -> list[str]:
-    """Give the lines without their styles."""
+    """Return the lines without their styles."""
     return ESCAPES.sub("", text).splitlines()
 
 

@@ -119,7 +119,7 @@ def bench(tmp_path, instance):
 
 
 def skipped(result: dg.SensorResult) -> str:
-    """Give the reason of a tick that asked for nothing."""
+    """Return the reason of a tick that asked for nothing."""
     assert [] == list(result.run_requests)
     return result.skip_reason.skip_message
 
@@ -338,7 +338,7 @@ def test_cursor_forgets_exports_that_are_gone():
 
 
 def observed(result: dg.SensorResult) -> list[dict]:
-    """Give the metadata of the observations of a tick."""
+    """Return the metadata of the observations of a tick."""
     events = [event for event in result.asset_events if isinstance(event, dg.AssetObservation)]
     return [{name: fact.value for name, fact in event.metadata.items()} for event in events]
 
@@ -488,7 +488,7 @@ def stored(tmp_path):
 
 
 def limits(instance: dg.DagsterInstance) -> dict[str, int]:
-    """Give the numbers of all pools."""
+    """Return the numbers of all pools."""
     return {limit.name: limit.limit for limit in instance.event_log_storage.get_pool_limits()}
 
 

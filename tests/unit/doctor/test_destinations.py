@@ -152,7 +152,7 @@ def test_lines_are_judged_by_who_could_listen(mode: str, cipher: str, is_near: b
 
 
 def of(found: Any) -> dict[str, Finding]:
-    """Give findings by name."""
+    """Return findings by name."""
     return {each.name: each for each in found}
 
 
@@ -317,7 +317,7 @@ class Store:
             self.held.pop(path, None)
 
     def now(self) -> datetime:
-        """Tell the time."""
+        """Return the time."""
         return datetime.now(UTC) + timedelta(seconds=self.skew)
 
 

@@ -97,7 +97,7 @@ def ward(tmp_path):
 
 
 def told(rows: list[Row]) -> list[tuple[str, str, str]]:
-    """Give subject, name and status of each row."""
+    """Return subject, name and status of each row."""
     return [(row.about.partition(" ")[0], row.name, row.status) for row in rows]
 
 

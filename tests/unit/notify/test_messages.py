@@ -28,7 +28,7 @@ EXPORT = "exports:\n  - {name: orders, table: orders, format: parquet, destinati
 
 
 def record(number: int = 0, **more: object) -> RunRecord:
-    """Give the row of a run that took a second."""
+    """Return the row of a run that took a second."""
     at = AT + timedelta(minutes=number)
     base = RunRecord(f"run{number}", "orders", "all", at, status="success", finished_at=at + timedelta(seconds=1))
     return replace(base, **more)  # type: ignore[arg-type]

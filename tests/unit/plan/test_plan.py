@@ -308,7 +308,7 @@ def stored(folder: Path, document: object) -> Path:
 
 
 def tampered(path: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Any:
-    """Give a copy of the sealed plan with one place changed."""
+    """Return a copy of the sealed plan with one place changed."""
     document = copy.deepcopy(SEALED)
     parent = document
     for key in path[:-1]:

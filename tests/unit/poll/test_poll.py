@@ -26,7 +26,7 @@ INSTANT = pa.timestamp("us", "UTC")
 
 
 def at(second: float | None) -> datetime | None:
-    """Give an instant by its second."""
+    """Return an instant by its second."""
     return None if second is None else FIRST + timedelta(seconds=second)
 
 
@@ -37,7 +37,7 @@ def page(*rows: tuple[float | None, float | None, float | None]) -> pa.Table:
 
 
 def told(table: pa.Table, **shape: str) -> list[tuple[Any, ...]]:
-    """Give (operation, position's seconds, sequence) of each row."""
+    """Return (operation, position's seconds, sequence) of each row."""
     op, where, seq, _, unchanged = enveloped(table, PollShape(**{"updated_at": "changed"} | shape), first=1)
     assert unchanged.null_count == table.num_rows
     return list(zip(op.to_pylist(), [text and text[17:] for text in where.to_pylist()], seq.to_pylist(), strict=True))
@@ -166,7 +166,7 @@ FACTS: dict[str, tuple[Any, str, str]] = {
 
 
 def order(engine: str) -> Order:
-    """Give the order (changed, id) of a table of an engine."""
+    """Return the order (changed, id) of a table of an engine."""
     kind, stamp, whole = FACTS[engine]
     source = kind(type=engine, url=f"{engine}://u@localhost/d")
     columns = (

@@ -99,7 +99,7 @@ def test_what_was_there_from_the_first_look_is_usual() -> None:
 
 
 def steps(looks: list[Pressure | None]) -> list[int]:
-    """Give the step after each look."""
+    """Return the step after each look."""
     course, found = Course(), []
     for look in looks:
         course = course.after(look)
@@ -167,7 +167,7 @@ class ScriptedGauge:
     looked: int = 0
 
     def look(self) -> Pressure:
-        """Give the next look."""
+        """Return the next look."""
         now = self.looks[min(self.looked, len(self.looks) - 1)]
         self.looked += 1
         if isinstance(now, Exception):
@@ -175,7 +175,7 @@ class ScriptedGauge:
         return now
 
     def counters(self) -> Mapping[str, float]:
-        """Give the next number of deadlocks."""
+        """Return the next number of deadlocks."""
         return {"deadlocks": self.counted.pop(0) if len(self.counted) > 1 else self.counted[0]}
 
 
@@ -189,7 +189,7 @@ class GaugedSource(TableSource):
 
     @contextmanager
     def gauge(self, *, application: str, pace: Any) -> Iterator[ScriptedGauge]:
-        """Give the scripted gauge."""
+        """Yield the scripted gauge."""
         self.connected += 1
         yield self.script
 
@@ -202,7 +202,7 @@ class GaugedSource(TableSource):
 
 
 def table(rows: int = 400) -> pa.Table:
-    """Give some rows."""
+    """Return some rows."""
     return pa.table({"id": np.arange(rows)})
 
 
@@ -295,7 +295,7 @@ class SlowSource(TableSource):
 
     @contextmanager
     def gauge(self, *, application: str, pace: Any) -> Iterator[ScriptedGauge]:
-        """Give a gauge whose looks get worse."""
+        """Yield a gauge whose looks get worse."""
         yield ScriptedGauge([CALM, LOCKED])
 
     def pages(self, chunk: Any, columns: Any, **about: Any) -> Iterator[Page]:
@@ -428,7 +428,7 @@ def test_task_at_full_speed_or_not_adaptive_does_not_wait(tmp_path: Path) -> Non
 
 
 def speeds(per_row_ms: list[float], rows: int = 1_000) -> list[float]:
-    """Give the speed after each page."""
+    """Return the speed after each page."""
     latency, found = Latency(), []
     for each in per_row_ms:
         latency.add(rows, each * rows)

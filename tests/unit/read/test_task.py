@@ -38,7 +38,7 @@ FORMATS: list[Any] = [Parquet(), Csv()]
 
 
 def orders(rows: int = 30_000) -> pa.Table:
-    """Give a small table with a key, a NULL in every third row, and a repeated column."""
+    """Return a small table with a key, a NULL in every third row, and a repeated column."""
     notes = [None if i % 3 else f"note {i}" for i in range(rows)]
     return pa.table({"id": np.arange(rows), "note": notes, "customer": np.arange(rows) % 1_000})
 

@@ -19,7 +19,7 @@ from tests import processes
 
 
 def heard_in_the_background(answer: Connection) -> None:
-    """Tell whether SIGTERM is heard where SIGINT is ignored, as behind a script's `&`, once Dagster was there."""
+    """Report whether SIGTERM is heard where SIGINT is ignored, as behind a script's `&`, once Dagster was there."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with interruption.listening(lambda: None):
         setup_interrupt_handlers()  # what Dagster does whenever a step ends

@@ -145,7 +145,7 @@ def frame(text: str | None) -> bytes:
 
 
 def digest(framed: bytes) -> int:
-    """Give the low 64 bits of XXH3-128, signed."""
+    """Return the low 64 bits of XXH3-128, signed."""
     low = xxhash.xxh3_128_intdigest(framed) & (2**64 - 1)
     return low - 2**64 if low >= 2**63 else low
 
@@ -160,7 +160,7 @@ def array(cells: list[Any], arrow: pa.DataType) -> pa.Array:
 
 
 def is_clock(arrow: pa.DataType) -> bool:
-    """Say whether a number is a date or a time."""
+    """Return whether a number is a date or a time."""
     return bool(pa.types.is_temporal(arrow))
 
 

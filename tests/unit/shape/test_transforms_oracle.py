@@ -42,7 +42,7 @@ TEXTS = [
 
 
 def put(row: Row, **cells: Any) -> Row:
-    """Give the row with some cells replaced."""
+    """Return the row with some cells replaced."""
     return {**row, **cells}
 
 

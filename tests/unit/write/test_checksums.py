@@ -26,7 +26,7 @@ TEXTS = pa.list_(pa.string())
 
 
 def summed(cells: list[bytes]) -> int:
-    """Say what the recipe says: one hash after the other."""
+    """Return what the recipe says: one hash after the other."""
     return sum(map(xxhash.xxh3_64_intdigest, cells)) % WHOLE
 
 

@@ -28,7 +28,7 @@ CODECS = [
 
 
 def orders(rows: int = 30_000) -> pa.Table:
-    """Give a table with one column per kind of encoding."""
+    """Return a table with one column per kind of encoding."""
     draw = np.random.default_rng(1)
     fields = [
         pa.field("id", pa.int64(), nullable=False, metadata={"rivet.native_type": "bigint", "rivet.fidelity": "exact"}),

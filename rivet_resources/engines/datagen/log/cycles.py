@@ -36,7 +36,7 @@ Event = tuple[int, int, int, int, int, int]  # operation, then the entry after i
 
 
 def rolls(recipe: Recipe, events: range) -> tuple[list[int], list[int]]:
-    """Give, for each event, a number below 100 and 32 bits that choose a row."""
+    """Return, for each event, a number below 100 and 32 bits that choose a row."""
     base = blake2b(f"{recipe.seed}\0{recipe.pattern}\0changes\0".encode(), digest_size=8 * EVENTS_PER_HASH)
     first, last = events.start // EVENTS_PER_HASH, -(-events.stop // EVENTS_PER_HASH)
     digests = []

@@ -119,7 +119,7 @@ def events(connection: Connection[Any], *, where: str) -> Iterator[bytes]:
 
 def _checked(packet: bytes, has_checksum: bool, where: str) -> bytes | None:
     """Take one packet's event, whatever it is; None for the end packet."""
-    from pymysql import err
+    from pymysql import err  # driver
 
     if packet[0] == 0xFE and len(packet) < SHORTEST_LONG_VALUE:
         return None

@@ -87,7 +87,7 @@ def query(connection: Any, sql: str, *, limit_bytes: int | None = None) -> RawRo
             returns no rows, or several results.
         TooLarge: the answer is not whole after `limit_bytes`.
     """
-    from pymysql.constants import COMMAND
+    from pymysql.constants import COMMAND  # driver
 
     connection._execute_command(COMMAND.COM_QUERY, sql)
     columns = definitions(connection)
@@ -100,8 +100,8 @@ def definitions(connection: Any) -> tuple[Definition, ...]:
     Raises:
         pymysql.err.MySQLError: what the server says, or that it does not keep to the protocol.
     """
-    from pymysql import err
-    from pymysql.protocol import FieldDescriptorPacket
+    from pymysql import err  # driver
+    from pymysql.protocol import FieldDescriptorPacket  # driver
 
     first = connection._read_packet()
     if first.is_ok_packet() or first.is_load_local_packet():
@@ -200,8 +200,8 @@ class PacketRows:
         return tail
 
     def _lost(self, why: str) -> Exception:
-        from pymysql import err
-        from pymysql.constants import CR
+        from pymysql import err  # driver
+        from pymysql.constants import CR  # driver
 
         self.connection._force_close()
         lost: Exception = err.OperationalError(CR.CR_SERVER_LOST, f"Lost connection to MySQL server during query{why}")
@@ -209,7 +209,7 @@ class PacketRows:
 
     def _check_sequence(self, headers: Places) -> None:
         """Compare every packet's number with its place, as PyMySQL does packet by packet."""
-        from pymysql import err
+        from pymysql import err  # driver
 
         first = self.connection._next_seq_id
         expected = (np.arange(first, first + len(headers)) & 0xFF).astype(np.uint8)
@@ -220,7 +220,7 @@ class PacketRows:
 
     def finish(self, last: bytes) -> None:
         """Read the last packet: raise what the server says, refuse a second result."""
-        from pymysql import err
+        from pymysql import err  # driver
 
         if last[0] == ERROR:
             err.raise_mysql_exception(last)

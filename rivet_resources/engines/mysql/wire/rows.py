@@ -68,7 +68,7 @@ def is_binary(definition: Definition) -> bool:
 
 def _cuts(raw: RawRows) -> list[Cut]:
     """Cut all rows, and check that each ends where its packet does."""
-    from pymysql import err
+    from pymysql import err  # driver
 
     place = raw.starts
     cuts = []
@@ -103,7 +103,7 @@ def _cut(buffer: NDArray[np.uint8], place: Places) -> Cut:
 
 def _lengths(buffer: NDArray[np.uint8], place: Places, width: int) -> Places:
     """Read lengths of several bytes; those of eight bytes come from rows of 16 MB and more, and from broken lines."""
-    from pymysql import err
+    from pymysql import err  # driver
 
     found = _little_endian(buffer, place, width)
     if width == 8 and ((found < 0) | (found > len(buffer))).any():

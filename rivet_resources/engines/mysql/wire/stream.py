@@ -72,7 +72,7 @@ def query_or_drop(connection: Any, statement: str, *, limit_bytes: int) -> RawRo
 
 
 def _begun(connection: Any, statement: str) -> tuple[Definition, ...]:
-    from pymysql.constants import COMMAND
+    from pymysql.constants import COMMAND  # driver
 
     connection._execute_command(COMMAND.COM_QUERY, statement)
     return definitions(connection)
@@ -150,7 +150,7 @@ class _Answer:
 
     def _check_sequence(self, found: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
         """Compare every packet's number with its place, as PyMySQL does packet by packet."""
-        from pymysql import err
+        from pymysql import err  # driver
 
         first = self.connection._next_seq_id
         expected = (np.arange(first, first + len(found)) & 0xFF).astype(np.uint8)
@@ -160,8 +160,8 @@ class _Answer:
         self.connection._next_seq_id = (first + len(found)) & 0xFF
 
     def _lost(self, why: str) -> Exception:
-        from pymysql import err
-        from pymysql.constants import CR
+        from pymysql import err  # driver
+        from pymysql.constants import CR  # driver
 
         self.connection._force_close()
         lost: Exception = err.OperationalError(CR.CR_SERVER_LOST, f"Lost connection to MySQL server during query{why}")

@@ -85,7 +85,7 @@ class _Peeked:
     relations: dict[int, RelationMessage] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Return it up; the statement is cancelled."""
+        """Cancel the statement."""
         close = getattr(self.arrays, "close", None)
         if close is not None:
             close()
@@ -124,7 +124,7 @@ class PostgresLog:
         Raises:
             SourceError and its kin, by SQLSTATE.
         """
-        import psycopg
+        import psycopg  # driver
 
         try:
             cursor = self._connection.execute(statement.encode(), tuple(values) or None)
@@ -148,7 +148,7 @@ class PostgresLog:
 
     def _select(self, expression: str, texts: Sequence[str | None]) -> list[str | None]:
         """Run a column's own SELECT expression over texts, in a pinned transaction; the texts it gives, in order."""
-        import psycopg
+        import psycopg  # driver
 
         # The expression is made by our own catalog code from quoted names and literals; `%` in them is doubled.
         name, escaped = expression[1:].partition(" AT TIME ZONE ")[0], expression.replace("%", "%%")

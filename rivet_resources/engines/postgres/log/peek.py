@@ -166,7 +166,7 @@ def _next(connection: Arrow, reader: Any, cancel: Callable[[], object]) -> pa.Re
 
 def has_adbc() -> bool:
     """Return whether the driver for large answers is installed."""
-    from importlib.util import find_spec
+    from importlib.util import find_spec  # start
 
     return find_spec("adbc_driver_postgresql") is not None
 
@@ -177,7 +177,7 @@ def copied(connection: psycopg.Connection[Any], peek: Peek, *, line: ConnectionP
     Raises:
         LogBusy, PositionLost, LogSetup, SourceLost, SourceError
     """
-    import psycopg
+    import psycopg  # driver
 
     rows: list[memoryview] = []
     size, ended = 0, False

@@ -270,7 +270,7 @@ class _Part:
     # --- images before ---------------------------------------------------------------------------
 
     def _images(self, words: Numbers, long: Sequence[Column]) -> Numbers:
-        """Give, for each row, the row that holds what was before: an update's other half, a delete's own."""
+        """Return, for each row, the row that holds what was before: an update's other half, a delete's own."""
         own = np.arange(len(words))
         return np.where(words == UPDATE_AFTER, own - 1, own)
 

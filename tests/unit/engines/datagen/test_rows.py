@@ -18,7 +18,7 @@ CLOCK = datetime(2026, 1, 31, 12, 30, 15, 250_000, tzinfo=UTC)
 
 
 def recipe(pattern: str, **settings: object) -> Recipe:
-    """Give a recipe with a fixed seed and clock."""
+    """Return a recipe with a fixed seed and clock."""
     return Recipe(**{"pattern": pattern, "seed": 42, "clock": CLOCK, **settings})
 
 
@@ -75,17 +75,17 @@ Check = Callable[[dict[str, object]], bool]
 
 
 def fits(pattern: str) -> Callable[[object], bool]:
-    """Say whether a text has this form."""
+    """Return whether a text has this form."""
     return lambda value: re.fullmatch(pattern, str(value)) is not None
 
 
 def between(low: object, high: object) -> Callable[[object], bool]:
-    """Say whether a value lies within, both ends included."""
+    """Return whether a value lies within, both ends included."""
     return lambda value: low <= value <= high
 
 
 def among(vocabulary: tuple[str, ...]) -> Callable[[object], bool]:
-    """Say whether a word is of a vocabulary."""
+    """Return whether a word is of a vocabulary."""
     return lambda value: value in vocabulary
 
 
