@@ -74,6 +74,7 @@ class ConnectionParams:
             "charset": "utf8mb4",
             "autocommit": True,
             "conv": encoders,  # no decoders: cells of the catalog stay texts
+            "use_unicode": False,  # `cell_text` decodes them: DDL quotes defaults that are bytes and no text
             "program_name": self.application[:512],
             "connect_timeout": CONNECT_SECONDS,
             "read_timeout": self.patience_seconds,
@@ -145,6 +146,7 @@ def rows_of(connection: Connection[Any], statement: str) -> list[Row]:
             cursor.execute(statement)
             return [tuple(cell_text(cell) for cell in row) for row in cursor.fetchall()]
         except mysql_packets.MALFORMED:
+            connection._force_close()  # the rest of the answer would be taken for the next one's
             raise err.InternalError("the answer is not as the protocol has it") from None
 
 

@@ -101,6 +101,17 @@ def test_child_of_a_cascade_is_named_and_refused_unless_accepted(url: str, reque
         opened.refuse_lost(old, opened.survey())
 
 
+def test_default_that_is_no_text_hides_no_cascade(url: str, request: pytest.FixtureRequest) -> None:
+    """Bytes in a table's DDL are no fault of the connection, which goes on; nor a reason not to look."""
+    run(url, CHILD.replace("t_id int", "code varbinary(4) NOT NULL DEFAULT x'00e88bff', t_id int"))
+    with log(url, "t", "child") as opened:
+        found = [each.name for each in opened.preflight() if each.name.startswith("cascades")]
+        survey = opened.survey()
+
+    assert (["cascades child"] if "mariadb" in request.node.name else []) == found
+    assert survey.target.key
+
+
 def test_cascade_that_comes_later_is_refused_where_the_log_shows_it(url: str, request: pytest.FixtureRequest) -> None:
     """The statement that makes the foreign key is in the log."""
     run(url, "CREATE TABLE p (id int PRIMARY KEY)")

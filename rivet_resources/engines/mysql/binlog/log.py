@@ -286,21 +286,15 @@ class MySqlLog:
         committed = (
             str(committed_us) if committed_us is not None else (before.more.get("committed", "") if before else "")
         )
+        dropped = windows.tables.dropped_until(place)
         return place.position({
             "gtid": str(windows.gtids) if windows.gtids is not None else "",
             "identity": self.identity,
             "born": str(windows.groups.births.get(place.file, "")),
             "committed": committed,
             "cascades": "" if "cascades" in self._capture.accepts else "judged",
-            "dropped": self._dropped(windows, before),
+            "dropped": json.dumps(dropped, sort_keys=True) if dropped else "",
         })  # fmt: skip
-
-    def _dropped(self, windows: Windows, before: Position | None) -> str:
-        """Note the columns that were dropped; a dump reads ahead, so only once all that was read is given out."""
-        if not windows.groups.is_complete:
-            return before.more.get("dropped", "") if before else ""
-        known = {table: sorted(names) for table, names in windows.tables.dropped.items() if names}
-        return json.dumps(known, sort_keys=True) if known else ""
 
     # --- the dump --------------------------------------------------------------------------------
 
@@ -327,7 +321,8 @@ class MySqlLog:
             hides_cascades=mysql_preflight.hides_cascades(self.ask),
             session=lambda: MySqlSession(self._line, self._opened()),
         )
-        tables.dropped = {table: set(names) for table, names in json.loads(after.more.get("dropped", "{}")).items()}
+        known: dict[str, list[str]] = json.loads(after.more.get("dropped", "{}"))
+        tables.dropped = {table: dict.fromkeys(names) for table, names in known.items()}
         memory = self._capture.memory_bytes
         events = mysql_dump.events(connection, where=self._line.where)
         births = {place.file: int(after.more["born"])} if "born" in after.more else {}

@@ -16,7 +16,7 @@ from rivet_resources.engines.mysql.binlog.lag import DAY_SECONDS, retention_seco
 from rivet_resources.engines.mysql.preflight import PROXIES
 from rivet_resources.engines.mysql.sql import quote, quote_text
 from rivet_resources.engines.shared.names import split_name
-from rivet_resources.errors import SourceError
+from rivet_resources.errors import SourceError, SourceLost
 
 Ask = Callable[[str], list[tuple[str | None, ...]]]
 
@@ -96,6 +96,8 @@ def cascading(ask: Ask, capture: Capture, *, database: str) -> Iterator[Finding]
         schema, name = split_name(table)
         try:
             rows = ask(f"SHOW CREATE TABLE {quote(schema or database)}.{quote(name)}")
+        except SourceLost:
+            raise
         except SourceError:  # not there, or not to be read: the first copy says so
             continue
         told = [match for match in FOREIGN_KEY.finditer(str(rows[0][1])) if has_cascades(match[0])]

@@ -99,7 +99,9 @@ class Tables:
         self._session = session
         self._collations: Mapping[int, str] | None = None
         self._last: dict[str, Schema] = {}
-        self.dropped: dict[str, set[str]] = {}  # columns by table, of the log up to here
+        self.dropped: dict[
+            str, dict[str, BinlogPosition | None]
+        ] = {}  # columns by table, and where; None: before this dump
         self._wanted: dict[tuple[str, str], str] = {}
         for table in capture.tables:
             schema, name = split_name(table)
@@ -244,15 +246,28 @@ class Tables:
         table = self._ours(name, query.database) if name else None
         return table if table is not None and has_cascades(query.bare) else ""
 
-    def untold_by(self, query: Query) -> str:
-        """Say what an ALTER TABLE of ours does to columns of old rows without a word in the log; '' for nothing."""
+    def dropped_until(self, place: BinlogPosition) -> dict[str, list[str]]:
+        """Return the columns that were dropped up to a place, by table; a dump reads further than is given out."""
+        known = {
+            table: sorted(name for name, at in names.items() if at is None or at.order <= place.order)
+            for table, names in self.dropped.items()
+        }
+        return {table: names for table, names in known.items() if names}
+
+    def untold_by(self, query: Query, place: BinlogPosition) -> str:
+        """Say what an ALTER TABLE of ours does to columns of old rows without a word in the log; '' for nothing.
+
+        Args:
+            place: behind the statement.
+        """
         match = ALTER.match(query.bare)
         table = self._ours(match[1], query.database) if match else None
         if match is None or table is None:
             return ""
         found = altered(match[2])
-        gone = self.dropped.setdefault(table, set())
-        gone |= set(found.dropped)
+        gone = self.dropped.setdefault(table, {})
+        for name in found.dropped:
+            gone.setdefault(name, place)
         again = [name for name in found.added if name in gone]
         if "columns" in self._capture.accepts:
             return ""

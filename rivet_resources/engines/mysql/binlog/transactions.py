@@ -316,7 +316,7 @@ class Groups:
                 "were never copied. Name the table as it is called now, and take a new snapshot: reset the checkpoint "
                 "with `initial: snapshot`.",
             )  # fmt: skip
-        elif query.word == "ALTER" and (what := self._tables.untold_by(query)):
+        elif query.word == "ALTER" and (what := self._tables.untold_by(query, self.place)):
             raise self._refused(
                 data[5], f"an ALTER TABLE that {what}",
                 "Rows that were not written since would be wrong, and the log does not tell. Take a new snapshot: "
