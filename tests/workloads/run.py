@@ -24,7 +24,8 @@ from tests.engines.sqlserver.changes import ENABLE, enabling
 from tests.faults.dying import DIED
 from tests.faults.shop import drop_slot
 from tests.lab import Lab
-from tests.workloads.judge import Attempt, Judge, Wrong, judge_of
+from tests.workloads.judge import Attempt, ChangeJudge, Judge, Wrong, judge_of
+from tests.workloads.plan import LATER_PLACES
 from tests.workloads.published import Windows, published, strays
 from tests.workloads.steps import (
     Ddl,
@@ -219,8 +220,15 @@ class Doing:
             return Attempt(False)
         failed = any(line.startswith("failed") for line in done.stdout.splitlines())
         ended_well = done.returncode == 0 and not failed
+        if self._must_die(step) and done.returncode == 0:
+            raise Wrong(f"changes were written, and the drain never came to {step.place}")
         self.told.append(f"   nobody died: {done.returncode} {done.stdout.strip()[-200:]}{done.stderr.strip()[-300:]}")
         return Attempt(ended_well)
+
+    def _must_die(self, step: Killed) -> bool:
+        """Return whether a drain surely passes this place: it has begun, and rows were inserted just before."""
+        has_begun = isinstance(self.judge, ChangeJudge) and self.judge.has_begun
+        return has_begun and step.place in LATER_PLACES and step.nth == 1
 
     # --- steps -----------------------------------------------------------------------------------
 
