@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,39 @@ def test_disk_that_fills_amid_a_small_file_leaves_the_old_one(
     monkeypatch.undo()
 
     assert ((root.read(MANIFEST) or (b"",))[0], [MANIFEST]) == (b"old", list(root.list()))
+
+
+def test_nobody_else_gets_in_between_the_look_and_the_write_of_a_swap(
+    root: LocalRoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two runs that commit one window the second looks once the first has written, so only one of them wins."""
+    write(root, "swap", b"old")
+    seen: list[bool] = []
+    read, replace = LocalRoot.read, os.replace
+
+    def is_shut() -> bool:
+        with open(f"{root.uri}/_rivet/.lock", "ab") as other:
+            try:
+                fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def reading(self: LocalRoot, path: str) -> tuple[bytes, str] | None:
+        seen.append(is_shut())
+        return read(self, path)
+
+    def replacing(source: Any, target: Any) -> None:
+        seen.append(is_shut())
+        replace(source, target)
+
+    version = root.read(MANIFEST)
+    assert version is not None
+    monkeypatch.setattr(LocalRoot, "read", reading)
+    monkeypatch.setattr(os, "replace", replacing)
+    root.swap(MANIFEST, b"new", expected=version[1])
+
+    assert [True, True] == seen
 
 
 def test_published_part_is_the_very_file_that_was_staged(root: LocalRoot, tmp_path: Path) -> None:

@@ -1381,10 +1381,7 @@ DESTINATIONS = (
         "            fcntl.flock(lock, fcntl.LOCK_EX)\n",
         "            fcntl.flock(lock, fcntl.LOCK_SH)\n",
         "of two runs that commit one window both believe they won",
-        (
-            "tests/engines/test_destinations.py::test_of_concurrent_swaps_exactly_one_wins[local]",
-            "tests/unit/commit/test_manifest.py::test_two_threads_that_publish_one_window_end_with_one_winner",
-        ),
+        ("tests/engines/test_local_durability.py::test_nobody_else_gets_in_between_the_look_and_the_write_of_a_swap",),
     ),
     Fault(
         "manifest_on_disk_is_written_in_place",
