@@ -1733,6 +1733,68 @@ LATEST = (
         "a run of hours is lost because the state store was started anew in the middle of it",
         ("tests/unit/state/test_processes.py::test_run_outlives_a_store_that_is_away_for_a_while",),
     ),
+    Fault(
+        "columns_of_a_lost_store_are_not_known",
+        "rivet_assets/run/baseline.py",
+        "    if columns is None or _may_have_died(export, state):\n",
+        "    if False:\n",
+        "after a death or a lost store a table with other columns is exported beside the committed window in silence",
+        ("tests/faults/test_lost_baselines.py::test_lost_store_does_not_make_other_columns_pass[sqlite-full]",),
+    ),
+    Fault(
+        "reset_does_not_forget_the_columns",
+        "rivet_assets/run/baseline.py",
+        "    return cursor.updated_at if cursor is not None and cursor.value is None else None\n",
+        "    return None\n",
+        "on_schema_drift: fail refuses for ever, whatever its message advises",
+        (
+            "tests/faults/test_lost_baselines.py::"
+            "test_first_run_that_died_after_its_manifest_has_set_the_columns[sqlite-full-metrics]",
+        ),
+    ),
+    Fault(
+        "server_without_a_limit_is_waited_for_for_ever",
+        "rivet_resources/deadlines.py",
+        "        return LONGEST_SILENCE_SECONDS\n",
+        "        return 1e9\n",
+        "with statement_timeout_s: 0 a server that answers nothing holds its run",
+        ("tests/unit/engines/test_deadlines.py::test_patience_is_the_limit_and_a_margin",),
+    ),
+    Fault(
+        "dropped_columns_are_forgotten_between_drains",
+        "rivet_resources/engines/mysql/binlog/log.py",
+        "        dropped = windows.tables.dropped_until(place)\n",
+        "        dropped: dict[str, list[str]] = {}\n",
+        "a column that comes again under the name of a dropped one keeps the old values in silence",
+        (
+            "tests/engines/mysql/test_log_untold.py::"
+            "test_columns_of_old_rows_that_the_log_does_not_tell_are_refused[mariadb-dropped and added]",
+        ),
+    ),
+    Fault(
+        "bytes_in_ddl_break_the_line",
+        "rivet_resources/engines/mysql/connect.py",
+        '            "use_unicode": False,',
+        '            "use_unicode": True,',
+        "a table with a default of bytes cannot be drained, and a foreign key beside it is not noticed",
+        ("tests/engines/mysql/test_log_untold.py::test_default_that_is_no_text_hides_no_cascade",),
+    ),
+    Fault(
+        "doctor_does_not_ask_whose_it_is",
+        "rivet_assets/doctor/examine.py",
+        "*whose]",
+        "]",
+        "rivet doctor calls an export healthy whose run is refused",
+        ("tests/end_to_end/test_whose_state.py::test_check_foresees_that_state_is_of_another_database[full]",),
+    ),
+    Fault(
+        "database_that_recovers_is_a_wrong_password",
+        "rivet_resources/engines/sqlserver/connect.py",
+        "    if number_of(error) not in (CANNOT_OPEN, LOGIN_FAILED) or not line.database:\n",
+        "    if True:\n",
+        "a server that was just started ends a schedule for good",
+        ("tests/engines/sqlserver/test_connect.py::test_a_database_that_cannot_be_opened_yet_may_pass",),
+    ),
 )
 
 FAULTS = (*COMMITTING, *RUNNING, *ROWS, *CELLS, *CHANGES, *PROOFS, *SOURCES, *DESTINATIONS, *STATE, *OUTAGES, *LATEST)
