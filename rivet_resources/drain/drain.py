@@ -31,6 +31,11 @@ from rivet_resources.errors import SourceLost
 
 WINDOW_CHANGES = 500_000  # a PostgreSQL peek pays for itself from here on (`cdc.md`, 4.3)
 IDLE_SECONDS = 1.0  # between two looks of a drain that has no end
+ENDING_SECONDS = 5.0  # so long a window may still be read once an end was asked for; the next run reads it again
+
+
+class _GivenUp(Exception):
+    """A window was still being read when the drain had to end."""
 
 
 def drain(plan: DrainPlan, hands: DrainServices) -> Drained:
@@ -84,7 +89,11 @@ class _Drain:
             while position.key < target.key and (most is None or done.changes < most):
                 if self.hands.is_asked_to_end():
                     return position
-                position = self._window(position, target, done)
+                try:
+                    position = self._window(position, target, done)
+                except _GivenUp:
+                    self.hands.tell(f"{self.plan.export}: ends as asked, and leaves a window to the next run.")
+                    return position
             if self.plan.until_current or (most is not None and done.changes >= most) or self.hands.is_asked_to_end():
                 return position
             time.sleep(IDLE_SECONDS)
@@ -175,7 +184,9 @@ class _Drain:
 
         Raises:
             SourceLost: the log ended without saying where.
+            _GivenUp: it takes too long for a drain that was asked to end.
         """
+        asked_at: float | None = None
         with self._timed("read"):
             self.hands.step("read")
             for item in self.log.read(start, target, most=limit, seen=self.book.seen):
@@ -183,6 +194,10 @@ class _Drain:
                     return item
                 parts.add(item)
                 self.hands.step("part")
+                if self.hands.is_asked_to_end():
+                    asked_at = asked_at or time.monotonic()
+                    if time.monotonic() - asked_at > ENDING_SECONDS:
+                        raise _GivenUp
         raise SourceLost(f"Export {self.plan.export}: the log ended in the middle of a window. Run again.")
 
     @contextmanager

@@ -33,7 +33,7 @@ from rivet_resources.state.checkpoints.stores import state_checkpoints
 from rivet_resources.state.leases import export_lease
 from rivet_resources.state.store import State, default_url, open_state
 from rivet_resources.write.formats.parquet import Parquet
-from tests.fake_log import FakeLog, FakeSource
+from tests.fake_log import FakeLog, FakeSource, place
 
 ORDERS = (Column("id", "int8", pa.int64(), '"id"', nullable=False), Column("total", "int8", pa.int64(), '"total"'))
 LINES = (Column("id", "int8", pa.int64(), '"id"', nullable=False),)
@@ -181,7 +181,7 @@ def test_max_events_ends_at_the_first_commit_at_or_past_it(bench: Bench) -> None
 def test_drain_without_end_follows_until_its_bound_or_until_it_is_asked(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, most: int | None
 ) -> None:
-    """It looks again where the log ended, and brings what came meanwhile; the window at hand is always finished."""
+    """It looks again where the log ended, and brings what came meanwhile; the window at hand is finished."""
     monkeypatch.setattr(drain_module, "IDLE_SECONDS", 0.01)
     bench.run()
     asked = 0
@@ -197,6 +197,27 @@ def test_drain_without_end_follows_until_its_bound_or_until_it_is_asked(
 
     assert done.changes == (8 if most else 10)
     assert bench.ids("orders") == list(range(1, done.changes // 2 + 1))
+
+
+@pytest.mark.parametrize(("patience", "published"), [(60.0, [0, 1, 2]), (-1.0, [])], ids=["short", "long"])
+def test_window_that_is_read_for_too_long_is_left_to_the_next_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, patience: float, published: list[int]
+) -> None:
+    """A drain that was asked to end amid a window finishes it if that is soon done; else nothing of it is seen."""
+    bench.run()
+    before = bench.log.acknowledged
+    write(bench.log, 0, 3)
+    monkeypatch.setattr(drain_module, "ENDING_SECONDS", patience)
+    steps: list[str] = []
+
+    done = bench.run(step=steps.append, is_asked_to_end=lambda: "part" in steps, until_current=False)
+
+    assert published == bench.ids("orders")
+    assert bool(published) == (bench.log.acknowledged > before)
+    assert bool(published) == (done.position.key > place(before).key)
+    monkeypatch.undo()
+    bench.run()
+    assert [0, 1, 2] == bench.ids("orders") == bench.ids("lines")
 
 
 def test_windows_form_one_chain(bench: Bench) -> None:
