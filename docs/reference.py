@@ -57,13 +57,18 @@ server's start) also to a loopback address.
 """
 # What a reader of a block should know and no single key can say.
 NOTES: Mapping[str, str] = {
+    "source": "Of a server: one of `url`, `url_env`, `url_file`, or the single fields. A host that is not this machine "
+    "needs a `tls:` block.\n",
+    "exports": "One of `table`, `query` and `query_file`; with `mode: cdc` one of `table` and `tables`.\n",
+    "destination": "`type: stdout` is one stream: no manifest, no retry.\n",
     "transforms": TRANSFORMS,
     "tls": TLS_OF_MYSQL,
     "spark": "A block, or the word `inline`. A file with an export that has `apply:` gets `jit: full` and "
     "`driver_memory: 2g` unless it says otherwise, since the rows of these tables do enter the JVM.\n",
     "notifications": "One message per run of an export and event, sent by `rivet run`, by `rivet apply` and from "
     "Dagster's runs. https or this machine only; redirects are not followed; 10 s, one more try; what cannot be sent "
-    "is a warning. No message holds a row value or a secret.\n",
+    "is a warning. `degraded`: it succeeded with retries, or slowed down by the governor; `recovered`: the run before "
+    "failed. No message holds a row value or a secret.\n",
     "webhook": "The body has event, export, status, run_id, rows, duration_ms, code, error, schema_changed, at. The "
     "header `X-Rivet-Signature: sha256=…` is the body's HMAC-SHA256.\n",
     "delete_detection": "How deletions are noticed.\n",

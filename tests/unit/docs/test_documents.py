@@ -145,6 +145,14 @@ def test_codes_and_variables_of_the_pages_exist() -> None:
     assert set() == unknown
 
 
+@pytest.mark.parametrize("page", PAGES_OF_PEOPLE, ids=name_of)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    """A path of this repository that stands there leads to a file or folder."""
+    named = re.findall(r"`((?:rivet_assets|rivet_resources|tests|docs)/[\w/.-]+)`", page.read_text(encoding="utf-8"))
+
+    assert [] == [path for path in named if not (ROOT / path).exists()]
+
+
 def examples() -> list[tuple[str, str]]:
     """List the YAML of README and guides that is a whole file: it has exports."""
     return [
