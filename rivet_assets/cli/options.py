@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rivet_assets.config.yaml_document import YamlFault, read_yaml
 from rivet_resources.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,6 +29,8 @@ PARAM = click.option(
 
 def known_names(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
     """Complete an export's name from the config, without checking it; nothing where it cannot be read."""
+    from rivet_assets.config.yaml_document import YamlFault, read_yaml  # start: Pydantic, half a second
+
     try:
         document = read_yaml(Path(context.params.get("path") or "rivet.yaml").read_text(encoding="utf-8")).value
         names = [str(export["name"]) for export in document["exports"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from click.shell_completion import get_completion_class
 from rivet_assets.cli import main as cli
 from rivet_assets.cli.commands.completions import SHELLS
 
+ROOT = Path(__file__).parents[3]
 HAPPY_PATH = ["init", "doctor", "check", "run"]
 WIDTH = 80
 BY_WINDOW = ["run", "plan", "validate", "reconcile", "repair"]
@@ -70,6 +72,19 @@ def test_help_begins_with_the_happy_path(rivet: Rivet) -> None:
     example = [line.split()[1] for line in text.splitlines() if line.startswith("  rivet ")]
     assert HAPPY_PATH == listed[:4] == example
     assert sorted(cli.COMMANDS) == sorted(listed)
+
+
+def test_help_loads_what_it_shows_and_no_more() -> None:
+    """All commands are imported, and none of what they need for their work: help answers at once."""
+    heavy = ("pydantic", "yaml", "rich", "sqlalchemy", "pyarrow", "dagster", "pyspark")
+    code = (
+        "import sys; from rivet_assets.cli.main import commands; commands.main(['--help'], standalone_mode=False);"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, check=True)
+
+    assert "[]" == done.stdout.splitlines()[-1]
 
 
 def test_list_of_commands_gives_each_one_line(rivet: Rivet) -> None:
