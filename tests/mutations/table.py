@@ -1189,7 +1189,7 @@ SOURCES = (
         "            pause = next(pauses, None) if error.retry else None\n",
         "            pause = next(pauses, None)\n",
         "a wrong query is sent to the source four times",
-        ("tests/unit/contracts/test_retry.py::test_other_faults_are_not_tried_again",),
+        ("tests/unit/test_retry.py::test_other_faults_are_not_tried_again",),
     ),
     Fault(
         "killed_connections_are_not_opened_again",
