@@ -147,6 +147,7 @@ class SparkRuntime:
                 _started = self._task_session = None
             if _started is None:
                 if existing := _someone_elses():
+                    spark_sessions.spare_pandas()  # which nobody may have installed
                     return existing
                 _started = self._start()
             elif _started.settings != self.settings and self not in _started.users:

@@ -101,7 +101,7 @@ def classic(settings: Spark, started: jvm.Jvm) -> SparkSession:
     from pyspark.sql import SparkSession  # Spark
 
     conf = SparkConf(loadDefaults=False).setAll(list(_conf(settings).items()))
-    _spare_pandas()
+    spare_pandas()
     gateway = started.gateway()
     with _same_python(), _refusals(settings.master):
         context = SparkContext(conf=conf, gateway=gateway)
@@ -109,11 +109,11 @@ def classic(settings: Spark, started: jvm.Jvm) -> SparkSession:
     return session
 
 
-def _spare_pandas() -> None:
+def spare_pandas() -> None:
     """Keep pyspark from importing pandas where only Arrow passes: 1.3 CPU s of each run (measured, PySpark 4.3).
 
     Its numpy converters import `pyspark.testing`, and with it pandas, to learn whether numpy is there; `mapInArrow`
-    imports pandas to compare its version. Who uses pandas with Spark imports it, and our pins hold its version.
+    imports pandas to compare its version. The base does not install pandas; who uses it with Spark does.
     """
     import numpy as np  # start
     from pyspark.sql import types  # Spark
@@ -128,6 +128,7 @@ def submit(settings: Spark) -> SparkSession:
     """Start through pyspark's own launcher, which runs spark-submit."""
     from pyspark.sql import SparkSession  # Spark
 
+    spare_pandas()
     options = f"-XX:+UseSerialGC {' '.join(jvm.JIT[settings.jit])}"
     options = f"{options} {settings.conf.get('spark.driver.extraJavaOptions', '')}".strip()
     conf = {**_conf(settings), "spark.driver.memory": settings.driver_memory, "spark.driver.extraJavaOptions": options}
