@@ -186,7 +186,7 @@ def made_up(folder: Path, mode: str) -> Checked:
           - {{name: made, table: events, format: csv, destination: {{type: local, path: {folder}}}, {mode}}}
     """
     config = load_text(text, file=folder / "rivet.yaml")
-    stream = config.source_of(config.exports[0])[1].relation
+    stream = config.source_of(config.exports[0])[1].stream.relation
     export = config.exports[0].model_copy(update={"table": stream})
     (found,) = check_exports(config.model_copy(update={"exports": (export,)}))
     return found
