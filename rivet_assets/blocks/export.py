@@ -29,10 +29,10 @@ from rivet_assets.blocks.export_values import (
     Texts,
     broken,
 )
-from rivet_assets.blocks.mode_facts import Cautions, ModeFacts
 from rivet_resources.contracts.destination import Destination
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.format import FileFormat, FormatKeys
+from rivet_resources.contracts.mode_facts import Cautions, ModeFacts
 from rivet_resources.contracts.settings import Settings, Size, Tuning
 from rivet_resources.contracts.source import Source, TypeRules
 from rivet_resources.contracts.transform import Transform
@@ -109,7 +109,7 @@ def _fails_after(value: object) -> object:
 class Export(Settings):
     """What to read, and what to write where. `modes/` adds when and in which pieces, and answers for the mode."""
 
-    answers: ClassVar[ModeFacts] = ModeFacts()
+    answers: ClassVar[ModeFacts] = ModeFacts("")
 
     name: ExportName = Field(description="names its asset, folder, files and cursor; unique in the file")
     mode: str = Field("full", description="full, incremental, chunked, time_window, cdc or poll")

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_core import InitErrorDetails
 
 from rivet_assets.blocks.choice import refusal
-from rivet_assets.blocks.mode_facts import ModeFacts
+from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.registry import DESTINATIONS, FORMATS
 from rivet_resources.write.formats.parquet import LEVELS
 

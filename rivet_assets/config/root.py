@@ -228,7 +228,7 @@ def _with_steps(export: AnyExport, named: Mapping[str, AnyStep]) -> AnyExport:
 def _refused_modes(config: RivetConfig) -> Iterator[InitErrorDetails]:
     """Ask each export's source whether it can do the mode: at night would be too late."""
     for index, export in enumerate(config.exports):
-        refused = config.source_of(export)[1].refuses(export.mode, "table" if export.table else "query")
+        refused = config.source_of(export)[1].refuses(export.answers, "table" if export.table else "query")
         if refused:
             yield refusal("RIVET_CONFIG_SOURCE_MODE_UNSUPPORTED", refused, loc=("exports", index, "mode"))
 

@@ -16,11 +16,11 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.blocks.export_values import ColumnsOnce, TableName, broken
-from rivet_assets.blocks.mode_facts import ModeFacts
 from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.contracts.change_log import Capture, Untold
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.extract import CursorMove, Extract, Window
+from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.registry import FORMATS
@@ -80,6 +80,7 @@ class Cdc(Export):
     """Every insert, update and delete, in the order of their commits."""
 
     answers: ClassVar[ModeFacts] = ModeFacts(
+        name="cdc",
         window="changes",
         follows_log=True,
         is_stream=True,

@@ -16,11 +16,11 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from rivet_assets.blocks.export import Export
-from rivet_assets.blocks.mode_facts import Cautions, ModeFacts
 from rivet_assets.modes.key_ranges import Range, between_inner_bounds, by_days, equal_width
 from rivet_assets.modes.protocol import Planning, compose, require_bound
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.contracts.extract import Extract, Window
+from rivet_resources.contracts.mode_facts import Cautions, ModeFacts
 from rivet_resources.contracts.relation import Chunk, KeyRange, Reader, Relation
 from rivet_resources.contracts.source import Source
 from rivet_resources.contracts.types import Column
@@ -42,6 +42,7 @@ class Chunked(Export):
     """Every row, cut by a key into chunks that tasks read side by side."""
 
     answers: ClassVar[ModeFacts] = ModeFacts(
+        name="chunked",
         cuts=True,
         by_ranges=True,
         refuses_nulls=True,

@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from rivet_assets.blocks.export import Export
-from rivet_assets.blocks.mode_facts import ModeFacts
 from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.contracts.extract import Extract, Window
+from rivet_resources.contracts.mode_facts import ModeFacts
 
 
 class Full(Export):
     """Every row, as of one instant."""
 
     answers: ClassVar[ModeFacts] = ModeFacts(
-        cuts=True, more_because="rows came after the export too count", fewer_because="rows were deleted"
+        name="full", cuts=True, more_because="rows came after the export too count", fewer_because="rows were deleted"
     )
 
     mode: Literal["full"] = "full"

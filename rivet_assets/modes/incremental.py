@@ -21,7 +21,6 @@ from pydantic_core import PydanticCustomError
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.blocks.export_values import Duration
-from rivet_assets.blocks.mode_facts import Cautions, ModeFacts
 from rivet_assets.modes.incremental_again import ends_again, newer_rows, shared_of
 from rivet_assets.modes.incremental_boundary import CursorColumns, chunks_of, ends_of, in_turn, note_before, pieces
 from rivet_assets.modes.protocol import Planning, compose, require_bound
@@ -29,6 +28,7 @@ from rivet_resources.commit.manifest import Manifest
 from rivet_resources.commit.manifest_entries import ManifestCursor
 from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.extract import CursorMove, Extract, Window
+from rivet_resources.contracts.mode_facts import Cautions, ModeFacts
 from rivet_resources.errors import BoundsUnusable, SourceError
 
 
@@ -36,6 +36,7 @@ class Incremental(Export):
     """Rows whose cursor is above the committed one, or came to that later, up to a frozen bound."""
 
     answers: ClassVar[ModeFacts] = ModeFacts(
+        name="incremental",
         window="after",
         keeps_cursor=True,
         keeps_boundary=True,

@@ -19,7 +19,6 @@ from pydantic import Field, model_validator
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.blocks.export_values import ColumnsOnce, Ratio, broken
-from rivet_assets.blocks.mode_facts import ModeFacts
 from rivet_assets.modes.poll_preconditions import (
     key_columns,
     refuse_clock,
@@ -31,6 +30,7 @@ from rivet_assets.modes.poll_preconditions import (
 from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.extract import CursorMove, Extract, Window
+from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.contracts.poll import PollShape
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Settings, pace
@@ -73,6 +73,7 @@ class Poll(Export):
     """Rows changed since the last run, as inserts, updates and deletes."""
 
     answers: ClassVar[ModeFacts] = ModeFacts(
+        name="poll",
         window="changes",
         keeps_cursor=True,
         counts_runs=True,

@@ -15,10 +15,10 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from rivet_assets.blocks.export import Export
-from rivet_assets.blocks.mode_facts import ModeFacts
 from rivet_assets.modes.protocol import Planning, compose, require_column
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.contracts.extract import Extract
+from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import BoundsUnusable, SourceError
 
@@ -31,6 +31,7 @@ class TimeWindow(Export):
     """
 
     answers: ClassVar[ModeFacts] = ModeFacts(
+        name="time_window",
         window="time",
         more_because="late rows came into it",
         fewer_because="rows were deleted, or their time was changed",

@@ -20,10 +20,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rivet_assets.blocks.mode_facts import ModeFacts
 from rivet_assets.modes.registry import MODES
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Explained
+from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.contracts.settings import Pace
 
 Verdict = Literal["EFFICIENT", "ACCEPTABLE", "DEGRADED", "UNSAFE"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from rivet_assets.blocks.mode_facts import ModeFacts
+from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.prove.compare_rows import RowDifferences
 
 Depth = Literal["counts", "checksums", "rows"]

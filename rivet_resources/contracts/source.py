@@ -17,6 +17,7 @@ from pydantic import Field
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Explained, Finding, Gauge, TableFacts
+from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.contracts.provenance import DatabaseIdentity
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.contracts.settings import Pace, Settings, Tuning
@@ -230,7 +231,7 @@ class Source(Protocol):
             SourceUnreachable, SourceAuth, SourceError, ConfigError
         """
 
-    def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
+    def refuses(self, mode: ModeFacts, relation: Literal["table", "query"]) -> str:
         """Return why, in one sentence, this engine cannot do a mode, '' when it can; asked when the file is read."""
 
     def quote(self, name: str) -> str:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
+from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace, Tuning
 from rivet_resources.contracts.source import Page, Session, Source, Wait
@@ -79,7 +80,7 @@ class WithFound:
         """Connect for looking at the source."""
         return self.source.gauge(application=application, pace=pace)
 
-    def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
+    def refuses(self, mode: ModeFacts, relation: Literal["table", "query"]) -> str:
         """Return why this engine cannot do a mode."""
         return self.source.refuses(mode, relation)
 

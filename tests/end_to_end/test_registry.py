@@ -29,6 +29,7 @@ from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Pressure
 from rivet_resources.contracts.format import FormatKeys
+from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.contracts.provenance import DatabaseIdentity
 from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import Pace, Settings, Tuning
@@ -79,9 +80,11 @@ class Numbers(Settings):
         """Look at nothing."""
         yield NumbersGauge()
 
-    def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
+    def refuses(self, mode: ModeFacts, relation: Literal["table", "query"]) -> str:
         """Return what cannot be."""
-        return "" if (mode, relation) == ("full", "table") else "numbers are counted once, from the first to the last"
+        return (
+            "" if (mode.name, relation) == ("full", "table") else "numbers are counted once, from the first to the last"
+        )
 
     def quote(self, name: str) -> str:
         """Quote."""

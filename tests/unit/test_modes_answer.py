@@ -44,3 +44,8 @@ def test_every_way_of_asking_is_seen() -> None:
     """The test above would fail for each of these."""
     for text in ("isinstance(export, Cdc)", "isinstance(x, Full | Poll)", 'e.mode == "cdc"', 'e.mode in ("full", "x")'):
         assert [1] == _asked(ast.parse(text)), text
+
+
+def test_answers_carry_the_word_of_their_mode() -> None:
+    """Messages of engines name the mode by it."""
+    assert {word: word for word in MODES} == {word: mode.answers.name for word, mode in MODES.items()}

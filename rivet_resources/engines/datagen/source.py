@@ -16,6 +16,7 @@ from pydantic import Field, field_validator, model_validator
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
+from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace, Settings, Tuning
 from rivet_resources.contracts.source import Page, Session, Wait
@@ -145,19 +146,19 @@ class Datagen(Settings):
 
         yield DatagenLog(self.stream, capture)
 
-    def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
+    def refuses(self, mode: ModeFacts, relation: Literal["table", "query"]) -> str:
         """Return why a mode cannot be; '' when it can."""
         if relation == "query":
             return "datagen has one table and no queries; write `table:` instead, and shape rows with transforms"
-        if mode == "cdc":
+        if mode.follows_log:
             return ""
-        if mode == "poll":
+        if mode.is_stream:
             return "datagen has no column that tells when a row changed; use mode cdc, which makes change cycles"
         if self.cdc_mode:
-            return f"datagen with `cdc_mode: true` makes changes, which mode {mode} cannot read; use mode cdc"
-        if not self.max_events and mode != "incremental":
+            return f"datagen with `cdc_mode: true` makes changes, which mode {mode.name} cannot read; use mode cdc"
+        if not self.max_events and not mode.keeps_cursor:
             return (
-                f"datagen without `max_events` is endless, and mode {mode} reads to the end; set `max_events`, "
+                f"datagen without `max_events` is endless, and mode {mode.name} reads to the end; set `max_events`, "
                 f"or use mode incremental with cursor_column _sequence"
             )
         return ""

@@ -18,6 +18,7 @@ from rivet_resources.contracts.change_log import Capture, Log
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
+from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Session, Wait
@@ -121,7 +122,7 @@ class MySql(Server):
             )
         )
 
-    def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
+    def refuses(self, mode: ModeFacts, relation: Literal["table", "query"]) -> str:
         """Refuse nothing: every mode reads tables here, and those that read queries, queries."""
         return ""
 

@@ -16,6 +16,7 @@ from rivet_resources.contracts.change_log import Capture, Log
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
+from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Session, Wait
@@ -95,7 +96,7 @@ class Postgres(Server):
 
         return changes.open_log(capture, line=self.line(application, pace), pace=pace)
 
-    def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
+    def refuses(self, mode: ModeFacts, relation: Literal["table", "query"]) -> str:
         """Return why this engine cannot do a mode; it can do all of them."""
         return ""
 

@@ -18,6 +18,7 @@ from pydantic import Field, field_validator, model_validator
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
+from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace, Settings, Tuning
 from rivet_resources.contracts.source import Page, Session, Wait
@@ -98,9 +99,9 @@ class Sqlite(Settings):
         """Connect for looking at the file while it is read; see the protocol."""
         return sqlite_gauge.open_gauge(self.line(pace))
 
-    def refuses(self, mode: str, relation: Literal["table", "query"]) -> str:
+    def refuses(self, mode: ModeFacts, relation: Literal["table", "query"]) -> str:
         """Return why a mode cannot be; '' since all others can."""
-        if mode == "cdc":
+        if mode.follows_log:
             return "SQLite keeps no log of changes that could be read; use mode poll, which finds new and changed rows"
         return ""
 

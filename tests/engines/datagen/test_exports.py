@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from rivet_assets.config.load import load_config
 from rivet_assets.launch.run_exports import Outcome, run_exports
+from rivet_assets.modes import registry
 from rivet_assets.modes.protocol import Planning
 from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import Tuning, pace
@@ -250,7 +251,7 @@ REFUSED = [
 @pytest.mark.parametrize(("mode", "relation", "events", "words"), REFUSED)
 def test_mode_that_cannot_be_is_refused_in_words(mode, relation, events, words):
     """What datagen cannot do is known before anything runs."""
-    said = source(max_events=events).refuses(mode, relation)
+    said = source(max_events=events).refuses(registry.MODES[mode].answers, relation)
 
     assert words in said
     assert bool(said) == bool(words)

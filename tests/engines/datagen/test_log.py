@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
+from rivet_assets.modes.registry import MODES
 from rivet_resources.contracts.change_log import Capture, Changes, Commit, Position, change_schema
 from rivet_resources.contracts.settings import Tuning, pace
 from rivet_resources.contracts.source import ColumnRule, TypeRules
@@ -300,11 +301,11 @@ SOURCES: list[tuple[Any, Literal["cdc", "poll"], str]] = [
 @pytest.mark.parametrize(("made", "mode", "words"), SOURCES, ids=[f"{made.type}-{mode}" for made, mode, _ in SOURCES])
 def test_each_source_says_whether_it_can_follow_changes(made: Any, mode: str, words: str):
     """'' for what works, one sentence with the way out for what does not."""
-    said = made.refuses(mode, "table")
+    said = made.refuses(MODES[mode].answers, "table")
     assert words in said
     assert bool(said) == bool(words)
 
 
 def test_stream_of_changes_is_for_mode_cdc_only():
     """`cdc_mode: true` keeps batch modes from exporting what was meant as changes."""
-    assert "use mode cdc" in source(cdc_mode=True).refuses("full", "table")
+    assert "use mode cdc" in source(cdc_mode=True).refuses(MODES["full"].answers, "table")

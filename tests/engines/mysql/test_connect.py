@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from pydantic import ValidationError
 
+from rivet_assets.modes.registry import MODES
 from rivet_resources.contracts.settings import Tuning, pace
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql import sql as mysql_sql
@@ -131,7 +132,7 @@ def test_lineage_needs_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("mode", ["full", "incremental", "chunked", "time_window"])
 def test_every_batch_mode_is_possible(mode: str) -> None:
     """Nothing is refused at load time."""
-    assert ["", ""] == [MySql(**HERE).refuses(mode, relation) for relation in ("table", "query")]  # type: ignore[arg-type]
+    assert ["", ""] == [MySql(**HERE).refuses(MODES[mode].answers, relation) for relation in ("table", "query")]  # type: ignore[arg-type]
 
 
 # --- a real server -------------------------------------------------------------------------------

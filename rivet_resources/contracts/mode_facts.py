@@ -1,7 +1,7 @@
 """What an export's mode is like, for those who treat several modes alike: each mode answers for itself.
 
-Belongs here: the questions. Not here: the answers, which stand in `modes/<mode>.py`; nobody outside of `modes/` asks
-for a mode by its name.
+Belongs here: the questions. Not here: the answers, which stand in `rivet_assets/modes/<mode>.py`; nobody outside of
+that room asks for a mode by its name.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Literal
 class ModeFacts:
     """Answers of one mode; a default is what holds for a mode that has nothing of the kind."""
 
+    name: str  # its word in YAML, for messages
     window: Literal["all", "time", "after", "changes"] = "all"  # what a committed window is: all rows, a time, a step
     keeps_cursor: bool = False  # the state store says where the next run begins
     keeps_boundary: bool = False  # and which rows with the cursor's value were read already
