@@ -39,7 +39,7 @@ def definitions_of(*configs: RivetConfig) -> dg.Definitions:
     Raises:
         ConfigError: two of them define the same asset; both files are named.
     """
-    return _located([_assets_of(config) for config in configs])
+    return _join_location([_assets_of(config) for config in configs])
 
 
 def load_definitions() -> dg.Definitions:
@@ -50,7 +50,7 @@ def load_definitions() -> dg.Definitions:
     """
     files = config_files()
     configs = [load_config(file, params=params()) for file in files]
-    return _located([_components(without_demo=bool(files)), *(_assets_of(config) for config in configs)])
+    return _join_location([_components(without_demo=bool(files)), *(_assets_of(config) for config in configs)])
 
 
 def _assets_of(config: RivetConfig) -> dg.Definitions:
@@ -80,7 +80,7 @@ def _may_define(path: Path) -> bool:
     return not path.name.startswith(("_", ".")) and (path.is_dir() or path.suffix in (".py", ".yaml"))
 
 
-def _located(parts: Sequence[dg.Definitions]) -> dg.Definitions:
+def _join_location(parts: Sequence[dg.Definitions]) -> dg.Definitions:
     """Join definitions with what the location adds to all of them.
 
     Raises:

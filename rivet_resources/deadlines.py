@@ -251,7 +251,7 @@ def opened_lines(ports: Collection[int]) -> Iterator[Callable[[], list[socket.so
         before = set(_sockets())
 
         def found() -> list[socket.socket]:
-            copies = [_copied(number) for key, number in _sockets().items() if key not in before]
+            copies = [_duplicate(number) for key, number in _sockets().items() if key not in before]
             lines = [line for line in copies if line is not None and _leads_to(line, ports)]
             forget([line for line in copies if line is not None and line not in lines])
             return lines
@@ -271,7 +271,7 @@ def _sockets() -> dict[tuple[int, int], int]:
     return found
 
 
-def _copied(number: int) -> socket.socket | None:
+def _duplicate(number: int) -> socket.socket | None:
     with suppress(OSError):
         return socket.socket(fileno=os.dup(number))
     return None

@@ -107,7 +107,7 @@ class Commands(CommandGroup):
 def main() -> None:
     """Run the command line; the process ends with the command's exit code (`contract.md`, section 14)."""
     told = JsonErrors(_say)
-    with interruption.listening(lambda: _interrupted(told)):
+    with interruption.listening(lambda: _end_interrupted(told)):
         code = _run(told)
     sys.stdout.flush()
     if interruption.asked():
@@ -128,13 +128,13 @@ def _run(told: JsonErrors) -> int:
         return 1
     except BaseException as error:
         if not (interruption.asked() or isinstance(error, KeyboardInterrupt | click.Abort)):
-            return _failed(error, told)
-        code = _interrupted(told)  # whatever it is: the interrupt broke it
+            return _end_failed(error, told)
+        code = _end_interrupted(told)  # whatever it is: the interrupt broke it
         interruption.end_children()
         return code
 
 
-def _failed(error: BaseException, told: JsonErrors) -> int:
+def _end_failed(error: BaseException, told: JsonErrors) -> int:
     """Return what a command ended with; its exit code."""
     if isinstance(error, click.ClickException):  # wrong usage: click's own exit code, 2, means transient here
         error.show()
@@ -152,7 +152,7 @@ def _failed(error: BaseException, told: JsonErrors) -> int:
     return 1
 
 
-def _interrupted(told: JsonErrors) -> int:
+def _end_interrupted(told: JsonErrors) -> int:
     """Return once that the command was interrupted; its exit code."""
     if not told.told:
         _say(INTERRUPT)

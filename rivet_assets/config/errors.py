@@ -84,7 +84,7 @@ def findings(error: ValidationError, block: Any, document: Document) -> list[Con
         code, sentence = _judge(fault, loc, block)
         sentence = _without_resolved(sentence, block, document)
         place = _existing(loc, block)
-        written = None if fault["type"] == "extra_forbidden" else _shown(place, block, document)
+        written = None if fault["type"] == "extra_forbidden" else _spelling(place, block, document)
         message = _about(place, sentence, written, owned=len(owner_of(loc, block)[1]))
         found.append(ConfigFault(loc, code, message, document.line(loc)))
     return found
@@ -152,7 +152,7 @@ def _about(loc: Loc, sentence: str, written: str | None, *, owned: int) -> str:
     return f"{key} {sentence}" if VERBS.match(sentence) else f"{key}: {sentence}"
 
 
-def _shown(loc: Loc, block: Any, document: Document) -> str | None:
+def _spelling(loc: Loc, block: Any, document: Document) -> str | None:
     """Return the scalar as the file spells it, unless it is a secret."""
     if describe(block, loc).is_secret:
         return None

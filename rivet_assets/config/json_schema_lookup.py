@@ -53,14 +53,14 @@ def _resolve(schema: Mapping[str, Any], block: Any) -> Mapping[str, Any]:
         elif "else" in schema and "properties" not in schema:
             schema = schema["else"]
         elif "allOf" in schema:
-            schema = _chosen(schema, block)
+            schema = _choose_branch(schema, block)
         elif "anyOf" in schema:
             schema = _best(schema["anyOf"], block)
         else:
             return schema
 
 
-def _chosen(schema: Mapping[str, Any], block: Any) -> Mapping[str, Any]:
+def _choose_branch(schema: Mapping[str, Any], block: Any) -> Mapping[str, Any]:
     """Take the branch of a `Choice`; with a wrong word, the one that was probably meant."""
     ((key, words),) = schema["properties"].items()
     word = _value(block, key)

@@ -85,11 +85,11 @@ class RivetConfig(Settings):
             config: Self = validate(block)
         except ValidationError as error:
             raise refusals(cls.__name__, [*details(error), *faults]) from None
-        faults = faults or [*_unpaced(config), *_refused_modes(config), *_shared_logs(config), *_sparkless(config)]
+        faults = faults or [*_check_tuning(config), *_refused_modes(config), *_shared_logs(config), *_sparkless(config)]
         if faults:
             raise refusals(cls.__name__, faults)
         exports = tuple(_with_steps(export, config.transforms) for export in config.exports)
-        return config.model_copy(update={"exports": exports, "spark": _tuned(config)})
+        return config.model_copy(update={"exports": exports, "spark": _spark_settings(config)})
 
     @property
     def file(self) -> Path | None:
@@ -258,14 +258,14 @@ def _sparkless(config: RivetConfig) -> Iterator[InitErrorDetails]:
             yield refusal("RIVET_CONFIG_CDC", message, loc=("exports", index, "apply"))
 
 
-def _tuned(config: RivetConfig) -> Spark:
+def _spark_settings(config: RivetConfig) -> Spark:
     """Return Spark's settings: rows of `apply` do enter the JVM, so it gets its full JIT and a larger heap then."""
     applied = any(export.tables_beside() for export in config.exports)
     wanted = {"jit": "full", "driver_memory": "2g"} if applied else {}
     return config.spark.model_copy(update={k: v for k, v in wanted.items() if k not in config.spark.model_fields_set})
 
 
-def _unpaced(config: RivetConfig) -> Iterator[InitErrorDetails]:
+def _check_tuning(config: RivetConfig) -> Iterator[InitErrorDetails]:
     """Check tuning as it will be used: the export's block over its source's (`contract.md`, 1.4)."""
     for index, export in enumerate(config.exports):
         try:

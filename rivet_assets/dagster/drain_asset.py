@@ -65,10 +65,10 @@ def build_drain(export: Cdc, *, config: RivetConfig, spec_of: Callable[[Export],
         wait = pace(source.tuning, export.tuning).retry_backoff_ms / 1000
         with translated(retry_number=context.retry_number, seconds_to_wait=wait):
             site = _site(export, config, context)
-            drained = _drained(site)
+            drained = _drain(site)
             for table, spec in specs.items():
                 if spec.key in context.selected_asset_keys:
-                    yield from _told(site, spec, table, drained)
+                    yield from _table_events(site, spec, table, drained)
                 elif drained.tables[table].last is not None:  # drained along with those that were asked for
                     yield dg.AssetMaterialization(spec.key, metadata=_facts(site, table, drained))
             tell_success(config, export.name, site.state, context)
@@ -76,7 +76,7 @@ def build_drain(export: Cdc, *, config: RivetConfig, spec_of: Callable[[Export],
     return changes
 
 
-def _drained(site: DrainSite) -> Drained:
+def _drain(site: DrainSite) -> Drained:
     """Drain; without an end, until a signal asks for one: the window is finished then, and all is well."""
     if site.export.cdc.until_current:
         return run_drain(site)
@@ -112,7 +112,7 @@ def _site(export: Cdc, config: RivetConfig, context: dg.AssetExecutionContext) -
     )
 
 
-def _told(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drained) -> Iterator[Any]:
+def _table_events(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drained) -> Iterator[Any]:
     """Yield of one table: a materialization where windows were committed, an observation of the lag where none was."""
     mine = drained.tables[table]
     results = [*_results(site, spec, table, drained)]

@@ -37,7 +37,7 @@ class FailureSensor(dg.RunStatusSensorDefinition):
         super().__init__(
             name=NAME,
             run_status=dg.DagsterRunStatus.FAILURE,
-            run_status_sensor_fn=self._told,
+            run_status_sensor_fn=self._notify,
             minimum_interval_seconds=SENSOR_SECONDS,
             default_status=dg.DefaultSensorStatus.RUNNING,
             description="Tells the people of `notifications:` which exports failed, and why.",
@@ -47,7 +47,7 @@ class FailureSensor(dg.RunStatusSensorDefinition):
         """Return one sensor that tells for both."""
         return FailureSensor([*self.configs, *other.configs])
 
-    def _told(self, context: dg.RunStatusSensorContext) -> None:
+    def _notify(self, context: dg.RunStatusSensorContext) -> None:
         for line in tell_failure(self.configs, context.dagster_run, context.instance):
             context.log.warning(line)
 
@@ -63,12 +63,12 @@ def tell_failure(configs: Sequence[RivetConfig], run: dg.DagsterRun, instance: d
         return []
     lines: list[str] = []
     for config in configs:
-        ends = [*_ended(config, run, instance)][:MOST_TOLD]
+        ends = [*_endings(config, run, instance)][:MOST_TOLD]
         notify(config, ends, tell=lines.append)
     return lines
 
 
-def _ended(config: RivetConfig, run: dg.DagsterRun, instance: dg.DagsterInstance) -> Iterator[Ended]:
+def _endings(config: RivetConfig, run: dg.DagsterRun, instance: dg.DagsterInstance) -> Iterator[Ended]:
     """Find what became of our exports: those whose step failed; if none did, those that the run was to make."""
     exports = {step: export.name for export in config.exports for step in step_names(export, config=config)}
     events = _events(run, instance, dg.DagsterEventType.STEP_FAILURE)

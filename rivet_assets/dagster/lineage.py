@@ -76,7 +76,7 @@ def _tables(query: str, dialect: str | None) -> set[str]:
         tree = sqlglot.parse_one(query, dialect=dialect)
         named = {cte.alias for cte in tree.find_all(sqlglot.exp.CTE)}
         tables = filter(_has_name, tree.find_all(sqlglot.exp.Table))
-        return {_spelled(table, dialect) for table in tables if table.db or table.name not in named}
+        return {_spell(table, dialect) for table in tables if table.db or table.name not in named}
     return set()
 
 
@@ -98,7 +98,7 @@ def _query_columns(query: str, names: list[str], dialect: str | None) -> dict[st
                     if isinstance(table, sqlglot.exp.Table) and not node.downstream and _has_name(table):
                         column = sqlglot.exp.to_column(node.name, dialect=dialect).name
                         if column != "*":
-                            origins.add((_spelled(table, dialect), column))
+                            origins.add((_spell(table, dialect), column))
                 if origins:
                     found[name] = origins
     return found
@@ -111,7 +111,7 @@ def _has_name(table: Any) -> bool:
     return isinstance(table.this, exp.Identifier)
 
 
-def _spelled(table: Any, dialect: str | None) -> str:
+def _spell(table: Any, dialect: str | None) -> str:
     """Spell a table as `table:` does: schema.name, quoted where the query quotes."""
     return ".".join(part.sql(dialect=dialect) for part in (table.args.get("db"), table.this) if part is not None)
 

@@ -83,7 +83,7 @@ def _op(targets: Mapping[str, Target]) -> dg.OpDefinition:
     def repair_windows(context: dg.OpExecutionContext, config: RepairConfig) -> None:
         with translated(retry_number=1, seconds_to_wait=1):
             target = _target(targets, config.asset)
-            done = _repaired(target, config, context)
+            done = _repair(target, config, context)
             for event in _events(target, done):
                 context.log_event(event)
             context.add_output_metadata(_facts(done))
@@ -105,7 +105,7 @@ def _target(targets: Mapping[str, Target], asset: str) -> Target:
     return targets[asset]
 
 
-def _repaired(target: Target, asked: RepairConfig, context: dg.OpExecutionContext) -> Repaired:
+def _repair(target: Target, asked: RepairConfig, context: dg.OpExecutionContext) -> Repaired:
     from rivet_assets.prove.flagged_windows import (  # start
         flagged_now,  # compares with sources and files, which no run of an export does
     )

@@ -87,9 +87,9 @@ def _position(seen: LogLook, checkpoint: Checkpoint | None, about: str) -> list[
         [] if seen.position is None else [Row("position", "ok", "the source still has the log behind it", about=about)]
     )
     if seen.position is not None:
-        rows += [_judged(verdict, about) for verdict in (lag_verdict(seen.lag), slot_verdict(seen.lag))]
+        rows += [_row_of(verdict, about) for verdict in (lag_verdict(seen.lag), slot_verdict(seen.lag))]
     return rows
 
 
-def _judged(verdict: ChangeVerdict, about: str) -> Row:
+def _row_of(verdict: ChangeVerdict, about: str) -> Row:
     return Row(verdict.check, verdict.level, verdict.text, about=about)

@@ -122,7 +122,7 @@ def apply_plan(
         artefact.plan_id,
         tuple(outcomes[entry.export_name] for entry in artefact.exports),
         tuple(gates),
-        tuple(filter(None, (too_old, _edited(config, artefact, gates)))),
+        tuple(filter(None, (too_old, _edit_text(config, artefact, gates)))),
     )
 
 
@@ -143,7 +143,7 @@ def _gates_of(config: RivetConfig, entry: PlanEntry, *, state: State, at: dateti
         fingerprint=export_fingerprint(config, export),
         columns=columns,
         boundary=boundary,
-        manifests={_named(*window): found.run_id if found else None for window, found in held.manifests.items()},
+        manifests={_name_window(*window): found.run_id if found else None for window, found in held.manifests.items()},
         lost=lost,
     )
     return world_gates(entry.export_name, _standing(entry), now)
@@ -154,11 +154,11 @@ def _standing(entry: PlanEntry) -> Standing:
         fingerprint=entry.plan_fingerprint,
         columns=entry.computed.columns,
         boundary=entry.computed.cursor_snapshot,
-        manifests={_named(window.table, window.key): window.replaces_run_id for window in entry.computed.windows},
+        manifests={_name_window(window.table, window.key): window.replaces_run_id for window in entry.computed.windows},
     )
 
 
-def _named(table: str, key: str) -> str:
+def _name_window(table: str, key: str) -> str:
     return f"{table} {key}" if table else key
 
 
@@ -194,7 +194,7 @@ def _refuse(gates: Sequence[StaleReason], *, force: bool, ran: str) -> None:
     raise (PlanStale if any(gate.exit_code == PlanStale.exit_code for gate in shut) else PlanExpired)(text)
 
 
-def _edited(config: RivetConfig, artefact: PlanArtefact, gates: Sequence[StaleReason]) -> str:
+def _edit_text(config: RivetConfig, artefact: PlanArtefact, gates: Sequence[StaleReason]) -> str:
     """Return that the file was edited where no planned export was; '' otherwise."""
     is_same = config_fingerprint(config) == artefact.config_fingerprint
     if is_same or any(gate.name == "config" for gate in gates):
@@ -228,7 +228,7 @@ def _run(
             late = latecomers(entries[turn.name])
             _refuse(late, force=force, ran="this export did not run")
         except RivetError as error:
-            outcomes[turn.name] = _refused(entries[turn.name], error)
+            outcomes[turn.name] = _refused_outcome(entries[turn.name], error)
             return
         forced.extend(late)
         (outcomes[turn.name],) = run_plan(config, [(exports[turn.name], windows[turn.name])], watch)
@@ -238,7 +238,7 @@ def _run(
     return outcomes, forced
 
 
-def _refused(entry: PlanEntry, error: RivetError) -> Outcome:
+def _refused_outcome(entry: PlanEntry, error: RivetError) -> Outcome:
     """Return the outcome of an export whose turn came too late."""
     return Outcome(
         export=entry.export_name,

@@ -53,11 +53,11 @@ def proved(config: RivetConfig, outcome: Outcome, proofs: Proofs, *, state: Stat
     try:
         windows = _windows(export, outcome)
         if proofs.validate or proofs.reconcile:
-            outcome = _validated(export, outcome, windows, state)
+            outcome = _validate(export, outcome, windows, state)
         if proofs.reconcile:
-            outcome = _reconciled(config, export, outcome, windows, state, tell)
+            outcome = _reconcile(config, export, outcome, windows, state, tell)
     except RivetError as error:
-        return _failed(outcome, f"could not be verified: {error}", error.code, error.exit_code)
+        return _failed_outcome(outcome, f"could not be verified: {error}", error.code, error.exit_code)
     return outcome
 
 
@@ -72,7 +72,7 @@ def _windows(export: Export, outcome: Outcome) -> list[str] | None:
     return [window for window, manifest in current_manifests(root).items() if manifest.run_id in runs]
 
 
-def _validated(export: Export, outcome: Outcome, windows: Sequence[str] | None, state: State) -> Outcome:
+def _validate(export: Export, outcome: Outcome, windows: Sequence[str] | None, state: State) -> Outcome:
     from rivet_assets.prove.validate import ValidationScope, validate_export  # start
 
     folders = validate_export(export, ValidationScope(depth="full", windows=tuple(windows or ())), state=state)
@@ -87,10 +87,10 @@ def _validated(export: Export, outcome: Outcome, windows: Sequence[str] | None, 
     wrong = next((flaw for flaw in flaws if flaw.kind == "wrong"), flaws[0])
     more = f" ({len(flaws) - 1} more)" if len(flaws) > 1 else ""
     exit_code = max(folder.exit_code for folder in folders)
-    return _failed(outcome, f"does not validate: {wrong.path}: {wrong.text}{more}", wrong.code, exit_code)
+    return _failed_outcome(outcome, f"does not validate: {wrong.path}: {wrong.text}{more}", wrong.code, exit_code)
 
 
-def _reconciled(
+def _reconcile(
     config: RivetConfig, export: Export, outcome: Outcome, windows: Sequence[str] | None, state: State, tell: Tell
 ) -> Outcome:
     from rivet_assets.prove.reconcile import reconcile_export  # start
@@ -98,7 +98,7 @@ def _reconciled(
     found = reconcile_export(config, export, depth="counts", windows=windows, state=state, tell=tell)
     outcome = replace(outcome, reconciliation=reconciliation_facts(found))
     if found.verdict == "mismatch":
-        return _failed(outcome, f"does not match its source: {found.text}", MISMATCH, PartCorrupt.exit_code)
+        return _failed_outcome(outcome, f"does not match its source: {found.text}", MISMATCH, PartCorrupt.exit_code)
     if found.verdict == "unknown":
         return replace(outcome, warnings=(*outcome.warnings, f"could not be reconciled: {found.text}"))
     return outcome
@@ -141,6 +141,6 @@ def reconciliation_facts(found: Reconciled) -> Mapping[str, Any]:
     }
 
 
-def _failed(outcome: Outcome, what: str, code: str, exit_code: int) -> Outcome:
+def _failed_outcome(outcome: Outcome, what: str, code: str, exit_code: int) -> Outcome:
     message = f"Export {outcome.export} is published, but {what}"
     return replace(outcome, status="failed", message=message, code=code, exit_code=exit_code, recovered=False)

@@ -60,7 +60,7 @@ def write_summary(path: Path, outcomes: Sequence[Outcome], *, tell: Callable[[st
     """Write all outcomes as one JSON document where `--summary-output` says; trouble goes to `tell`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, json.dumps(document([*map(_hushed, outcomes)]), indent=2, default=str) + "\n")
+        _write(path, json.dumps(document([*map(_without_foreign_text, outcomes)]), indent=2, default=str) + "\n")
     except OSError as error:
         tell(f"warning: --summary-output {path} cannot be written ({error.strerror})")
 
@@ -120,7 +120,7 @@ def markdown(facts: Mapping[str, Any], outcome: Outcome) -> str:
         f"Run `{facts['run_id']}`, {facts['started_at'] or 'never started'} to {facts['finished_at'] or '–'}.",
         "",
         "```",
-        str(block(_hushed(outcome))),
+        str(block(_without_foreign_text(outcome))),
         "```",
         *(["", "Warnings of the plan:", "", *notes] if notes else []),
         *(["", f"Run it again: `{facts['resume_command']}`"] if facts["resume_command"] else []),
@@ -138,7 +138,7 @@ def resume_command(config: RivetConfig, outcome: Outcome) -> str:
     return shlex.join(words)
 
 
-def _hushed(outcome: Outcome) -> Outcome:
+def _without_foreign_text(outcome: Outcome) -> Outcome:
     """Leave out the text of an error that is not ours: files stay, and may hold no row value."""
     return replace(outcome, message=safe_error(outcome))
 

@@ -31,7 +31,7 @@ SNAPSHOT_FOLDER = "snapshot"
 FOLDER_SIGNS = re.compile(r"[^A-Za-z0-9_.-]")  # in a table's name: not in a folder's
 
 
-def _listed(value: object) -> object:
+def _as_list(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
@@ -64,14 +64,14 @@ class CdcBlock(Settings):
         description="MySQL: replica id of this drain; default: made of state store and source",
     )
     accept_untold: Annotated[
-        tuple[Untold, ...], BeforeValidator(_listed, json_schema_input_type=Untold | list[Untold])
+        tuple[Untold, ...], BeforeValidator(_as_list, json_schema_input_type=Untold | list[Untold])
     ] = Field(
         (),
         description="changes of rows that the log does not tell, taken as they are and not refused: columns (added "
         "with a default, renamed), partitions (attached, detached, truncated by themselves), cascades (of foreign "
         "keys, MySQL)",
     )
-    capture_instance: Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])] = (
+    capture_instance: Annotated[tuple[str, ...], BeforeValidator(_as_list, json_schema_input_type=str | list[str])] = (
         Field((), description="SQL Server: capture instance, or one per table in their order; default: looked up")
     )
 
@@ -93,7 +93,7 @@ class Cdc(Export):
     cdc: CdcBlock = Field(default_factory=CdcBlock, description="how the log is read")
     apply: Annotated[
         tuple[Literal["mirror", "history"], ...],
-        BeforeValidator(_listed, json_schema_input_type=str | list[str]),
+        BeforeValidator(_as_list, json_schema_input_type=str | list[str]),
     ] = Field((), description="tables kept beside the changes: mirror is the current state, history every version")
     key: ColumnsOnce = Field((), description="columns that identify a row for `apply`; default: the table's key")
 

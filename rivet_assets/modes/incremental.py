@@ -134,7 +134,7 @@ class Incremental(Export):
         Raises:
             BoundsUnusable: the manifest's cursor is of another column, or no value of it.
         """
-        cursor, committed = self._committed(planning, manifest)
+        cursor, committed = self._committed_cursor(planning, manifest)
         planning = replace(planning, cursor=committed.low)
         try:
             ((_, where),) = pieces(planning, cursor, None, high=committed.high)
@@ -151,7 +151,7 @@ class Incremental(Export):
             BoundsUnusable: as `predicate`.
             ManifestUnreadable: the windows form no chain.
         """
-        cursor, committed = self._committed(planning, manifest)
+        cursor, committed = self._committed_cursor(planning, manifest)
         shared = shared_of(manifest, committed, planning.windows)
         newer = newer_rows(planning, cursor, committed.high, shared)
         return shared.low.rows - shared.later.rows - newer, newer
@@ -165,7 +165,7 @@ class Incremental(Export):
             ManifestUnreadable: the windows form no chain.
         """
         self.predicate(planning, manifest)
-        cursor, committed = self._committed(planning, manifest)
+        cursor, committed = self._committed_cursor(planning, manifest)
         planning = replace(planning, cursor=committed.low, boundary=Boundary(committed.visit))
         shared = shared_of(manifest, committed, planning.windows)
         ends = ends_again(planning, cursor, committed, shared, is_public=not self.steps)
@@ -180,7 +180,7 @@ class Incremental(Export):
         )
         return extract if len(read) == 1 else in_turn(extract)
 
-    def _committed(self, planning: Planning, manifest: Manifest) -> tuple[CursorColumns, ManifestCursor]:
+    def _committed_cursor(self, planning: Planning, manifest: Manifest) -> tuple[CursorColumns, ManifestCursor]:
         """Return the cursor of a committed window.
 
         Raises:

@@ -173,7 +173,7 @@ class Poll(Export):
         passes = [replace(each, horizon=self._horizon(planning, each)) for each in passes]
         passes = [replace(each, high=self._end(planning, each)) for each in passes]
         found = self._diff(planning, passes[0])
-        return self._composed(planning, held, passes, found)
+        return self._compose(planning, held, passes, found)
 
     def orders(self, planning: Planning) -> list[Order]:
         """Return the order rows are read in, and with soft deletes that of marked ones.
@@ -274,7 +274,7 @@ class Poll(Export):
             fallback=created if self.null_policy == "coalesce" else "",
         )
 
-    def _composed(self, planning: Planning, held: Watermark, passes: list[_Pass], found: DiffRows | None) -> Extract:
+    def _compose(self, planning: Planning, held: Watermark, passes: list[_Pass], found: DiffRows | None) -> Extract:
         has_found = found is not None and found.rows.num_rows > 0
         is_new = has_found or any(each.high != each.low for each in passes)
         window = held.windows if planning.cursor is not None else 0

@@ -114,7 +114,7 @@ def compose(
         transforms=export.steps,
         meta=MetaColumns(
             exported_at=planning.started_at if export.meta_columns.exported_at else None,
-            row_hash=_hashed(export, shaped),
+            row_hash=_hash_columns(export, shaped),
         ),
         unique_columns=unique,
         cursor=cursor,
@@ -163,7 +163,7 @@ def require_name(schema: pa.Schema, name: str, *, key: str) -> None:
         raise UnknownColumn(name, relation="The export", known=schema.names, key=key)
 
 
-def _hashed(export: Export, shaped: pa.Schema) -> tuple[str, ...] | None:
+def _hash_columns(export: Export, shaped: pa.Schema) -> tuple[str, ...] | None:
     """Name the columns the row hash covers, in order; None without one.
 
     Raises:

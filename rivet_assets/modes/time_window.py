@@ -154,12 +154,12 @@ class TimeWindow(Export):
         column = require_column(planning.relation, self.time_column, key="time_column")
         quoted = planning.source.quote(self.time_column)
         low, high = (
-            planning.source.literal(self._bound(instant, column, relation=planning.relation.name), column)
+            planning.source.literal(self._render_bound(instant, column, relation=planning.relation.name), column)
             for instant in (start, end)
         )
         return f"{quoted} >= {low} AND {quoted} < {high}"
 
-    def _bound(self, instant: datetime, column: Column, *, relation: str) -> str:
+    def _render_bound(self, instant: datetime, column: Column, *, relation: str) -> str:
         """Render an edge of the window as the canonical text of the column's type."""
         local = instant.astimezone(ZoneInfo(self.timezone))
         if self.time_column_type == "unix":

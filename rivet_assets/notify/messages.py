@@ -96,16 +96,16 @@ def slack_body(end: Ended) -> dict[str, Any]:
     notes = [word for word in ("degraded", "recovered") if not failed and getattr(end, word)]
     aside = f" ({', '.join(notes)})" if notes else ""
     lines = [
-        f"*Export:* {_escaped(end.export)}",
+        f"*Export:* {_escape(end.export)}",
         f"*Status:* {end.status}{aside}",
         f"*Rows:* {end.rows}",
         f"*Duration:* {end.duration_ms} ms",
-        f"*Error:* {_escaped(_error(end))}" if end.error or end.code else "",
+        f"*Error:* {_escape(_error(end))}" if end.error or end.code else "",
         "*Schema changed*" if end.schema_changed else "",
     ]
     attachment = {
         "color": FAILED if failed else OTHERWISE,
-        "title": f"Rivet: {_escaped(end.run_id)}",
+        "title": f"Rivet: {_escape(end.run_id)}",
         "text": "\n".join(line for line in lines if line),
     }
     return {"attachments": [attachment]}
@@ -132,6 +132,6 @@ def _error(end: Ended) -> str:
     return f"{told} [{end.code}]" if told and end.code else told or end.code
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Write a text so that Slack shows it: unescaped, `<!channel>` in a name would call everybody."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

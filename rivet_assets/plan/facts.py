@@ -197,7 +197,7 @@ def look_at(place: PlanContext, windows: Sequence[tuple[str, Window]], boundary:
     with _session(place, snapshot=True, **INTERACTIVE_LIMITS) as session:
         ((_, relation),) = _relations(export, session)
         seen = [
-            _seen(place, export, session, relation, window=window, cursor=boundary)
+            _plan_window(place, export, session, relation, window=window, cursor=boundary)
             for _, window in windows[:MOST_LOOKED_AT]
         ]
     notes = [note for each in seen if each.extract for note in each.extract.notes]
@@ -232,7 +232,7 @@ def _columns(relations: Sequence[tuple[str, Relation]]) -> tuple[tuple[str, str]
     )
 
 
-def _seen(
+def _plan_window(
     place: PlanContext, export: Export, session: Session, relation: Relation, *, window: Window, cursor: str | None
 ) -> PlannedExtract:
     extract = cast(Mode, export).extract(
@@ -248,10 +248,10 @@ def _seen(
             tasks=export.parallel,
         )
     )
-    return PlannedExtract(window, extract, _explained(session, extract))
+    return PlannedExtract(window, extract, _explain(session, extract))
 
 
-def _explained(session: Session, extract: Extract) -> Explained | None:
+def _explain(session: Session, extract: Extract) -> Explained | None:
     """Ask how the first statement would run; a source that refuses to say so is no reason to plan nothing."""
     if not extract.chunks:
         return None

@@ -111,7 +111,7 @@ def _answers(config: RivetConfig, params: Mapping[str, str]) -> Iterator[tuple[s
     if config.file is None:
         return
     substitution = Substitution(params)
-    for text in _written(config.file):
+    for text in _references_in(config.file):
         for match in PATTERN.finditer(text):
             name = (match[1] or "").partition(":-")[0]
             found = substitution.params.get(name) or substitution.environment.get(name)
@@ -119,7 +119,7 @@ def _answers(config: RivetConfig, params: Mapping[str, str]) -> Iterator[tuple[s
                 yield name, found
 
 
-def _written(file: Path) -> Iterator[str]:
+def _references_in(file: Path) -> Iterator[str]:
     try:
         root = read_yaml(file.read_text(encoding="utf-8-sig")).value
     except (OSError, YamlFault):

@@ -231,7 +231,7 @@ def world_gates(export: str, planned: Standing, now: Standing) -> list[StaleReas
         if drift:
             gates.append(StaleReason("schema", f"the columns of its relation changed: {drift}", export))
     if planned.boundary != now.boundary:
-        told = f"the committed boundary was {_told(planned.boundary)} and is {_told(now.boundary)}"
+        told = f"the committed boundary was {_spell_boundary(planned.boundary)} and is {_spell_boundary(now.boundary)}"
         gates.append(StaleReason("boundary", told, export))
     for window, run_id in planned.manifests.items():
         if now.manifests.get(window) != run_id:
@@ -241,7 +241,7 @@ def world_gates(export: str, planned: Standing, now: Standing) -> list[StaleReas
     return gates
 
 
-def _told(boundary: str | None) -> str:
+def _spell_boundary(boundary: str | None) -> str:
     return "none" if boundary is None else repr(boundary)
 
 

@@ -37,16 +37,18 @@ def summary(artefact: PlanArtefact, unplanned: Sequence[Unplanned] = ()) -> str:
     windows = [window for entry in artefact.exports for window in entry.computed.windows]
     known = [entry.computed.row_estimate for entry in artefact.exports if entry.computed.row_estimate is not None]
     replaced = [window for window in windows if window.replaces_run_id is not None]
-    told = [_counted(len(artefact.exports), "export"), _counted(len(windows), "window")]
+    told = [_spell_count(len(artefact.exports), "export"), _spell_count(len(windows), "window")]
     if known:
         more = " and more" if len(known) < len(artefact.exports) else ""
-        told.append(f"about {_counted(sum(known), 'row')}{more}")
+        told.append(f"about {_spell_count(sum(known), 'row')}{more}")
     text = f"Plan: {', '.join(told)}"
     if replaced:
         rows, size = sum(w.replaces_rows or 0 for w in replaced), sum(w.replaces_bytes or 0 for w in replaced)
-        text += f"; replaces {_counted(rows, 'row')} ({human_bytes(size)}) of {_counted(len(replaced), 'window')}"
+        text += (
+            f"; replaces {_spell_count(rows, 'row')} ({human_bytes(size)}) of {_spell_count(len(replaced), 'window')}"
+        )
     if unplanned:
-        text += f"; {_counted(len(unplanned), 'export')} cannot be planned"
+        text += f"; {_spell_count(len(unplanned), 'export')} cannot be planned"
     return f"{text}."
 
 
@@ -128,7 +130,7 @@ def _replaces(windows: Sequence[PlannedWindow]) -> str:
         return "nothing"
     rows, size = sum(w.replaces_rows or 0 for w in found), sum(w.replaces_bytes or 0 for w in found)
     by = f"run {found[0].replaces_run_id}" if len(found) == 1 else window_words([window.key for window in found])
-    return f"{_counted(rows, 'row')}, {human_bytes(size)}, of {by}"
+    return f"{_spell_count(rows, 'row')}, {human_bytes(size)}, of {by}"
 
 
 def _first_statement(entry: PlanEntry) -> str:
@@ -140,12 +142,12 @@ def _signals(entry: PlanEntry) -> str:
 
 
 def _and_more(count: int, word: str) -> str:
-    return f"… and {_counted(count - MOST_SHOWN, f'more {word}')}" if count > MOST_SHOWN else ""
+    return f"… and {_spell_count(count - MOST_SHOWN, f'more {word}')}" if count > MOST_SHOWN else ""
 
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _counted(count: int, word: str) -> str:
+def _spell_count(count: int, word: str) -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"

@@ -130,7 +130,7 @@ def _hasty(source: Source, export: Export | None) -> Any:
     return pace(source.tuning, export.tuning if export else None).model_copy(update=INTERACTIVE_LIMITS)
 
 
-def _unanswered(answer: object) -> CheckFailed:
+def _no_answer(answer: object) -> CheckFailed:
     """Return why there is no answer; the text of an error that is not ours may hold a secret."""
     if isinstance(answer, NoAnswer):
         return CheckFailed(f"The source did not answer: {answer}. Check the network, and what the server waits for.")
@@ -173,7 +173,7 @@ class _Look:
         longest = max(map(len, lanes.values()), default=0)
         for ask, answer in side_by_side(asks, seconds=EACH_SECONDS + longest).items():
             for export in lanes[ask]:
-                found.setdefault(export.name, Checked(export.name, error=_unanswered(answer)))
+                found.setdefault(export.name, Checked(export.name, error=_no_answer(answer)))
         return found
 
     def lane(
@@ -210,7 +210,7 @@ class _Look:
         )
         try:
             tables = [self._table(each, table, place) for each, table in export.relations()]
-            checked, name = _joined(export, tables), self.config.source_of(export)[0]
+            checked, name = _join_tables(export, tables), self.config.source_of(export)[0]
             if (drain := drain_of(export)) is not None:
                 looked = log_findings(drain, source, self.config, self.state)
                 return replace(checked, findings=(*looked.findings, *checked.findings), read=looked.read)
@@ -222,13 +222,13 @@ class _Look:
         except RivetError as error:
             return Checked(export.name, error=error)
         except Exception as error:  # one export's bug must not hide what the others are like; its text may hold secrets
-            return Checked(export.name, error=_unanswered(error))
+            return Checked(export.name, error=_no_answer(error))
 
     def _table(self, export: Export, table: str | None, place: PreflightContext) -> _Table:
-        relation = self._described(export, table, place.session)
+        relation = self._describe(export, table, place.session)
         seen = see(export, relation, place)
         if seen.plan.facts.explained is not None and export.params:
-            shown = replace(seen.plan.facts.explained, statement=_hidden(seen.plan.facts.explained, export))
+            shown = replace(seen.plan.facts.explained, statement=_hide_params(seen.plan.facts.explained, export))
             seen = replace(seen, plan=replace(seen.plan, facts=replace(seen.plan.facts, explained=shown)))
         judgement = judge(seen.plan.facts)
         types: tuple[TypeFact, ...] = ()
@@ -236,7 +236,7 @@ class _Look:
             types = type_facts(relation, parts=schema_of(seen.extract), file_format=export.format)
         return _Table(export.name, relation, seen, judgement, types)
 
-    def _described(self, export: Export, table: str | None, session: Session) -> Relation:
+    def _describe(self, export: Export, table: str | None, session: Session) -> Relation:
         """Describe what is read.
 
         Raises:
@@ -264,7 +264,7 @@ class _Look:
         return held.value if held else None
 
 
-def _hidden(explained: Explained, export: Export) -> str:
+def _hide_params(explained: Explained, export: Export) -> str:
     """Return the statement with the names of the query's parameters where their values stand: one may be a secret."""
     statement = explained.statement
     for name, value in export.params.items():
@@ -291,7 +291,7 @@ class _Table:
     types: tuple[TypeFact, ...] = field(default=())
 
 
-def _joined(export: Export, tables: Sequence[_Table]) -> Checked:
+def _join_tables(export: Export, tables: Sequence[_Table]) -> Checked:
     """Join what was seen of an export's tables: the worst of them decides."""
     verdict = worst([table.judgement.verdict for table in tables])
     decisive = next(table for table in tables if table.judgement.verdict == verdict)

@@ -110,14 +110,14 @@ class DrySession:
             if found.low is not None and found.high is not None:
                 self.ends = KeyEnds(found.low, found.high, is_exact=True)
             return found
-        sampled = self._sampled(relation, column)
+        sampled = self._sample_ends(relation, column)
         if sampled is not None:
             self.ends = sampled
             return Bounds(sampled.low, sampled.high, 0)
         made = made_up(column, rows=relation.rows_estimate)
         return Bounds(*made, 0) if made else Bounds(None, None, 0)
 
-    def _sampled(self, relation: Relation, column: Column | None) -> KeyEnds | None:
+    def _sample_ends(self, relation: Relation, column: Column | None) -> KeyEnds | None:
         """Take the outer ones of sampled bounds for the ends."""
         if column is None or not relation.is_table or not self._source.facts.samples_bounds:
             return None

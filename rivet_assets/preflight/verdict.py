@@ -180,15 +180,15 @@ def access_of(facts: VerdictFacts) -> tuple[Access, str]:
     if facts.is_indexed:
         is_small_part = facts.narrows and (not facts.answers.by_ranges or not 1 <= facts.chunks <= MANY_PIECES)
         if seen is not None and seen.scan == "scan" and is_small_part and large:
-            return _unserved(facts), f"an index begins with {facts.column}, but the planner does not use it"
+            return _access_without_index(facts), f"an index begins with {facts.column}, but the planner does not use it"
         return "range", ""
     # Of a query the catalog tells no index; what the planner takes is the only word on it.
     if not facts.relation and seen is not None and seen.scan == "index" and facts.narrows:
         return "range", ""
-    return _unserved(facts), ""
+    return _access_without_index(facts), ""
 
 
-def _unserved(facts: VerdictFacts) -> Access:
+def _access_without_index(facts: VerdictFacts) -> Access:
     is_once = facts.answers.keeps_cursor or (facts.answers.by_ranges and facts.chunks == 1)
     return "once" if is_once else "each"
 

@@ -48,14 +48,14 @@ def progression(config: RivetConfig, export: Export, *, state: State) -> Progres
     ordered = sorted(verdicts, key=lambda found: found.kind == "reconcile")
     matches = {found.run_id: found for found in ordered if found.verdict == "match"}
     broken = {found.run_id for found in verdicts if found.verdict == "mismatch"}
-    newest = max(current.values(), key=_ended, default=None)
+    newest = max(current.values(), key=_end_of, default=None)
     proved = [run for run_id, run in current.items() if run_id in matches and run_id not in broken]
-    best = max(proved, key=_ended, default=None)
+    best = max(proved, key=_end_of, default=None)
     verdict = matches.get(best.run_id) if best else None
     return Progression(
         export=export.name,
         committed=standing(config, export, state=state) or (newest.window if newest else None),
-        committed_at=_ended(newest) if newest else None,
+        committed_at=_end_of(newest) if newest else None,
         verified=_boundary(best) if best else None,
         verified_at=verdict.verified_at if verdict else None,
         verified_by=verdict.kind if verdict else None,
@@ -85,5 +85,5 @@ def _boundary(run: RunRecord) -> str:
     return run.cursor_high or run.window
 
 
-def _ended(run: RunRecord) -> datetime:
+def _end_of(run: RunRecord) -> datetime:
     return run.finished_at or run.started_at

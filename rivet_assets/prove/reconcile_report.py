@@ -128,19 +128,19 @@ def flagged_in(report: Mapping[str, Any]) -> tuple[Flagged, ...]:
     """
     flagged = []
     for export in report["exports"]:
-        pick = _validated if "findings" in export else _reconciled
+        pick = _flag_of_validate if "findings" in export else _flag_of_reconcile
         wrong = [window for window in export["windows"] if window["verdict"] == "mismatch"]
         flagged += [pick(export, window) for window in wrong]
     return tuple(flagged)
 
 
-def _reconciled(export: Mapping[str, Any], window: Mapping[str, Any]) -> Flagged:
+def _flag_of_reconcile(export: Mapping[str, Any], window: Mapping[str, Any]) -> Flagged:
     chunks = () if window.get("outside_rows") else tuple(int(chunk["chunk"]) for chunk in window.get("chunks") or ())
     text = window.get("text") or ""
     return Flagged(export["export"], window["window"], window.get("run_id") or "", chunks, reason=text)
 
 
-def _validated(export: Mapping[str, Any], window: Mapping[str, Any]) -> Flagged:
+def _flag_of_validate(export: Mapping[str, Any], window: Mapping[str, Any]) -> Flagged:
     """Take the parts that are wrong, where nothing else is; a stale marker alone needs no row."""
     wrong = [each for each in export["findings"] if each["window"] == window["window"] and each["kind"] == "wrong"]
     codes = {str(each["code"]) for each in wrong}

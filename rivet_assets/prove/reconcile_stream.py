@@ -49,17 +49,17 @@ def reconcile_stream(
         RivetError: whatever asking the source and reading parts raise.
     """
     if (drain := drain_of(export)) is not None:
-        found = tuple(_mirrored(config, drain, table, depth, state, tell) for table in drain.captured)
+        found = tuple(_compare_mirror(config, drain, table, depth, state, tell) for table in drain.captured)
         return Reconciled(export.name, export.mode, depth, found)
     _, source = config.source_of(export)
-    verdict = _polled(cast(Poll, export), source, tell)
+    verdict = _compare_poll(cast(Poll, export), source, tell)
     return Reconciled(export.name, export.mode, depth, (verdict,) if verdict else ())
 
 
 # --- polled tables -------------------------------------------------------------------------------
 
 
-def _polled(export: Poll, source: Source, tell: Tell) -> WindowVerdict | None:
+def _compare_poll(export: Poll, source: Source, tell: Tell) -> WindowVerdict | None:
     """Compare the latest state of each key with the table; None before the first run."""
     root = export.destination.on(datetime.now(UTC).date()).root(export.name)
     manifests = current_manifests(root) if root.keeps_manifests else {}
@@ -67,7 +67,7 @@ def _polled(export: Poll, source: Source, tell: Tell) -> WindowVerdict | None:
         return None
     newest = max(manifests.values(), key=lambda each: each.finished_at)
     if any(not FORMATS[each.format].keeps_types for each in manifests.values()):
-        return _told(newest, "unknown", "only Parquet can be searched for the latest state of a key")
+        return _verdict(newest, "unknown", "only Parquet can be searched for the latest state of a key")
     with source.session(application=f"rivet:{export.name}", pace=pace(source.tuning, export.tuning)) as session:
         relation = session.describe(
             table=export.table, query=export.query, params=export.params, rules=export.type_rules()
@@ -87,38 +87,38 @@ def _balance(
 ) -> WindowVerdict:
     orders, held = export.orders(planning), parse(planning.cursor, export=export.name)
     if held.updated is None:
-        return _told(newest, "unknown", "no row was delivered yet")
+        return _verdict(newest, "unknown", "no row was delivered yet")
     try:
         refuse_hidden_keys(planning, orders[0], steps=export.steps, export=export.name)
     except ConfigError as error:
-        return _told(newest, "unknown", str(error))
+        return _verdict(newest, "unknown", str(error))
     count, changed = planning.session.count, 0
     for order, low in zip(orders, (held.updated, held.deleted), strict=False):
         check_fits(low, order.columns, export=export.name)
         changed += count(planning.relation, where=conjunction([order.where, order.after(low)]))
     here = count(planning.relation, where=orders[0].where)
     published = export.diff_of(planning, orders[0], held.updated).count_published(root=root, manifests=manifests)
-    return _judged(newest, here=here, published=published, changed=changed, detects=export.delete_detection.type)
+    return _judge_counts(newest, here=here, published=published, changed=changed, detects=export.delete_detection.type)
 
 
-def _judged(newest: Manifest, *, here: int, published: int, changed: int, detects: str) -> WindowVerdict:
+def _judge_counts(newest: Manifest, *, here: int, published: int, changed: int, detects: str) -> WindowVerdict:
     """Judge two counts; rows changed since the last run may be new keys or old ones, so they leave a doubt."""
     off = abs(here - published)
     if off <= changed and changed:
         text = f"{changed} rows changed since the last run, so counts prove nothing; run the export, then compare again"
-        return _told(newest, "unknown", text, here, published)
+        return _verdict(newest, "unknown", text, here, published)
     if not off:
-        return _told(newest, "match", f"the table has {here} rows, as the changes amount to", here, published)
+        return _verdict(newest, "match", f"the table has {here} rows, as the changes amount to", here, published)
     if published > here:
         why = "deletes are not noticed without `delete_detection`" if detects == "disabled" else "rows were deleted"
         text = f"{off} published rows are no longer in the table ({published} published, {here} now): {why}"
     else:
         text = f"{off} rows of the table are not published ({published} published, {here} now): they committed late"
     help_ = "a run with `delete_detection: {type: full_diff}` finds them, and so does `rivet state reset`"
-    return _told(newest, "mismatch", f"{text}; {help_}", here, published)
+    return _verdict(newest, "mismatch", f"{text}; {help_}", here, published)
 
 
-def _told(
+def _verdict(
     manifest: Manifest, verdict: Answer, text: str, source_count: int | None = None, exported_rows: int | None = None
 ) -> WindowVerdict:
     return WindowVerdict(
@@ -133,7 +133,7 @@ def _told(
 _Looked = tuple[int, RowDifferences | None, bool, str]
 
 
-def _mirrored(
+def _compare_mirror(
     config: RivetConfig, export: Cdc, table: str, depth: Depth, state: State, tell: Tell
 ) -> WindowVerdict:  # fmt: skip
     """Compare a mirror with its table: by count, or by every cell where depth asks for more."""
@@ -146,7 +146,9 @@ def _mirrored(
         return WindowVerdict(name, "", "unknown", f"{table}: there is no mirror yet; run the export first")
     source_name, source = config.source_of(export)
     site = Site(export, source_name, source, Exporter(SparkRuntime(config.spark), state), state, root, tell)
-    here, rows, off, text = _counted(site, export, table, found[0]) if depth == "counts" else _compared(site, table)
+    here, rows, off, text = (
+        _compare_counts(site, export, table, found[0]) if depth == "counts" else _compare_cells(site, table)
+    )
     at = stamp(found[0].finished_at)
     verdict: Answer = "mismatch" if off else "match"
     told = f"{table}: {text} (mirror of {at})" + (f"; {QUIET}" if off else "")
@@ -157,7 +159,7 @@ def _mirrored(
     )  # fmt: skip
 
 
-def _counted(site: Site, export: Cdc, table: str, mirror: Manifest) -> _Looked:
+def _compare_counts(site: Site, export: Cdc, table: str, mirror: Manifest) -> _Looked:
     planned = pace(site.source.tuning, export.tuning)
     with site.source.session(application=f"rivet:{export.name}", pace=planned) as session:
         relation = session.describe(table=table, query=None, params={}, rules=export.type_rules())
@@ -165,7 +167,7 @@ def _counted(site: Site, export: Cdc, table: str, mirror: Manifest) -> _Looked:
     return here, None, here != mirror.row_count, f"{here} rows at the source, {mirror.row_count} in the mirror"
 
 
-def _compared(site: Site, table: str) -> _Looked:
+def _compare_cells(site: Site, table: str) -> _Looked:
     from rivet_assets.prove.reconcile_mirror import compared  # start
     from rivet_assets.run.drain_verdicts import mirror_verdict  # start
 

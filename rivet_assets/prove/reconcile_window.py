@@ -77,17 +77,17 @@ class WindowComparison:
         if self.export.answers.window != Window(manifest.window).kind:  # another mode committed it
             mode, now = manifest.source.extraction.strategy, self.export.mode
             edited = f"a window of mode {now} has no such key: was the manifest edited? `rivet validate` says"
-            return self._told(
+            return self._verdict(
                 "unknown", edited if mode == now else f"it was committed by mode {mode}, and the export has mode {now}"
             )
         if not manifest.chunks and manifest.source.extraction.source_row_count is None:
-            return self._told("unknown", "its manifest does not say how many rows were read; run that window again")
+            return self._verdict("unknown", "its manifest does not say how many rows were read; run that window again")
         try:
-            found = self._chunked(depth) if manifest.chunks else self._whole(depth)
+            found = self._judge_chunks(depth) if manifest.chunks else self._whole(depth)
         except BoundsUnusable as error:
-            return self._told("mismatch", str(error))
+            return self._verdict("mismatch", str(error))
         except EndsUnknown as error:
-            return self._told("unknown", str(error))
+            return self._verdict("unknown", str(error))
         return self._unless_replaced(found)
 
     # --- windows of one piece --------------------------------------------------------------------
@@ -104,7 +104,7 @@ class WindowComparison:
             found = _Found(self.session.count(self.relation, where=where) + shared)
         exported = manifest.source.extraction.source_row_count
         columns = differing(manifest.column_checksums, found.sums)
-        base = replace(self._told("match", ""), source_count=found.rows, exported_rows=exported, columns=columns)
+        base = replace(self._verdict("match", ""), source_count=found.rows, exported_rows=exported, columns=columns)
         base = replace(base, newer_rows=newer)
         if found.rows != exported or columns:
             base = replace(base, verdict="mismatch")
@@ -116,7 +116,7 @@ class WindowComparison:
 
     # --- windows of chunks -----------------------------------------------------------------------
 
-    def _chunked(self, depth: Depth) -> WindowVerdict:
+    def _judge_chunks(self, depth: Depth) -> WindowVerdict:
         manifest, planning = self.manifest, self._planning
         column = chunk_column(manifest, self.relation)
         # The table as a whole, without any bound: a bound that does not mean what it says would hide rows from all
@@ -137,7 +137,7 @@ class WindowComparison:
         outside += max(0, whole - newer - outside - sum(each.rows for each in here.values()))
         wrong = self._wrong_chunks(here)
         base = replace(
-            self._told("mismatch" if wrong or outside else "match", ""),
+            self._verdict("mismatch" if wrong or outside else "match", ""),
             source_count=sum(each.rows for each in here.values()) + outside,
             exported_rows=sum(chunk.source_row_count for chunk in manifest.chunks),
             newer_rows=newer,
@@ -212,7 +212,7 @@ class WindowComparison:
 
     # --- words -----------------------------------------------------------------------------------
 
-    def _told(self, verdict: Answer, text: str) -> WindowVerdict:
+    def _verdict(self, verdict: Answer, text: str) -> WindowVerdict:
         manifest = self.manifest
         return WindowVerdict(manifest.window, manifest.run_id, verdict, text, committed_at=manifest.finished_at)
 
@@ -231,7 +231,7 @@ class WindowComparison:
         now = window_manifest(self.root, Window(self.manifest.window))
         if now is not None and now[0].run_id == self.manifest.run_id:
             return replace(found, text="; ".join(filter(None, (found.text, self._instants))))
-        return self._told("unknown", "it was committed anew while it was compared; reconcile again")
+        return self._verdict("unknown", "it was committed anew while it was compared; reconcile again")
 
     @property
     def _instants(self) -> str:

@@ -219,7 +219,7 @@ def _repaired(site: Site, manifest: Manifest, told: RepairedWindow, step: Step) 
     window = window_of(site.export, manifest.window) if site.export.answers.has_windows else None
     again = Rereading(site.export, manifest, site.root, told.chunks)
     with attempt(replace(site, export=cast("Export", again)), window) as made:
-        before = _checked(made, step)
+        before = _with_lease_check(made, step)
         notes = _judge(site, made, again)
         if again.is_mended:
             mend(made.staged, previous=manifest, root=site.root, state=site.state, step=before)
@@ -235,7 +235,7 @@ def _repaired(site: Site, manifest: Manifest, told: RepairedWindow, step: Step) 
     )  # fmt: skip
 
 
-def _checked(made: Attempt, step: Step) -> Step:
+def _with_lease_check(made: Attempt, step: Step) -> Step:
     """Prove the lease before parts get their names, and again right before the swap."""
 
     def before(name: str) -> None:

@@ -113,7 +113,7 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
         site.state.lease(site.export.name, key, run_id) as lease,
         recorded(site, run_id, key, started_at, journal=journal) as outcome,
     ):
-        made = _staged(site, window, run_id, started_at, lease, journal)
+        made = _stage(site, window, run_id, started_at, lease, journal)
         outcome.update(figures(made))
         journal.retried(made.staged.measures)
         journal.judged(made.verdicts, made.drift)
@@ -173,7 +173,7 @@ def forget_staged(site: Site, staged: Staged) -> None:
         site.state.forget_chunks(staged.extract.export, staged.extract.window.key)
 
 
-def _staged(
+def _stage(
     site: Site, window: Window | None, run_id: str, started_at: datetime, lease: Lease, journal: Journal
 ) -> Attempt:
     export, began = site.export, time.monotonic()
@@ -187,7 +187,7 @@ def _staged(
             table=export.table, query=export.query, params=export.params, rules=export.type_rules()
         )
         provenance = site.admission.of(site, session, relation)
-        drift = _admitted(site, relation)
+        drift = _judge_drift(site, relation)
         committed = committed_cursor(site)
         extract = cast(Mode, export).extract(
             Planning(
@@ -266,7 +266,7 @@ def _progress(site: Site, extract: Extract, journal: Journal) -> Callable[[int, 
     return tell
 
 
-def _admitted(site: Site, relation: Relation) -> Drift:
+def _judge_drift(site: Site, relation: Relation) -> Drift:
     """Compare what the relation becomes with the last commit's schema, before the first row is read.
 
     Raises:

@@ -101,7 +101,7 @@ def run_drain(site: DrainSite) -> Drained:
     """
     export, started_at = site.export, datetime.now(UTC)
     run_id = new_run_id(export.name, started_at)
-    with site.state.lease(export.name, LEASE, run_id) as lease, _recorded(site, run_id, started_at) as outcome:
+    with site.state.lease(export.name, LEASE, run_id) as lease, _record_runs(site, run_id, started_at) as outcome:
         plan = plan_of(site, run_id, started_at)
         roots = site.roots
         _swept(site, roots, run_id)
@@ -294,7 +294,7 @@ def _swept(site: DrainSite, roots: Mapping[str, Root], run_id: str) -> None:
 
 
 @contextmanager
-def _recorded(site: DrainSite, run_id: str, started_at: datetime) -> Iterator[dict[str, Any]]:
+def _record_runs(site: DrainSite, run_id: str, started_at: datetime) -> Iterator[dict[str, Any]]:
     """Keep the run's row: running, then what the drain made of it; tables of several have rows of their own too."""
     outcome: dict[str, Any] = {"status": "success"}
     names = {site.export.name, *(site.export.folder_of(table) for table in site.export.captured)}

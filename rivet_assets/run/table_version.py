@@ -52,7 +52,7 @@ def next_version(site: Site, table: str, kind: Kind) -> Iterator[Attempt | None]
     started_at = datetime.now(UTC)
     run_id = new_run_id(name.rpartition("/")[2], started_at)
     with site.state.lease(name, "all", run_id) as lease, recorded(own, run_id, "all", started_at) as outcome:
-        staged = _stage(kind)(_derived(site, export, table, name, run_id), spark=site.exporter.spark)
+        staged = _stage(kind)(_derive(site, export, table, name, run_id), spark=site.exporter.spark)
         if staged is None:
             outcome["status"] = "skipped"
             yield None
@@ -103,7 +103,7 @@ def _stage(kind: Kind) -> Callable[..., Staged | None]:
     return stage_history
 
 
-def _derived(site: Site, export: Cdc, table: str, name: str, run_id: str) -> Derived:
+def _derive(site: Site, export: Cdc, table: str, name: str, run_id: str) -> Derived:
     from rivet_resources.tables.writing import Derived  # Spark
 
     return Derived(

@@ -41,12 +41,10 @@ def scalar(value: Any) -> str:
 
 def shown(text: str, *, escapes: Mapping[str, str] = NO_ESCAPES) -> str:
     """Escape what cannot be seen, such as a line break in a table's name, as YAML does between double quotes."""
-    return "".join(
-        escapes[sign] if sign in escapes else sign if sign.isprintable() else _escaped(sign) for sign in text
-    )
+    return "".join(escapes[sign] if sign in escapes else sign if sign.isprintable() else _escape(sign) for sign in text)
 
 
-def _escaped(sign: str) -> str:
+def _escape(sign: str) -> str:
     code = ord(sign)
     if sign == "\n":
         return "\\n"

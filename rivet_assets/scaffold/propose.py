@@ -212,7 +212,7 @@ class _Choosing:
             grown = self._by_change() or self._by_growth()
             if grown:
                 return grown
-        return self._chunked() or self._full()
+        return self._in_chunks() or self._full()
 
     def _small(self) -> Proposal:
         about = about_rows(self.rows) if self.rows else "no rows, by the estimate"
@@ -263,7 +263,7 @@ class _Choosing:
         caveats = () if column.family == "integer" or CLOCK.search(column.note) else (clocks,)
         return Proposal(self.facts, "incremental", {"cursor_column": cursor.column}, (why, told, late), caveats)
 
-    def _chunked(self) -> Proposal | None:
+    def _in_chunks(self) -> Proposal | None:
         """Copy the whole table in pieces, by the best key there is."""
         if not self.chunk_keys or (self.rows is None and self.chunk_keys[0].way == "range"):
             return None

@@ -108,7 +108,7 @@ class GcsRoot:
     def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
         """Upload under `_staged/<run id>/` and compare the MD5 the store computed."""
         relative = f"{STAGED}/{run_id}/{uuid.uuid4().hex[:8]}-{file.name}"
-        with self._translated(f"stage {path}") as bucket:
+        with self._translate(f"stage {path}") as bucket:
             size = file.stat().st_size
             blob = bucket.blob(self._key(relative), chunk_size=UPLOAD_BYTES)
             blob.upload_from_filename(str(file), checksum="crc32c", **control())
@@ -119,12 +119,12 @@ class GcsRoot:
 
     def staged_exists(self, part: Part) -> bool:
         """Return whether the part still lies staged, or already under its final name, with its MD5."""
-        with self._translated(f"look for {part.path}") as bucket:
+        with self._translate(f"look for {part.path}") as bucket:
             return any(self._holds(bucket, path, part) for path in (part.staged["path"], part.path))
 
     def publish(self, part: Part) -> None:
         """Rewrite to the final name on the server, then delete the staged object; a published part is left as it is."""
-        with self._translated(f"publish {part.path}") as bucket:
+        with self._translate(f"publish {part.path}") as bucket:
             if not self._holds(bucket, part.path, part):
                 self._rewrite(bucket, part)
         self.delete([part.staged["path"]])
@@ -137,7 +137,7 @@ class GcsRoot:
         """Read a small object with its generation; both from the same instant."""
         api = api_exceptions()
 
-        with self._translated(f"read {path}") as bucket:
+        with self._translate(f"read {path}") as bucket:
             for _ in range(READ_TRIES):
                 blob = bucket.get_blob(self._key(path), **control())
                 if blob is None:
@@ -151,14 +151,14 @@ class GcsRoot:
 
     def put(self, path: str, content: bytes) -> None:
         """Write a small object; an upload is atomic and durable."""
-        with self._translated(f"write {path}") as bucket:
+        with self._translate(f"write {path}") as bucket:
             bucket.blob(self._key(path)).upload_from_string(content, checksum="md5", **control())
 
     def swap(self, path: str, content: bytes, *, expected: str | None) -> str:
         """Write only over the generation seen before."""
         api = api_exceptions()
 
-        with self._translated(f"write {path}") as bucket:
+        with self._translate(f"write {path}") as bucket:
             blob = bucket.blob(self._key(path))
             try:
                 blob.upload_from_string(content, checksum="md5", if_generation_match=int(expected or 0), **control())
@@ -175,7 +175,7 @@ class GcsRoot:
         api = api_exceptions()
 
         def remove(path: str) -> None:
-            with self._translated(f"remove {path}") as bucket, suppress(api.NotFound):
+            with self._translate(f"remove {path}") as bucket, suppress(api.NotFound):
                 bucket.blob(self._key(path)).delete(**control())
 
         with ThreadPoolExecutor(DELETE_THREADS) as pool:
@@ -187,13 +187,13 @@ class GcsRoot:
 
     def open(self, path: str) -> BinaryIO:
         """Open a published object; reads are ranged requests."""
-        with self._translated(f"read {path}") as bucket:
+        with self._translate(f"read {path}") as bucket:
             blob = bucket.get_blob(self._key(path), **control())
             if blob is None:
                 raise DestinationError(f"{self.uri}/{path} is not there. Run the export again.")
 
         def fetch(start: int, end: int) -> bytes:
-            with self._translated(f"read {path}"):
+            with self._translate(f"read {path}"):
                 content: bytes = blob.download_as_bytes(start=start, end=end - 1, checksum=None, **control())
                 return content
 
@@ -217,12 +217,12 @@ class GcsRoot:
 
     def now(self) -> datetime | None:
         """Return the store's clock, to the second, from the head of its answer."""
-        with self._translated("look at the bucket") as bucket:
+        with self._translate("look at the bucket") as bucket:
             path = f"/b/{bucket.name}/o"
             url = bucket.client._connection.build_api_url(path, {"maxResults": 1, "prefix": self._key("")})
             return date_of(bucket.client._http.get(url, timeout=REQUEST_SECONDS).headers.get("Date"))
 
-    def _translated(self, action: str) -> Any:
+    def _translate(self, action: str) -> Any:
         """Return the bucket; raise what the client says in the house voice."""
         return translated(self.location, uri=self.uri, action=action)
 
@@ -256,6 +256,6 @@ class GcsRoot:
 
     def _objects(self, prefix: str) -> dict[str, int]:
         """List the objects below a path, with sizes."""
-        with self._translated(f"list {prefix or 'the prefix'}") as bucket:
+        with self._translate(f"list {prefix or 'the prefix'}") as bucket:
             blobs = bucket.client.list_blobs(bucket, prefix=self._key(prefix), **control())
             return {blob.name.removeprefix(f"{self.prefix}/"): blob.size for blob in blobs}

@@ -81,7 +81,7 @@ class LocalRoot:
     def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
         """Move a finished file into `_staged/<run id>/` under a name no other attempt has."""
         relative = f"{STAGED}/{run_id}/{uuid.uuid4().hex[:8]}-{file.name}"
-        with self._translated(f"stage {path}"):
+        with self._translate(f"stage {path}"):
             target = self._place(relative)
             size = file.stat().st_size
             in_folder(target.parent, lambda: move(file, target, md5=md5))
@@ -95,7 +95,7 @@ class LocalRoot:
 
     def publish(self, part: Part) -> None:
         """Rename into place; a part that is already there is left as it is."""
-        with self._translated(f"publish {part.path}"):
+        with self._translate(f"publish {part.path}"):
             source, target = self._place(part.staged["path"]), self._place(part.path)
             try:
                 refuse_link(source)
@@ -115,7 +115,7 @@ class LocalRoot:
 
     def read(self, path: str) -> tuple[bytes, str] | None:
         """Read a small file; its version is a hash of its content."""
-        with self._translated(f"read {path}"):
+        with self._translate(f"read {path}"):
             try:
                 content = self._file(path).read_bytes()
             except (FileNotFoundError, NotADirectoryError):
@@ -124,12 +124,12 @@ class LocalRoot:
 
     def put(self, path: str, content: bytes) -> None:
         """Write a temp file beside, fsync, rename."""
-        with self._translated(f"write {path}"):
+        with self._translate(f"write {path}"):
             replace_content(self._place(path), content)
 
     def swap(self, path: str, content: bytes, *, expected: str | None) -> str:
         """Compare and rename under a lock that every writer of this export's manifests takes."""
-        with self._translated(f"write {path}"), self._locked():
+        with self._translate(f"write {path}"), self._lock():
             now = self.read(path)
             if (now[1] if now else None) != expected:
                 raise taken(self.uri, path)
@@ -141,7 +141,7 @@ class LocalRoot:
 
         A link that leads out of the folder is listed, as an entry of its own size: who reads it is told.
         """
-        with self._translated(f"list {prefix or 'the folder'}"):
+        with self._translate(f"list {prefix or 'the folder'}"):
             start = self._file(prefix.rstrip("/")) if prefix.strip("/") else Path(self.uri)
             found: dict[str, int] = {}
             for folder, _, names in os.walk(start, onerror=raise_unless_missing):
@@ -155,25 +155,25 @@ class LocalRoot:
     def delete(self, paths: Iterable[str]) -> None:
         """Unlink, then remove folders that became empty."""
         for path in paths:
-            with self._translated(f"remove {path}"):
+            with self._translate(f"remove {path}"):
                 target = self._place(path)  # a link is removed itself, not what it leads to
                 target.unlink(missing_ok=True)
                 remove_empty(target.parent, below=Path(self.uri))
 
     def open(self, path: str) -> BinaryIO:
         """Open a published file."""
-        with self._translated(f"read {path}"):
+        with self._translate(f"read {path}"):
             return self._file(path).open("rb")
 
     def staged_runs(self) -> set[str]:
         """Name the runs that have something staged here."""
-        with self._translated("sweep"):
+        with self._translate("sweep"):
             return {folder.name for folder in self._file(STAGED).glob("*")}
 
     def sweep(self, *, keep: Iterable[str]) -> int:
         """Remove staging folders of other runs, and temp files nobody writes any more."""
         removed = 0
-        with self._translated("sweep"):
+        with self._translate("sweep"):
             folders = sorted(self._file(STAGED).glob("*"))
             kept = set(keep)  # asked after the listing: a run that began since has nothing in it
             for folder in folders:
@@ -195,12 +195,12 @@ class LocalRoot:
         Raises:
             DestinationError: it lies behind a link that leads out of the folder.
         """
-        with self._translated(f"read {path}"):
+        with self._translate(f"read {path}"):
             return self._file(path)
 
     def _size(self, path: str) -> int | None:
         """Measure a file; None when absent."""
-        with self._translated(f"read {path}"):
+        with self._translate(f"read {path}"):
             try:
                 return self._file(path).stat().st_size
             except (FileNotFoundError, NotADirectoryError):
@@ -232,7 +232,7 @@ class LocalRoot:
         return place_below(self.uri, path, last=True)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """Hold the lock file; the kernel frees it when the process dies."""
         lock_path = self._file(f"{MANIFESTS}/.lock")
         make_folder(lock_path.parent)
@@ -241,7 +241,7 @@ class LocalRoot:
             yield
 
     @contextmanager
-    def _translated(self, action: str) -> Iterator[None]:
+    def _translate(self, action: str) -> Iterator[None]:
         """Raise what the operating system says in the house voice."""
         try:
             yield

@@ -132,7 +132,7 @@ class S3Root:
 
     def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
         """Upload every piece of a multipart upload, each checked by MD5 on both sides; do not complete it."""
-        with self._translated(f"stage {path}") as client:
+        with self._translate(f"stage {path}") as client:
             upload_id = client.create_multipart_upload(**self._at(path))["UploadId"]
             marker = f"{STAGED}/{run_id}/{hashlib.md5(upload_id.encode()).hexdigest()}.upload"
             self.put(marker, json.dumps({"path": path, "upload_id": upload_id}).encode())
@@ -151,26 +151,26 @@ class S3Root:
 
     def staged_exists(self, part: Part) -> bool:
         """Return whether all pieces still wait, or the part was already completed, with its size."""
-        with self._translated(f"look for {part.path}") as client:
+        with self._translate(f"look for {part.path}") as client:
             try:
                 pages = client.get_paginator("list_parts").paginate(**self._upload_of(part))
                 found = [piece for page in pages for piece in page.get("Parts", [])]
             except client.exceptions.ClientError as error:
                 if error_code(error) not in ABSENT:
                     raise
-                return self._completed(client, part)
+                return self._is_complete(client, part)
         return bool(sum(piece["Size"] for piece in found) == part.size_bytes)
 
     def publish(self, part: Part) -> None:
         """Complete the upload and compare what the store then holds; a part that is already there is left as it is."""
         pieces_sent = [{"PartNumber": n, "ETag": f'"{etag}"'} for n, etag in enumerate(part.staged["etags"], start=1)]
-        with self._translated(f"publish {part.path}") as client:
+        with self._translate(f"publish {part.path}") as client:
             try:
                 client.complete_multipart_upload(**self._upload_of(part), MultipartUpload={"Parts": pieces_sent})
             except client.exceptions.ClientError as error:
                 if error_code(error) not in ABSENT:
                     raise
-            if not self._completed(client, part):
+            if not self._is_complete(client, part):
                 raise PartCorrupt(
                     f"{self.uri}/{part.path} is not what was uploaded, or its upload was removed while the run worked. "
                     f"Nothing was published; run again."
@@ -185,7 +185,7 @@ class S3Root:
 
     def read(self, path: str) -> tuple[bytes, str] | None:
         """Read a small object; its version is its ETag."""
-        with self._translated(f"read {path}") as client:
+        with self._translate(f"read {path}") as client:
             try:
                 answer = client.get_object(**self._at(path))
             except client.exceptions.ClientError as error:
@@ -196,13 +196,13 @@ class S3Root:
 
     def put(self, path: str, content: bytes) -> None:
         """Write a small object; a PUT is atomic and durable."""
-        with self._translated(f"write {path}") as client:
+        with self._translate(f"write {path}") as client:
             client.put_object(**self._at(path), Body=content, ContentMD5=md5_of(content))
 
     def swap(self, path: str, content: bytes, *, expected: str | None) -> str:
         """Write by a conditional PUT: `If-None-Match: *` for a new object, `If-Match` for one seen before."""
         condition = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected}
-        with self._translated(f"write {path}") as client:
+        with self._translate(f"write {path}") as client:
             try:
                 answer = client.put_object(**self._at(path), Body=content, ContentMD5=md5_of(content), **condition)
             except client.exceptions.ClientError as error:
@@ -214,12 +214,12 @@ class S3Root:
 
     def list(self, prefix: str = "") -> dict[str, int]:
         """List objects; staged and dot names are not seen."""
-        with self._translated(f"list {prefix or 'the prefix'}"):
+        with self._translate(f"list {prefix or 'the prefix'}"):
             return {path: size for path, size in self._objects(prefix) if not is_reserved(path)}
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects, eight requests at a time; not every store takes the checksums of DeleteObjects."""
-        with self._translated("remove objects") as client, ThreadPoolExecutor(DELETE_THREADS) as pool:
+        with self._translate("remove objects") as client, ThreadPoolExecutor(DELETE_THREADS) as pool:
             list(pool.map(lambda path: client.delete_object(**self._at(path)), paths))
 
     def local_path(self, path: str) -> None:
@@ -227,11 +227,11 @@ class S3Root:
 
     def open(self, path: str) -> BinaryIO:
         """Open a published object; reads are ranged requests."""
-        with self._translated(f"read {path}") as client:
+        with self._translate(f"read {path}") as client:
             size = client.head_object(**self._at(path))["ContentLength"]
 
         def fetch(start: int, end: int) -> bytes:
-            with self._translated(f"read {path}") as client:
+            with self._translate(f"read {path}") as client:
                 answer = client.get_object(**self._at(path), Range=f"bytes={start}-{end - 1}")
                 content: bytes = answer["Body"].read()
                 return content
@@ -240,7 +240,7 @@ class S3Root:
 
     def staged_runs(self) -> set[str]:
         """Name the runs that have something staged here."""
-        with self._translated("sweep"):
+        with self._translate("sweep"):
             return runs_of(path for path, _ in self._objects(f"{STAGED}/"))
 
     def sweep(self, *, keep: Iterable[str]) -> int:
@@ -249,7 +249,7 @@ class S3Root:
         Markers name the run exactly, and serve stores that list uploads by whole key only (MinIO); the
         listing finds an upload whose process died before its marker was written.
         """
-        with self._translated("sweep"):
+        with self._translate("sweep"):
             found, uploads = list(self._objects(f"{STAGED}/")), list(self._uploads())
             kept = set(keep)  # asked after the listing: a run that began since has nothing in it
             dead = [path for path, _ in found if staged_run(path, keep=kept)]
@@ -281,11 +281,11 @@ class S3Root:
 
     def now(self) -> datetime | None:
         """Return the store's clock, to the second, from the head of its answer."""
-        with self._translated("list the prefix") as client:
+        with self._translate("list the prefix") as client:
             answer = client.list_objects_v2(Bucket=self.location.bucket, Prefix=self._key(""), MaxKeys=1)
         return date_of(answer["ResponseMetadata"]["HTTPHeaders"].get("date"))
 
-    def _translated(self, action: str) -> Any:
+    def _translate(self, action: str) -> Any:
         """Return the client; raise what it says in the house voice."""
         return translated(self.location, uri=self.uri, action=action)
 
@@ -313,7 +313,7 @@ class S3Root:
             raise PartCorrupt(f"{self.uri}/{path}: the store holds another piece {number} than was sent. Run again.")
         return str(etag)
 
-    def _completed(self, client: Any, part: Part) -> bool:
+    def _is_complete(self, client: Any, part: Part) -> bool:
         """Return whether the final object is there with the size and the composite ETag of its pieces."""
         try:
             found = client.head_object(**self._at(part.path))
@@ -328,7 +328,7 @@ class S3Root:
 
     def _abort(self, path: str, *, upload_id: str) -> None:
         """Abort one upload; a missing one is fine."""
-        with self._translated(f"discard {path}") as client:
+        with self._translate(f"discard {path}") as client:
             try:
                 client.abort_multipart_upload(**self._at(path), UploadId=upload_id)
             except client.exceptions.ClientError as error:

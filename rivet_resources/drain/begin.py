@@ -41,14 +41,14 @@ class Beginning:
             position = self.book.position
             self.log.refuse_lost(position, survey)
         else:
-            position = self._fixed()
+            position = self._fix_start()
         self.hands.tell(f"{self.plan.export}: begins at {position.text}.")
         if self.plan.initial:
             with self.log.handover() as handover:
-                staged = self._copied(position, handover)
+                staged = self._copy_tables(position, handover)
                 self.book.seen = handover.seen()
         else:
-            staged = self._copied(position, None)
+            staged = self._copy_tables(position, None)
         for table, each in staged.items():
             self.committing.publish(table, each, position, done.tables[table])
         done.copied_rows = sum(each.measures.rows for each in staged.values())
@@ -94,7 +94,7 @@ class Beginning:
             raise LogSetup(f"Export {self.plan.export} cannot follow the log yet.\n{reasons}")
         return findings
 
-    def _fixed(self) -> Position:
+    def _fix_start(self) -> Position:
         """Make the place in the log; noted before and after, so that a run that dies between finds its own slot."""
         is_new = self.book.stored is None
         if is_new:
@@ -110,7 +110,7 @@ class Beginning:
         self.book.save(position, COPYING)
         return position
 
-    def _copied(self, position: Position, handover: Handover | None) -> dict[str, Staged]:
+    def _copy_tables(self, position: Position, handover: Handover | None) -> dict[str, Staged]:
         """Stage the first window of every table; what was staged goes when one of them fails."""
         staged: dict[str, Staged] = {}
         try:

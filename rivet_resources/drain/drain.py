@@ -74,7 +74,7 @@ class _Drain:
             beginning = Beginning(self.plan, self.hands, self.log, self.book, self.committing)
             position = beginning.position(survey, done)
             survey = self.log.survey()
-        self._looked(position, survey, done)
+        self._check_position(position, survey, done)
         self.seconds["begin"] = time.monotonic() - self.began
         done.position = self._windows(position, survey, done)
         if done.changes or done.started_from is None:  # an idle drain asks the source no more than it must
@@ -98,10 +98,10 @@ class _Drain:
                 return position
             time.sleep(IDLE_SECONDS)
             survey = self.log.survey()
-            self._looked(position, survey, done)
+            self._check_position(position, survey, done)
             target = survey.target
 
-    def _looked(self, position: Position, survey: Survey, done: Drained) -> None:
+    def _check_position(self, position: Position, survey: Survey, done: Drained) -> None:
         """Refuse a position that the source no longer serves, and tell what it warns of; each warning once a run.
 
         Raises:
@@ -131,11 +131,11 @@ class _Drain:
                 f"Export {self.plan.export}: the log of the source did not move on from {start.text}, though it "
                 f"reaches to {target.text}. Run again; if it stays so, look at the source's log."
             )
-        with self._timed("publish"):
+        with self._measure_time("publish"):
             for table, each in staged.items():
                 self.committing.publish(table, each, commit.position, done.tables[table])
         self.book.pass_by(commit.position)
-        with self._timed("acknowledge"):
+        with self._measure_time("acknowledge"):
             self.hands.step("checkpoint")
             self.book.save(commit.position, DRAINING)
             self.hands.step("source")
@@ -165,7 +165,7 @@ class _Drain:
         Raises:
             DriftRefused
         """
-        with self._timed("write"):
+        with self._measure_time("write"):
             self.hands.step("staged")
             windows = parts.close().items()
             staged = {table: self.committing.staged(table, window, commit.position) for table, window in windows}
@@ -187,7 +187,7 @@ class _Drain:
             _GivenUp: it takes too long for a drain that was asked to end.
         """
         asked_at: float | None = None
-        with self._timed("read"):
+        with self._measure_time("read"):
             self.hands.step("read")
             for item in self.log.read(start, target, most=limit, seen=self.book.seen):
                 if isinstance(item, Commit):
@@ -201,7 +201,7 @@ class _Drain:
         raise SourceLost(f"Export {self.plan.export}: the log ended in the middle of a window. Run again.")
 
     @contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
+    def _measure_time(self, name: str) -> Iterator[None]:
         began = time.monotonic()
         try:
             yield

@@ -57,7 +57,7 @@ class ChangeShaping:
             RowRefused: cells cannot be transformed.
         """
         names = [column.name for column in changes.columns]
-        rows = self._stepped(changes.data.select(range(len(ENVELOPE), len(ENVELOPE) + len(names))), changes.columns)
+        rows = self._apply_steps(changes.data.select(range(len(ENVELOPE), len(ENVELOPE) + len(names))), changes.columns)
         columns = [*changes.data.columns[: len(ENVELOPE)], *rows.columns]
         fields = [*rows.schema]
         if BEFORE in changes.data.schema.names:
@@ -70,7 +70,7 @@ class ChangeShaping:
             fields.append(EXPORTED_AT)
         return pa.Table.from_arrays(columns, schema=change_schema(pa.schema(fields)))
 
-    def _stepped(self, rows: pa.Table, columns: tuple[Column, ...]) -> pa.Table:
+    def _apply_steps(self, rows: pa.Table, columns: tuple[Column, ...]) -> pa.Table:
         schema = pa.schema([column.field.with_nullable(True) for column in columns])
         rows = pa.Table.from_arrays(rows.columns, schema=schema)
         if not self.steps:
@@ -85,7 +85,7 @@ class ChangeShaping:
             return image
         whole = image.combine_chunks()
         parts = whole.flatten() if not isinstance(whole, pa.ChunkedArray) else whole.chunk(0).flatten()
-        shaped = self._stepped(pa.Table.from_arrays(parts, names=[column.name for column in columns]), columns)
+        shaped = self._apply_steps(pa.Table.from_arrays(parts, names=[column.name for column in columns]), columns)
         arrays = [column.combine_chunks() for column in shaped.columns]
         arrays = [each.chunk(0) if isinstance(each, pa.ChunkedArray) else each for each in arrays]
         struct = pa.StructArray.from_arrays(arrays, fields=list(shaped.schema), mask=whole.is_null())

@@ -85,9 +85,9 @@ class Diff:
             self._load_published(duckdb, root, manifests)
             duckdb.register("source", self._source_keys(session))
             here, there = (_rows(duckdb, f"SELECT count(*) FROM {name}")[0][0] for name in ("source", "published"))
-            gone = self._gone(duckdb)
+            gone = self._find_gone(duckdb)
             self._refuse_many(here=here, there=there, gone=gone.num_rows)
-            changed = self._changed(duckdb)
+            changed = self._find_changed(duckdb)
         deletes = self._still_gone(gone)
         upserts = self._again(changed)
         rows = pa.concat_tables([upserts, deletes]).combine_chunks()
@@ -120,7 +120,7 @@ class Diff:
                         page = pa.Table.from_batches([batch]).select(kept.names)
                         duckdb.register("page", pa.table(list(map(_bare, page.columns)), names=kept.names))
                         _rows(duckdb, "INSERT INTO versions SELECT * FROM page")
-        listed = ", ".join(map(_quoted, names))
+        listed = ", ".join(map(_quote, names))
         latest = "arg_max(struct_pack(op := __op, ts := __ts), struct_pack(pos := __pos, seq := __seq)) AS latest"
         grouped = f"SELECT {listed}, {latest} FROM versions GROUP BY {listed}"
         _rows(duckdb, f"CREATE TABLE published AS SELECT * FROM ({grouped}) WHERE latest.op <> 'delete'")
@@ -163,13 +163,13 @@ class Diff:
 
     # --- the difference --------------------------------------------------------------------------
 
-    def _gone(self, duckdb: Any) -> pa.Table:
-        listed = ", ".join(f"p.{_quoted(column.name)}" for column in self.keys)
+    def _find_gone(self, duckdb: Any) -> pa.Table:
+        listed = ", ".join(f"p.{_quote(column.name)}" for column in self.keys)
         return _table(duckdb, f"SELECT {listed} FROM published p ANTI JOIN source s ON {self._same()}")
 
-    def _changed(self, duckdb: Any) -> pa.Table:
+    def _find_changed(self, duckdb: Any) -> pa.Table:
         """Return the keys whose row is not published, or with another stamp, and lies below the watermark."""
-        listed = ", ".join(f"s.{_quoted(column.name)}" for column in self.keys)
+        listed = ", ".join(f"s.{_quote(column.name)}" for column in self.keys)
         statement = (
             f"SELECT {listed} FROM source s LEFT JOIN published p ON {self._same()} "
             f"WHERE s.__ts < CAST(? AS TIMESTAMP) AND (p.latest IS NULL OR p.latest.ts IS DISTINCT FROM s.__ts)"
@@ -177,7 +177,7 @@ class Diff:
         return _table(duckdb, statement, [self.low[0].value.removesuffix("Z")])
 
     def _same(self) -> str:
-        return " AND ".join(f"p.{_quoted(column.name)} = s.{_quoted(column.name)}" for column in self.keys)
+        return " AND ".join(f"p.{_quote(column.name)} = s.{_quote(column.name)}" for column in self.keys)
 
     def _refuse_many(self, *, here: int, there: int, gone: int) -> None:
         """Stop before a fault of the source, or of this program, empties a mirror.
@@ -204,12 +204,12 @@ class Diff:
 
     def _still_gone(self, gone: pa.Table) -> pa.Table:
         """Return rows that hold a key alone for those that a later instant does not show either."""
-        back = {key for page in self._asked(gone, self.keys) for key in _keys_of(page, self.keys)}
+        back = {key for page in self._read_keys(gone, self.keys) for key in _keys_of(page, self.keys)}
         absent = [key not in back for key in _keys_of(gone, self.keys)]
         left = gone.filter(pa.array(absent, pa.bool_()))
         place = {column.name: number for number, column in enumerate(self.keys)}
         cells = [
-            _dressed(left.column(place[column.name]), column.arrow)
+            _restore_type(left.column(place[column.name]), column.arrow)
             if column.name in place
             else pa.chunked_array([pa.nulls(left.num_rows, column.arrow)])
             for column in self.order.relation.columns
@@ -219,7 +219,7 @@ class Diff:
     def _again(self, changed: pa.Table) -> pa.Table:
         """Read the rows whole; those that were changed since come by themselves."""
         limit = pa.scalar(self.low[0].value.removesuffix("Z")).cast(NAIVE_US)
-        pages = list(self._asked(changed, self.order.relation.columns))
+        pages = list(self._read_keys(changed, self.order.relation.columns))
         kept = [page.filter(pc.fill_null(pc.less(self._stamps(page), limit), False)) for page in pages]
         return pa.concat_tables([self._schema.empty_table(), *(page.cast(self._schema) for page in kept)])
 
@@ -227,19 +227,19 @@ class Diff:
     def _schema(self) -> pa.Schema:
         return pa.schema([(column.name, column.arrow) for column in self.order.relation.columns])
 
-    def _asked(self, keys: pa.Table, columns: tuple[Column, ...]) -> Iterator[pa.Table]:
+    def _read_keys(self, keys: pa.Table, columns: tuple[Column, ...]) -> Iterator[pa.Table]:
         """Read some columns of the rows with these keys, each statement in an instant of its own."""
         for start in range(0, keys.num_rows, KEYS_AT_ONCE):
-            where = conjunction([self.order.where, self._named(keys.slice(start, KEYS_AT_ONCE))])
+            where = conjunction([self.order.where, self._predicate_of(keys.slice(start, KEYS_AT_ONCE))])
             chunk = Chunk(index=0, reader="cursor", relation=self.order.relation.sql, where=where)
             source = self.order.source
             yield read(source, chunk, columns, snapshot=None, application=self.application, pace=self.pace)
 
-    def _named(self, keys: pa.Table) -> str:
+    def _predicate_of(self, keys: pa.Table) -> str:
         """Write what holds for the rows with these keys."""
         literal, quote = self.order.source.literal, self.order.dialect.quote
         names = [quote(column.name) for column in self.keys]
-        dressed = [_dressed(keys.column(i), column.arrow) for i, column in enumerate(self.keys)]
+        dressed = [_restore_type(keys.column(i), column.arrow) for i, column in enumerate(self.keys)]
         texts = [[literal(canonical(cell), column) for cell in cells]
                  for cells, column in zip(dressed, self.keys, strict=True)]  # fmt: skip
         if len(names) == 1:
@@ -266,7 +266,7 @@ def _bare(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(_plain(column.type))
 
 
-def _dressed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def _restore_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Put the type back on."""
     plain = _plain(kind)
     if pa.types.is_fixed_size_binary(plain):  # DuckDB gives bytes of any length
@@ -280,8 +280,10 @@ def _dressed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def _keys_of(table: pa.Table, keys: Sequence[Column]) -> Iterable[tuple[object, ...]]:
-    cells = [_bare(_dressed(table.column(i), column.arrow) if table.column(i).type != column.arrow else table.column(i))
-             for i, column in enumerate(keys)]  # fmt: skip
+    cells = []
+    for place, column in enumerate(keys):
+        cell = table.column(place)
+        cells.append(_bare(cell if cell.type == column.arrow else _restore_type(cell, column.arrow)))
     return zip(*(column.to_pylist() for column in cells), strict=True)
 
 
@@ -295,7 +297,7 @@ def _connect(spill: Path) -> Any:
     return duckdb.connect(":memory:", config={"temp_directory": str(spill), **offline})
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -85,11 +85,11 @@ def check_fits(place: Place | None, columns: Sequence[Column], *, export: str) -
     wanted = [(column.name, str(column.arrow)) for column in columns]
     if held != wanted:
         raise SourceError(
-            f"Export {export} was polled in the order of {_spelled(held)}, and is now to be polled in that of "
-            f"{_spelled(wanted)}; places of the two cannot be compared. Set it back, or run `rivet state reset`: the "
+            f"Export {export} was polled in the order of {_spell(held)}, and is now to be polled in that of "
+            f"{_spell(wanted)}; places of the two cannot be compared. Set it back, or run `rivet state reset`: the "
             f"next run then reads the table from its beginning."
         )
 
 
-def _spelled(order: Sequence[tuple[str, str]]) -> str:
+def _spell(order: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{column} ({kind})" for column, kind in order)

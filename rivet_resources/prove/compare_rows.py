@@ -139,7 +139,7 @@ def compare_rows(
         committed = _committed_side(manifest, parts, reduced, shaped, folder, root=root)
         left_out = sorted({*shaped.names, *schema_of(manifest).names} - META - set(reduced.covered))
         note = f"not compared: {', '.join(left_out)}" if left_out else ""
-        return replace(_joined(source, committed, len(key), folder), note=note)
+        return replace(_join_sides(source, committed, len(key), folder), note=note)
 
 
 def _source_side(
@@ -197,7 +197,7 @@ def as_now(table: pa.Table, shaped: pa.Schema) -> pa.Table:
     return table
 
 
-def _joined(source: Sequence[str], committed: Sequence[str], keys: int, folder: Path) -> RowDifferences:
+def _join_sides(source: Sequence[str], committed: Sequence[str], keys: int, folder: Path) -> RowDifferences:
     """Count, and pick the first keys of what differs."""
     names = [f"k{i}" for i in range(keys)] or [HASH]
     listed = ", ".join(names)

@@ -51,12 +51,14 @@ def read(root: Root, path: str, size: int) -> ManifestFile | None:
     try:
         manifest = parse(found[0], where=path)
     except ManifestUnreadable as error:
-        return ManifestFile(path, found[0], flaws=(Flaw(_unparsed(error), path, str(error).removeprefix(f"{path} ")),))
+        return ManifestFile(
+            path, found[0], flaws=(Flaw(_parse_fault(error), path, str(error).removeprefix(f"{path} ")),)
+        )
     flaws = tuple(Flaw("MANIFEST_INCONSISTENT", path, text, manifest.window) for text in disagreements(manifest, path))
     return ManifestFile(path, found[0], manifest, flaws)
 
 
-def _unparsed(error: ManifestUnreadable) -> str:
+def _parse_fault(error: ManifestUnreadable) -> str:
     """Return totals that disagree from a file that is no manifest."""
     cause = error.__cause__
     rule_broken = isinstance(cause, ValidationError) and cause.errors()[0]["type"] == "value_error"

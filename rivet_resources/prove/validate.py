@@ -85,11 +85,11 @@ def validate(
         return Validated(export, root.uri, depth, flaws=(Flaw("LIST_ERROR", "", f"cannot be listed: {error}"),))
     if not look.reads:
         return _without_manifest(root, export, depth, is_required=is_required)
-    validated = _judged(root, look, depth, pick)
+    validated = _judge_windows(root, look, depth, pick)
     validated = _again(validated, look, depth, lambda: _look(root, export, state), root)
     flaws = [flaw for each in look.reads if each.manifest is None for flaw in each.flaws]
     if pick is None and depth != "light":
-        flaws += _untracked(look, export)
+        flaws += _untracked_objects(look, export)
     if pick is None and depth == "full":
         flaws += _boundary(look, cursor)
     return Validated(export, root.uri, depth, validated, tuple(flaws))
@@ -120,7 +120,7 @@ def _without_manifest(root: Root, export: str, depth: Depth, *, is_required: boo
 # --- windows -------------------------------------------------------------------------------------
 
 
-def _judged(root: Root, look: _Look, depth: Depth, pick: Pick | None) -> tuple[WindowValidated, ...]:
+def _judge_windows(root: Root, look: _Look, depth: Depth, pick: Pick | None) -> tuple[WindowValidated, ...]:
     """Judge the windows that were picked, the parts of all of them side by side."""
     markers = _markers(root, look)
     chosen = [each for each in look.current if each.manifest and (pick is None or pick(each.manifest))]
@@ -237,7 +237,7 @@ def _again(
         moved = frozenset(window for window in flawed if newer.content(window) != look.content(window)) | marked
         if not moved:
             break
-        anew = _judged(root, newer, depth, _among(moved))
+        anew = _judge_windows(root, newer, depth, _among(moved))
         validated = (*(each for each in validated if each.window not in moved), *anew)
         look, marked = newer, set()
     return tuple(sorted(validated, key=lambda each: each.window))
@@ -251,7 +251,7 @@ def _among(windows: Collection[str]) -> Pick:
 # --- what is about no window ---------------------------------------------------------------------
 
 
-def _untracked(look: _Look, export: str) -> list[Flaw]:
+def _untracked_objects(look: _Look, export: str) -> list[Flaw]:
     """Return of objects that no current manifest lists, and that no run is about to commit."""
     current = [each.manifest for each in look.current if each.manifest]
     known = {part.path for manifest in current for part in manifest.parts}

@@ -70,7 +70,7 @@ class Course:
             most_lock_waits=_most(self.most_lock_waits, look.lock_waits),
             most_waiting_for_us=_most(self.most_waiting_for_us, look.waiting_for_us),
         )
-        return told._pressed(signs) if signs else told._calmed(look)
+        return told._step_down(signs) if signs else told._step_up(look)
 
     def _unread(self) -> Course:
         blind = replace(self, unreadable=self.unreadable + 1, reason="")
@@ -78,14 +78,14 @@ class Course:
             return blind
         return replace(blind, step=0, reason="the source could not be looked at three times" if self.step else "")
 
-    def _pressed(self, signs: list[str]) -> Course:
+    def _step_down(self, signs: list[str]) -> Course:
         needed = min(self.calm_needed * 2, MOST_CALM_LOOKS) if self.has_recovered else self.calm_needed
         pressed = replace(self, calm=0, calm_needed=needed, has_recovered=False)
         if self.step == LOWEST_STEP:
             return pressed
         return replace(pressed, step=self.step + 1, reason="; ".join(signs))
 
-    def _calmed(self, look: Pressure) -> Course:
+    def _step_up(self, look: Pressure) -> Course:
         calmed = replace(self, calm=self.calm + 1, usual=(*self.usual, look)[-USUAL_LOOKS:])
         if calmed.calm < self.calm_needed:
             return calmed

@@ -113,7 +113,7 @@ class Exporter:
         started, clock = datetime.now(UTC), time.monotonic()
         root = extract.destination.root(extract.export)
         standing = window_manifest(root, extract.window) if root.keeps_manifests else None
-        kept = self._kept(extract, root)
+        kept = self._finished_chunks(extract, root)
         rest = [position for position, chunk in enumerate(extract.chunks) if chunk.identity not in kept]
         results = list(kept.values())
         kept_rows = sum(result.measures.rows for result in results)
@@ -123,7 +123,7 @@ class Exporter:
         try:
             with (
                 scratch.held(scratch.folder_of(extract.run_id)),
-                self._governed(extract, rest, permits, on_event) as governor,
+                self._govern(extract, rest, permits, on_event) as governor,
                 progress.while_reading(),
             ):
                 for result in self._run(extract, rest, governor):
@@ -154,7 +154,7 @@ class Exporter:
             kept=of_kept,
         )
 
-    def _kept(self, extract: Extract, root: Root) -> dict[str, ChunkResult]:
+    def _finished_chunks(self, extract: Extract, root: Root) -> dict[str, ChunkResult]:
         """Find finished chunks of a dead run whose files are all still there, by identity."""
         if not extract.resumable:
             return {}
@@ -174,7 +174,7 @@ class Exporter:
             )
 
     @contextmanager
-    def _governed(
+    def _govern(
         self, extract: Extract, positions: Sequence[int], permits: Permits | None, on_event: Event | None
     ) -> Iterator[Governor]:
         """Decide how many tasks may run, as the source's cap allows, and watch over it while they do."""
@@ -267,12 +267,12 @@ def _in_threads(
         for group in work:
             yield from guarded(group)
     else:
-        yield from _pooled(slots, work, guarded, call_off=call_off)
+        yield from _run_in_pool(slots, work, guarded, call_off=call_off)
     if faults:
         raise faults[0]
 
 
-def _pooled(
+def _run_in_pool(
     slots: int,
     work: Sequence[list[int]],
     run: Callable[[list[int]], list[ChunkResult]],
@@ -332,14 +332,14 @@ class _Jobs:
             with self._runtime.tagged(self._tag):
                 rows = session.range(0, len(group), 1, 1).mapInArrow(task, ROWS_DDL).collect()
         except (PySparkException, Py4JError) as error:
-            raise self._died(group, str(error)) from None
+            raise self._task_failed(group, str(error)) from None
         return [_told(row.asDict()) for row in rows]
 
     def cancel(self) -> None:
         """Call off what runs."""
         self._runtime.call_off(self._tag)
 
-    def _died(self, group: list[int], told: str) -> TaskFailed:
+    def _task_failed(self, group: list[int], told: str) -> TaskFailed:
         """Return that a task died, by kind only: Spark's text may hold a value of a row."""
         crash = (
             "its Python process died" if "crashed" in told or "exited unexpectedly" in told else "Spark gave up on it"

@@ -30,7 +30,7 @@ def can_render(field: pa.Field) -> bool:
 
 def header(schema: pa.Schema) -> bytes:
     """Spell the first line."""
-    names = _quoted(pa.array(schema.names, pa.string()))
+    names = _quote(pa.array(schema.names, pa.string()))
     return (",".join(names.to_pylist()) + "\n").encode()
 
 
@@ -81,7 +81,7 @@ def _plain(column: pa.Array) -> pa.StringArray:
     return column.cast(pa.string())
 
 
-def _quoted(column: pa.Array) -> pa.StringArray:
+def _quote(column: pa.Array) -> pa.StringArray:
     """Spell text: verbatim, in quotes only where a comma, quote, CR or LF is inside, inner quotes doubled."""
     column = column.cast(pa.string())
     marks = [mark for mark in NEED_QUOTES if mark.encode() in _bytes(column)]
@@ -125,7 +125,7 @@ def _dates(column: pa.Array) -> pa.StringArray:
     far = _outside(numbers, FIRST_DAY, END_DAY)
     if far is None:
         return days.cast(pa.string())
-    return _respelled(numbers, far, _date, near=lambda cells: cells.cast(pa.date32()).cast(pa.string()))
+    return _respell(numbers, far, _date, near=lambda cells: cells.cast(pa.date32()).cast(pa.string()))
 
 
 def _timestamps(column: pa.Array) -> pa.StringArray:
@@ -135,12 +135,12 @@ def _timestamps(column: pa.Array) -> pa.StringArray:
 
     def near(cells: pa.Array) -> pa.StringArray:
         # Cast as naive: with a zone Arrow asks the zone database for every cell, which takes fifteen times as long.
-        return _stamped(cells.cast(pa.timestamp("us")).cast(pa.string()), zone)
+        return _stamp_text(cells.cast(pa.timestamp("us")).cast(pa.string()), zone)
 
     far = _outside(numbers, FIRST_DAY * DAY_US, END_DAY * DAY_US)
     if far is None:
         return near(numbers)
-    return _respelled(numbers, far, lambda us: f"{_date(us // DAY_US)}T{_time(us % DAY_US)}{zone}", near=near)
+    return _respell(numbers, far, lambda us: f"{_date(us // DAY_US)}T{_time(us % DAY_US)}{zone}", near=near)
 
 
 def _times(column: pa.Array) -> pa.StringArray:
@@ -151,7 +151,7 @@ def _times(column: pa.Array) -> pa.StringArray:
         return cells.cast(pa.time64("us")).cast(pa.string())
 
     far = _outside(numbers, 0, DAY_US)
-    return near(numbers) if far is None else _respelled(numbers, far, _time, near=near)
+    return near(numbers) if far is None else _respell(numbers, far, _time, near=near)
 
 
 def _outside(numbers: pa.Array, first: int, end: int) -> pa.BooleanArray | None:
@@ -162,15 +162,13 @@ def _outside(numbers: pa.Array, first: int, end: int) -> pa.BooleanArray | None:
     return pc.or_(pc.less(numbers, first), pc.greater_equal(numbers, end))
 
 
-def _respelled(
-    numbers: pa.Array, far: pa.BooleanArray, spell: Callable[[int], str], *, near: Renderer
-) -> pa.StringArray:
+def _respell(numbers: pa.Array, far: pa.BooleanArray, spell: Callable[[int], str], *, near: Renderer) -> pa.StringArray:
     """Spell far cells one by one and all others as a column."""
     texts = pa.array([spell(number) for number in numbers.filter(far).to_pylist()], pa.string())
     return pc.replace_with_mask(near(pc.if_else(far, pa.scalar(0, numbers.type), numbers)), far.fill_null(False), texts)
 
 
-def _stamped(text: pa.StringArray, zone: str) -> pa.StringArray:
+def _stamp_text(text: pa.StringArray, zone: str) -> pa.StringArray:
     """Put `T` where Arrow writes a blank, and `zone` behind; present cells have 26 bytes, so it is one stroke."""
     cells = np.frombuffer(_bytes(text), np.uint8).reshape(-1, 26)
     moved = np.empty((len(cells), 26 + len(zone)), np.uint8)
@@ -246,9 +244,9 @@ RENDERERS: tuple[tuple[Callable[[pa.DataType], bool], Renderer], ...] = (
     (pa.types.is_decimal32, _decimals),
     (pa.types.is_decimal64, _decimals),
     (pa.types.is_date, _dates),
-    (pa.types.is_string, _quoted),
-    (pa.types.is_large_string, _quoted),
-    (pa.types.is_string_view, _quoted),
+    (pa.types.is_string, _quote),
+    (pa.types.is_large_string, _quote),
+    (pa.types.is_string_view, _quote),
     (pa.types.is_binary, hex_text),
     (pa.types.is_large_binary, hex_text),
 )

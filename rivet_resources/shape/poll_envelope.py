@@ -87,7 +87,7 @@ def enveloped(table: pa.Table, shape: PollShape, *, first: int) -> tuple[pa.Chun
         happened = pc.if_else(is_marked, marks, at)
         at = pc.max_element_wise(at, marks)  # a clock that stamps a mark before the last update must not undo it
     op = pc.if_else(is_marked, "delete", _guess(table, shape, stamps))
-    return _typed(op, positions(at), seq, happened)
+    return _cast_envelope(op, positions(at), seq, happened)
 
 
 def _stamps(table: pa.Table, shape: PollShape) -> pa.ChunkedArray:
@@ -116,10 +116,10 @@ def _found_by_diff(table: pa.Table, shape: PollShape, seq: pa.Array) -> tuple[pa
     detected = pa.scalar(position).cast(stamps.type)
     op = pc.if_else(is_gone, "delete", _guess(table, shape, _stamps(table, shape)))
     where = pa.repeat(pa.scalar(position, POS.type), table.num_rows)
-    return _typed(op, where, seq, pc.if_else(is_gone, detected, stamps))
+    return _cast_envelope(op, where, seq, pc.if_else(is_gone, detected, stamps))
 
 
-def _typed(
+def _cast_envelope(
     op: pa.ChunkedArray | pa.Array,
     position: pa.ChunkedArray | pa.Array,
     seq: pa.ChunkedArray | pa.Array,

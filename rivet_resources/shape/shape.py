@@ -80,7 +80,7 @@ class Shaping:
         """
         self._check_types(table)
         # Of the page as it came: a transform may hide a stamp. None may drop a row.
-        envelope = () if self.extract.poll is None else self._enveloped(table, self.extract.poll)
+        envelope = () if self.extract.poll is None else self._wrap_envelope(table, self.extract.poll)
         if self.extract.transforms:
             table = self._plan.apply(table)
         columns = list(table.columns)
@@ -94,7 +94,7 @@ class Shaping:
             return flat(as_inserts(rows, self.extract.meta.inserted_at), self.extract.format)
         return flat(pa.Table.from_arrays([*envelope, *columns], schema=self._unflat), self.extract.format)
 
-    def _enveloped(self, table: pa.Table, shape: PollShape) -> tuple[pa.ChunkedArray | pa.Array, ...]:
+    def _wrap_envelope(self, table: pa.Table, shape: PollShape) -> tuple[pa.ChunkedArray | pa.Array, ...]:
         first = first_seq(shape.window, self.chunk) + self._shaped
         self._shaped += table.num_rows
         return enveloped(table, shape, first=first)

@@ -41,7 +41,7 @@ def held(cells: pa.Array, kind: pa.DataType) -> pa.Array:
         pa.ArrowInvalid, pa.ArrowNotImplementedError: a cell of the older type has no place in `kind`.
     """
     if cells.type != kind and pa.types.is_list(cells.type) == pa.types.is_list(kind):
-        cells = _retyped(cells, kind)
+        cells = _cast_altered(cells, kind)
     wanted = spark_type(kind)
     if cells.type == wanted:
         return cells
@@ -70,7 +70,7 @@ def restored(cells: pa.Array, kind: pa.DataType) -> pa.Array:
     return cells.cast(kind)
 
 
-def _retyped(cells: pa.Array, kind: pa.DataType) -> pa.Array:
+def _cast_altered(cells: pa.Array, kind: pa.DataType) -> pa.Array:
     """Bring cells of an altered column into its newer type, where Arrow knows the way."""
     if isinstance(kind, pa.BaseExtensionType) or isinstance(cells.type, pa.BaseExtensionType):
         return held(cells, cells.type) if spark_type(cells.type) == spark_type(kind) else cells.cast(kind)

@@ -136,14 +136,14 @@ class Database:
     @contextmanager
     def _transaction(self, engine: Engine) -> Iterator[Connection]:
         """Begin, waiting for a server that is away for a while: a run that is nearly done is not worth losing."""
-        with self._translated(), ExitStack() as stack:
-            connection = self.patiently(lambda: self._begun(engine, stack))
+        with self._translate(), ExitStack() as stack:
+            connection = self.patiently(lambda: self._begin(engine, stack))
             self._served, self._away_since = True, None
             self._check_place()
             yield connection
 
-    def _begun(self, engine: Engine, stack: ExitStack) -> Connection:
-        with self._translated():
+    def _begin(self, engine: Engine, stack: ExitStack) -> Connection:
+        with self._translate():
             return stack.enter_context(self._in_this_process(engine).begin())
 
     def _may_wait(self) -> bool:
@@ -166,7 +166,7 @@ class Database:
                 time.sleep(0.05)
 
     def _switch_to_wal(self) -> None:
-        with self._translated():
+        with self._translate():
             raw = self._in_this_process(self._engine).raw_connection()
             try:
                 if raw.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
@@ -207,7 +207,7 @@ class Database:
             )
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:  # from `use_wal`, below SQLAlchemy
@@ -217,9 +217,9 @@ class Database:
                 f"State store {self.name} has no free connection left in this process; run fewer exports at once."
             ) from error
         except DBAPIError as error:
-            raise self._explained(error) from error
+            raise self._explain(error) from error
 
-    def _explained(self, error: DBAPIError) -> StateError:
+    def _explain(self, error: DBAPIError) -> StateError:
         """Put a driver's error into our words: which store, why, what to do; no password in it."""
         cause = str(error.orig).strip().partition("\n")[0]
         if self.is_sqlite:

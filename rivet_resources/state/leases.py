@@ -75,7 +75,7 @@ class Lease:
         Raises:
             WindowTaken: another run took it over, since this one gave no sign of life for too long.
         """
-        is_ours, taker = self.database.patiently(self._renewed)
+        is_ours, taker = self.database.patiently(self._renew)
         if is_ours:
             return
         by = taker.name if taker else "another run, which has ended"
@@ -84,7 +84,7 @@ class Lease:
             f"sign of life for {TTL.seconds} s. This run publishes nothing; run again if the other one did not finish."
         )
 
-    def _renewed(self) -> tuple[bool, Holder | None]:
+    def _renew(self) -> tuple[bool, Holder | None]:
         with self.database.write() as connection:
             if renew(connection, self.export, self.window, self.run_id):
                 return True, None

@@ -23,11 +23,11 @@ def patient(methods: type[T]) -> type[T]:
     """
     for name, method in list(vars(methods).items()):
         if isinstance(method, FunctionType) and not name.startswith("_"):
-            setattr(methods, name, _repeated(method))
+            setattr(methods, name, _repeat(method))
     return methods
 
 
-def _repeated(method: Callable[..., Any]) -> Callable[..., Any]:
+def _repeat(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def again(self: Any, *arguments: Any, **options: Any) -> Any:
         database: Database = self._database

@@ -61,7 +61,7 @@ def spread_keys(batches: Iterator[pa.RecordBatch], *, choice: SurvivingRows) -> 
     """Run in an executor: give keys and places of the parts whose numbers arrive, one message for each bucket."""
     for numbers in batches:
         for number in numbers.column(0).to_pylist():
-            for rows in _located(number, choice):
+            for rows in _read_addresses(number, choice):
                 found = sorted(_by_bucket(rows, choice).items())
                 messages = [_message(each) for _, each in found]
                 yield pa.RecordBatch.from_arrays(
@@ -70,7 +70,7 @@ def spread_keys(batches: Iterator[pa.RecordBatch], *, choice: SurvivingRows) -> 
                 )
 
 
-def _located(number: int, choice: SurvivingRows) -> Iterator[pa.RecordBatch]:
+def _read_addresses(number: int, choice: SurvivingRows) -> Iterator[pa.RecordBatch]:
     """Read what decides about the rows of a part; rows of changes that were applied, or emptied away, are left out."""
     is_change = number >= choice.base_parts
     names = (*choice.key.names, *(("__op", "__pos", "__seq") if is_change else ()))
@@ -90,8 +90,8 @@ def _located(number: int, choice: SurvivingRows) -> Iterator[pa.RecordBatch]:
 def _as_now(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     """Return a key column as its newest type stores it; NULL where the part has none."""
     if field.name not in batch.schema.names:
-        return _stored(pa.nulls(batch.num_rows, field.type))
-    return _stored(as_type(batch.column(field.name), field.type))
+        return _to_storage(pa.nulls(batch.num_rows, field.type))
+    return _to_storage(as_type(batch.column(field.name), field.type))
 
 
 def as_type(cells: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -99,7 +99,7 @@ def as_type(cells: pa.Array, kind: pa.DataType) -> pa.Array:
     return cells if cells.type == kind else restored(held(cells, kind), kind)
 
 
-def _stored(cells: pa.Array) -> pa.Array:
+def _to_storage(cells: pa.Array) -> pa.Array:
     return cells.storage if isinstance(cells, pa.ExtensionArray) else cells
 
 

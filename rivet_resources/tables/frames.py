@@ -119,12 +119,12 @@ def filled(
     partial = changes.where(is_partial & (F.col("__op") != "delete"))
     stream = _streams(changes, base, partial, key, lacking, moves=moves)
     if moves:
-        stream = _followed(stream, key, lacking)
-    known = [F.coalesce(_known(n), _before(n, key)).alias(_known_name(n)) for n in range(len(lacking))]
+        stream = _follow_keys(stream, key, lacking)
+    known = [F.coalesce(_last_known(n), _before(n, key)).alias(_known_name(n)) for n in range(len(lacking))]
     patch = stream.select("__pos", "__seq", "__partial", *known).where("__partial").drop("__partial")
     patch = patch.dropDuplicates(["__pos", "__seq"]).alias("p")
     same = (F.col("c.__pos") == F.col("p.__pos")) & (F.col("c.__seq") == F.col("p.__seq"))
-    cells = [_patched(name, lacking) for name in changes.columns]
+    cells = [_patch_column(name, lacking) for name in changes.columns]
     unknown = [F.when(_is_lacking(name) & ~_has_value(n), F.lit(name)) for n, name in enumerate(lacking)]
     mended = (
         partial.alias("c").join(patch, same, "left").select(*cells, F.array_compact(F.array(*unknown)).alias(LACKING))
@@ -184,7 +184,7 @@ def _streams(
     return stream.unionByName(of_touched(base).select(*keys, *first, *flags, *had))
 
 
-def _followed(stream: DataFrame, key: Sequence[str], lacking: Sequence[str]) -> DataFrame:
+def _follow_keys(stream: DataFrame, key: Sequence[str], lacking: Sequence[str]) -> DataFrame:
     """Carry values along changes of keys: one round for each link of the longest chain of them."""
     from pyspark.sql import functions as F  # Spark
 
@@ -195,10 +195,10 @@ def _followed(stream: DataFrame, key: Sequence[str], lacking: Sequence[str]) -> 
         halves = halves.where("__gone").drop("__gone").withColumn("__seq", F.col("__seq") + 1)
         halves = halves.where(reduce(lambda a, b: a | b, (F.col(f"__given{n}.is") for n in every)))
         met = stream.join(halves.dropDuplicates(["__pos", "__seq"]), ["__pos", "__seq"], "left")
-        gains = [_known(n).isNull() & F.coalesce(F.col(f"__given{n}.is"), F.lit(False)) for n in every]
+        gains = [_last_known(n).isNull() & F.coalesce(F.col(f"__given{n}.is"), F.lit(False)) for n in every]
         if met.where(reduce(lambda a, b: a | b, gains)).isEmpty():
             return stream
-        mended = [F.when(gains[n], F.col(f"__given{n}")).otherwise(_known(n)).alias(_known_name(n)) for n in every]
+        mended = [F.when(gains[n], F.col(f"__given{n}")).otherwise(_last_known(n)).alias(_known_name(n)) for n in every]
         kept = [name for name in stream.columns if name not in {_known_name(n) for n in every}]
         stream = met.select(*kept, *mended)
 
@@ -207,7 +207,7 @@ def _known_name(number: int) -> str:
     return f"__known{number}"
 
 
-def _known(number: int) -> Column:
+def _last_known(number: int) -> Column:
     from pyspark.sql import functions as F  # Spark
 
     return F.col(_known_name(number))
@@ -219,7 +219,7 @@ def _before(number: int, key: Sequence[str]) -> Column:
     from pyspark.sql import functions as F  # Spark
 
     rows = Window.partitionBy(*(f"__key{n}" for n in range(len(key)))).orderBy("__pos", "__seq")
-    return F.last(_known(number), ignorenulls=True).over(rows.rowsBetween(Window.unboundedPreceding, -1))
+    return F.last(_last_known(number), ignorenulls=True).over(rows.rowsBetween(Window.unboundedPreceding, -1))
 
 
 def _is_lacking(name: str) -> Column:
@@ -235,7 +235,7 @@ def _has_value(number: int) -> Column:
     return F.coalesce(F.col(f"p.{_known_name(number)}.is"), F.lit(False))
 
 
-def _patched(name: str, lacking: Sequence[str]) -> Column:
+def _patch_column(name: str, lacking: Sequence[str]) -> Column:
     """Take a column of a partial change, or its last known value."""
     from pyspark.sql import functions as F  # Spark
 

@@ -50,7 +50,7 @@ def stage_history(derived: Derived, *, spark: SparkRuntime) -> Staged | None:
     session = session_for(spark, input_bytes(todo))
     seen = survey(spark.task_session(), derived.changes, todo.changes, newest=todo.newest, key=derived.key)
     base = _base(session, todo, derived, table)
-    made = _applied(session, base, todo, seen, derived, table) if seen.rows or base is None else base
+    made = _apply_changes(session, base, todo, seen, derived, table) if seen.rows or base is None else base
     schema = pa.schema([*VERSION, *table])
     job = rows_job(made, spark)
     return stage(job, derived, todo, mode=MODE, schema=schema, newest=newest_of(todo, seen), runtime=spark)
@@ -64,7 +64,7 @@ def _base(session: SparkSession, todo: PendingWindows, derived: Derived, table: 
     return opened(copy, table.names) if copy is not None else None
 
 
-def _applied(
+def _apply_changes(
     session: SparkSession,
     base: DataFrame | None,
     todo: PendingWindows,

@@ -127,10 +127,10 @@ class Living:
                     if end - start < batch.num_rows:
                         batch = batch.take(pa.array(rows[start:end] - np.uint32(first)))
                 if batch.num_rows:
-                    yield Page(pa.Table.from_arrays(_fitted(batch, columns), names=names), {}, statement_ms=0.0)
+                    yield Page(pa.Table.from_arrays(_fit(batch, columns), names=names), {}, statement_ms=0.0)
 
 
-def _fitted(batch: pa.RecordBatch, columns: Sequence[Column]) -> list[pa.Array]:
+def _fit(batch: pa.RecordBatch, columns: Sequence[Column]) -> list[pa.Array]:
     present = {name: place for place, name in enumerate(batch.schema.names)}
     return [
         as_type(batch.column(present[column.name]), column.arrow)

@@ -250,7 +250,7 @@ def survey(
         return EnvelopeSurvey()
     look = partial(_look, root=root, paths=paths, newest=newest, key=tuple(key))
     rows = spark.range(0, len(paths), 1, len(paths)).mapInArrow(look, "seen string").collect()
-    return sum((_seen(row["seen"]) for row in rows), EnvelopeSurvey())
+    return sum((_parse_survey(row["seen"]) for row in rows), EnvelopeSurvey())
 
 
 def _look(
@@ -291,7 +291,7 @@ def _sum_up(rows: pa.Table, *, newest: str, key: tuple[str, ...]) -> EnvelopeSur
     )
 
 
-def _seen(text: str) -> EnvelopeSurvey:
+def _parse_survey(text: str) -> EnvelopeSurvey:
     plain: Mapping[str, Any] = json.loads(text)
     lists = {"lacking": tuple(plain["lacking"]), "truncates": tuple(Truncate(**one) for one in plain["truncates"])}
     return EnvelopeSurvey(**{**plain, **lists})

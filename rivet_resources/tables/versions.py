@@ -59,9 +59,9 @@ def versioned(
     """
     from pyspark.sql import functions as F  # Spark
 
-    moved = _told(changes, columns)
+    moved = _version_columns(changes, columns)
     if base is None:
-        return _chained(moved, key, columns, truncates)
+        return _chain(moved, key, columns, truncates)
     open_ = base.where("is_current").alias("b")
     if truncates:  # they touch every open version
         mine, untouched = open_, base.where("NOT is_current")
@@ -74,7 +74,7 @@ def versioned(
         F.col("valid_from_pos").alias("__pos"), F.lit(STANDING).cast("long").alias("__seq"),
         F.col("valid_from").alias("__ts"), F.col("__op"), *map(col, columns),
     )  # fmt: skip
-    made = _chained(standing.unionByName(moved, allowMissingColumns=True), key, columns, truncates)
+    made = _chain(standing.unionByName(moved, allowMissingColumns=True), key, columns, truncates)
     return untouched.select(*map(col, (*NAMES, *columns))).unionByName(made, allowMissingColumns=True)
 
 
@@ -88,7 +88,7 @@ def opened(copy: DataFrame, columns: Sequence[str]) -> DataFrame:
     return copy.select(*(cells[name].alias(name) for name in NAMES), *map(col, columns))
 
 
-def _told(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
+def _version_columns(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Keep what a version is made of."""
     kept = ["__pos", "__seq", "__ts", "__op", *([LACKING] if LACKING in changes.columns else [])]
     return changes.select(*kept, *map(col, columns))
@@ -135,7 +135,7 @@ def _places(truncates: Sequence[Truncate]) -> Column:
     return F.array(*one)
 
 
-def _chained(rows: DataFrame, key: Sequence[str], columns: Sequence[str], truncates: Sequence[Truncate]) -> DataFrame:
+def _chain(rows: DataFrame, key: Sequence[str], columns: Sequence[str], truncates: Sequence[Truncate]) -> DataFrame:
     """Make versions of standing ones and changes, by key: each holds until the next one, or the next truncate.
 
     All windows have one order, so rows are brought together and sorted once.

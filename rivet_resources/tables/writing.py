@@ -252,7 +252,7 @@ def _results(
         with runtime.tagged(tag):
             rows = job(extract).collect()
     except (PySparkException, Py4JError) as error:
-        raise _died(extract, str(error)) from None
+        raise _job_failed(extract, str(error)) from None
     if fault := next((json.loads(row["body"]) for row in rows if not row["done"]), None):
         raise rebuild(fault)
     return sorted((result_of(row["body"]) for row in rows), key=lambda result: result.chunk)
@@ -271,7 +271,7 @@ def _clear(extract: Extract) -> None:
         log.warning("Staged parts of %s could not be removed now: %s", extract.export, error)
 
 
-def _died(extract: Extract, told: str) -> RivetError:
+def _job_failed(extract: Extract, told: str) -> RivetError:
     """Return that the job died, by kind only: Spark's text may hold a value of a row."""
     reason = next((text for sign, text in DEATHS.items() if sign in told), "Spark gave up on it")
     return TaskFailed(

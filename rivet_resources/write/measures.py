@@ -145,7 +145,7 @@ class _SortedRuns:
 
     def _spill(self) -> None:
         """Write the cells in memory as one file: a pair (duplicates, distinct), then the distinct cells in order."""
-        cells = _ordered(np.concatenate(self._waiting))
+        cells = _sort(np.concatenate(self._waiting))
         repeated = _repeats(cells)
         head = np.array([[repeated.sum(), len(cells) - repeated.sum()]], np.uint64)
         path = Path(f"{self._stem}-{len(self._files)}.u128")
@@ -169,7 +169,7 @@ def count_duplicates(root: Root, files: Sequence[str]) -> int:
         runs = [_fetch(root, path, folder / f"{index}.u128") for index, path in enumerate(files)]
         duplicates = sum(int(run[0, 0]) for run in runs)
         distinct = [run[1:] for run in runs]
-        return duplicates + sum(int(_repeats(_ordered(bucket)).sum()) for bucket in _buckets(distinct))
+        return duplicates + sum(int(_repeats(_sort(bucket)).sum()) for bucket in _buckets(distinct))
 
 
 def _fetch(root: Root, path: str, local: Path) -> Cells:
@@ -198,7 +198,7 @@ def _buckets(runs: Sequence[Cells]) -> Iterator[Cells]:
         yield np.concatenate([run[cut[piece] : cut[piece + 1]] for run, cut in zip(runs, cuts, strict=True)])
 
 
-def _ordered(cells: Cells) -> Cells:
+def _sort(cells: Cells) -> Cells:
     """Sort cells; the second half only where the first ones are equal, which is nearly never."""
     cells = cells[np.argsort(cells[:, 0])]
     high, low = cells[:, 0], cells[:, 1]
@@ -225,19 +225,19 @@ def cell_hashes(column: pa.Array) -> Cells:
         return cell_hashes(column.cast(arrow.value_type))
     if pa.types.is_floating(arrow):
         numbers = column.cast(pa.float64()).to_numpy() + 0.0
-        return _mixed(np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64))
+        return _mix(np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64))
     if pa.types.is_boolean(arrow):
         column = column.cast(pa.uint8())
     if pa.types.is_boolean(arrow) or pa.types.is_integer(arrow):
-        return _mixed(column.to_numpy().astype(np.uint64))  # a negative one wraps, and stays itself
+        return _mix(column.to_numpy().astype(np.uint64))  # a negative one wraps, and stays itself
     if pa.types.is_temporal(arrow):
-        return _mixed(column.view(pa.int64() if arrow.bit_width == 64 else pa.int32()).to_numpy().astype(np.uint64))
+        return _mix(column.view(pa.int64() if arrow.bit_width == 64 else pa.int32()).to_numpy().astype(np.uint64))
     if pa.types.is_decimal128(arrow) or (pa.types.is_fixed_size_binary(arrow) and arrow.byte_width == 16):
         return _pairs(column)
-    return _hashed(column)
+    return _hash(column)
 
 
-def _mixed(numbers: Numbers) -> Cells:
+def _mix(numbers: Numbers) -> Cells:
     """Spread 64-bit numbers evenly without losing a bit. Source: S. Vigna, "splitmix64", its finaliser."""
     mixed = numbers.copy()
     mixed ^= mixed >> np.uint64(30)
@@ -252,11 +252,11 @@ def _pairs(column: pa.Array) -> Cells:
     """Keep all of a sixteen-byte cell: one half spreads, the other is added to it and kept beside."""
     start = column.offset * 16
     halves = np.frombuffer(column.buffers()[1], "<u8")[start // 8 : start // 8 + len(column) * 2].reshape(-1, 2)
-    spread = _mixed(halves[:, 0] + _mixed(halves[:, 1])[:, 0])[:, 0]
+    spread = _mix(halves[:, 0] + _mix(halves[:, 1])[:, 0])[:, 0]
     return np.stack((spread, halves[:, 1]), axis=1)
 
 
-def _hashed(column: pa.Array) -> Cells:
+def _hash(column: pa.Array) -> Cells:
     """Hash texts, binaries and wide decimals."""
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.string())

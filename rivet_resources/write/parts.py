@@ -85,7 +85,7 @@ class PartFiles:
         assert self._writer is not None
         self._writer.close()
         file = self._local()
-        part = self._proved(file)
+        part = self._prove(file)
         self._writer, self._rows = None, 0
         self._number += 1
         if self._number == 1:
@@ -93,7 +93,7 @@ class PartFiles:
         else:
             self._stage(file, part)
 
-    def _proved(self, file: Path) -> Part:
+    def _prove(self, file: Path) -> Part:
         """Read a finished file back: its rows, columns, size and checksums (`contract.md`, 10.1, 10.3)."""
         found = self._extract.format.rows(file, self._schema)
         if found != self._rows:

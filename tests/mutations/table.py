@@ -280,7 +280,7 @@ RUNNING = (
     Fault(
         "signals_are_not_heard",
         "rivet_assets/cli/main.py",
-        "    with interruption.listening(lambda: _interrupted(told)):\n",
+        "    with interruption.listening(lambda: _end_interrupted(told)):\n",
         "    if True:\n",
         "SIGTERM ends a run without a word, and without its record",
         ("tests/end_to_end/test_interruption.py::test_any_command_ends_while_it_waits_for_a_server[15]",),
@@ -891,8 +891,8 @@ CHANGES = (
     Fault(
         "checkpoint_before_manifest",
         "rivet_resources/drain/drain.py",
-        '        with self._timed("publish"):\n',
-        '        self.book.save(commit.position, DRAINING)\n        with self._timed("publish"):\n',
+        '        with self._measure_time("publish"):\n',
+        '        self.book.save(commit.position, DRAINING)\n        with self._measure_time("publish"):\n',
         "a death in between skips the window's changes for good",
         ("tests/unit/drain/test_drain.py::test_death_at_any_step_then_more_writes",),
     ),
@@ -1114,7 +1114,7 @@ PROOFS = (
     Fault(
         "duplicates_across_chunks_are_not_seen",
         "rivet_resources/write/measures.py",
-        "        return duplicates + sum(int(_repeats(_ordered(bucket)).sum()) for bucket in _buckets(distinct))\n",
+        "        return duplicates + sum(int(_repeats(_sort(bucket)).sum()) for bucket in _buckets(distinct))\n",
         "        return duplicates\n",
         "`unique_columns` passes where the same key is in two chunks",
         ("tests/unit/write/test_measures.py::test_duplicates_are_rows_beyond_the_first_of_each_value",),
@@ -1444,7 +1444,7 @@ DESTINATIONS = (
     Fault(
         "part_that_was_swept_is_published_on_s3",
         "rivet_resources/destinations/s3.py",
-        "            if not self._completed(client, part):\n",
+        "            if not self._is_complete(client, part):\n",
         "            if part.size_bytes < 0:\n",
         "a manifest names an object that is not there",
         ("tests/engines/test_destinations.py::test_publishing_a_part_that_was_swept_fails[s3]",),

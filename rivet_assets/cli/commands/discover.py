@@ -39,7 +39,7 @@ def discover_command(
     if source_env or source_file:
         label, source = "source", point(url=None, env=source_env, file=source_file, tls=tls).source
     else:
-        label, source = _configured(path, params, name)
+        label, source = source_in_file(path, params, name)
     proposals = look(source, patterns, application="rivet discover")
     if not as_json and not as_yaml:
         return print_rows(scaffold_catalog.rows(proposals), as_json=False)
@@ -53,7 +53,7 @@ def discover_command(
     return 0
 
 
-def _configured(path: Path, params: Sequence[str], name: str | None) -> tuple[str, Source]:
+def source_in_file(path: Path, params: Sequence[str], name: str | None) -> tuple[str, Source]:
     """Find a source of the file: the named one, or the only one.
 
     Raises:

@@ -54,7 +54,9 @@ def repair_command(
     done, faults = each_by_itself(
         context,
         exports,
-        lambda export: _repaired(config, export, _flagged(config, export, given, keys, depth, state), execute, state),
+        lambda export: _repair(
+            config, export, _find_flagged(config, export, given, keys, depth, state), execute, state
+        ),
     )
     if as_json:
         click.echo(json.dumps({"execute": execute, "exports": [asdict(each) for each in done]}, indent=2))
@@ -66,7 +68,7 @@ def repair_command(
     return worst([*(each.exit_code for each in done), *(fault.exit_code for fault in faults)])
 
 
-def _flagged(
+def _find_flagged(
     config: RivetConfig, export: Export, given: Sequence[Flagged] | None, keys: Sequence[str], depth: Depth,
     state: State,
 ) -> tuple[Flagged, ...]:  # fmt: skip
@@ -82,7 +84,7 @@ def _flagged(
     return tuple(each for each in given if each.export == export.name and (not wanted or each.window in wanted))
 
 
-def _repaired(
+def _repair(
     config: RivetConfig, export: Export, flagged: Sequence[Flagged], execute: bool, state: State
 ) -> Repaired:  # fmt: skip
     from rivet_assets.prove.repair import repair_export  # start

@@ -137,7 +137,7 @@ def ask(connection: duckdb.DuckDBPyConnection, page: pa.Table, statement: str) -
     """
     import duckdb  # start
 
-    connection.register("page", pa.table([_seen(column) for column in page.columns], names=page.column_names))
+    connection.register("page", pa.table([_as_text(column) for column in page.columns], names=page.column_names))
     try:
         return connection.sql(statement).to_arrow_table()
     except duckdb.Error as error:
@@ -150,7 +150,7 @@ def ask(connection: duckdb.DuckDBPyConnection, page: pa.Table, statement: str) -
         connection.unregister("page")
 
 
-def _seen(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Show extension types as the text they are written as: DuckDB's own types of these names compare otherwise."""
     if not isinstance(column.type, pa.BaseExtensionType):
         return column

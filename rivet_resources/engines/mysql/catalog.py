@@ -116,7 +116,7 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules) -> CatalogRows
     """
     table = _find(catalog, name)
     described = _columns_of(catalog, table, rules)
-    columns = _typed(catalog, described, rules, relation=table.label)
+    columns = _decide_types(catalog, described, rules, relation=table.label)
     key, indexed = _indexes(catalog, table, columns)
     is_stored = table.kind in ("BASE TABLE", "SYSTEM VERSIONED")
     relation = Relation(
@@ -160,7 +160,7 @@ def _not_found(catalog: Catalog, wanted: _Table, name: str) -> RivetError:
     try:
         catalog.prepare(f"SELECT 1 FROM {wanted.sql}", doing=f"looking up table {name}")
     except SourcePermission:
-        return _denied(catalog, wanted)
+        return _denial(catalog, wanted)
     except SourceError:
         pass
     rows = catalog.ask(wanted.fill(NAMES), doing=f"looking up table {name}")
@@ -171,7 +171,7 @@ def _not_found(catalog: Catalog, wanted: _Table, name: str) -> RivetError:
     return unknown_table(name, near=list(dict.fromkeys([*same, *like]))[:3])
 
 
-def _denied(catalog: Catalog, table: _Table) -> SourcePermission:
+def _denial(catalog: Catalog, table: _Table) -> SourcePermission:
     return SourcePermission(
         f"User {catalog.user} may not read {table.label}. "
         f"Let an administrator run: GRANT SELECT ON {table.sql} TO {catalog.user}."
@@ -184,7 +184,7 @@ def _columns_of(catalog: Catalog, table: _Table, rules: TypeRules) -> list[Descr
     try:
         shown = [d.name for d in catalog.prepare(f"SELECT * FROM {table.sql}", doing=doing)]
     except SourcePermission:
-        raise _denied(catalog, table) from None
+        raise _denial(catalog, table) from None
     rows = catalog.ask(table.fill(COLUMNS), doing=doing)
     json_columns = _json_columns(catalog, table) if any(row[1] == "longtext" for row in rows) else frozenset()
     made = [_described(row, json_columns) for row in rows]
@@ -289,7 +289,7 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
     derived = sql.derived(sql.render_parameters(sql.strip_query(query), params))
     results = _described_query(catalog, derived)
     described = [described_of(result) for result in results]
-    columns = _typed(catalog, described, rules, relation="query")
+    columns = _decide_types(catalog, described, rules, relation="query")
     return CatalogRows(Relation(name="query", sql=derived, columns=columns, is_table=False))
 
 
@@ -309,7 +309,9 @@ def _described_query(catalog: Catalog, derived: str) -> tuple[Definition, ...]:
 # --- types ---------------------------------------------------------------------------------------
 
 
-def _typed(catalog: Catalog, described: Sequence[Described], rules: TypeRules, *, relation: str) -> tuple[Column, ...]:
+def _decide_types(
+    catalog: Catalog, described: Sequence[Described], rules: TypeRules, *, relation: str
+) -> tuple[Column, ...]:
     """Decide every column's type.
 
     Raises:

@@ -70,14 +70,14 @@ class MySqlGauge:
     def look(self) -> Pressure:
         """Look once; see the protocol. On a replica a second statement follows, outside of the latency."""
         started = time.monotonic()
-        rows = self._asked(self._statement or "SELECT 'nothing', '0', '0'")
+        rows = self._ask(self._statement or "SELECT 'nothing', '0', '0'")
         latency = (time.monotonic() - started) * 1000
         return pressure_of(latency, {**digest(rows), "connections_limit": self._limit, "lag_seconds": self._lag()})
 
     def counters(self) -> Mapping[str, float]:
         """Read counters of the whole server; see the protocol."""
         names = ", ".join(f"'{name}'" for name in COUNTERS)
-        rows = self._asked(f"SHOW GLOBAL STATUS WHERE Variable_name IN ({names})")
+        rows = self._ask(f"SHOW GLOBAL STATUS WHERE Variable_name IN ({names})")
         return {str(name).lower(): float(value) for name, value in rows}
 
     def _lag(self) -> str | None:
@@ -108,7 +108,7 @@ class MySqlGauge:
                 raise found from None
             return []
 
-    def _asked(self, statement: str) -> list[Any]:
+    def _ask(self, statement: str) -> list[Any]:
         import pymysql  # driver
 
         try:

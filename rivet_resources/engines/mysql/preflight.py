@@ -54,8 +54,8 @@ def examine(
     Args:
         told_id: the connection's number as the handshake gave it.
     """
-    shown = _shown(session, "GLOBAL VARIABLES", VARIABLES)
-    status = _shown(session, "STATUS", STATUSES)
+    shown = _show(session, "GLOBAL VARIABLES", VARIABLES)
+    status = _show(session, "STATUS", STATUSES)
     is_near = "unix_socket" in line.address.options or is_loopback(line.address.host)
     mode = line.tls.mode if line.tls is not None else ""
     cipher = " ".join(word for word in (status.get("ssl_version"), status.get("ssl_cipher")) if word)
@@ -71,7 +71,7 @@ def examine(
     )
 
 
-def _shown(session: PreflightSession, what: str, names: Sequence[str]) -> Shown:
+def _show(session: PreflightSession, what: str, names: Sequence[str]) -> Shown:
     wanted = ", ".join(quote_text(name) for name in names)
     rows = session.ask(f"SHOW {what} WHERE Variable_name IN ({wanted})", doing="looking at the server")
     return {str(row[0]).lower(): row[1] or "" for row in rows}

@@ -80,7 +80,7 @@ class Reader:
         doing = f"reading {what} of {self.name}"
         limit = ABORT_BYTES if can_shrink else None
         try:
-            raw, seconds = self._retried(lambda: self._whole(statement, doing=doing, limit=limit))
+            raw, seconds = self._retry(lambda: self._whole(statement, doing=doing, limit=limit))
         except StatementTimeout:
             if self._has_timed_out or not can_shrink:
                 raise
@@ -97,7 +97,7 @@ class Reader:
         self._retries = 0
         doing = f"reading {self.name} by one statement"
         started = time.perf_counter()
-        answer = self._retried(lambda: self._begun(statement, doing=doing, target_bytes=target_bytes))
+        answer = self._retry(lambda: self._begin(statement, doing=doing, target_bytes=target_bytes))
         while (raw := self._next(answer, doing=doing)) is not None:
             seconds = time.perf_counter() - started
             yield self._page(raw, seconds)
@@ -116,7 +116,7 @@ class Reader:
         if self._connection is not None:
             with suppress(Exception):
                 before, of_a_look = self._scanned_before
-                scanned = max(0, _scanned(self._connection) - before - of_a_look)
+                scanned = max(0, _rows_scanned(self._connection) - before - of_a_look)
         return self._spent.effort(rows_scanned=scanned)
 
     @property
@@ -126,7 +126,7 @@ class Reader:
 
     # --- asking again ----------------------------------------------------------------------------
 
-    def _retried(self, fn: Any) -> Any:
+    def _retry(self, fn: Any) -> Any:
         """Call, again by the class of the fault, unless that would mix two instants.
 
         Raises:
@@ -156,7 +156,7 @@ class Reader:
 
     def _whole(self, statement: str, *, doing: str, limit: int | None) -> tuple[RawRows | None, float]:
         """Run one statement and read its answer whole; no rows when it passes the limit."""
-        connection = self._opened()
+        connection = self._open()
         started = time.perf_counter()
         commented = self.line.comment + statement
         try:
@@ -169,9 +169,9 @@ class Reader:
         except Exception as error:
             raise self._fault(error, doing, time.perf_counter() - started) from None
 
-    def _begun(self, statement: str, *, doing: str, target_bytes: int) -> Iterator[RawRows]:
+    def _begin(self, statement: str, *, doing: str, target_bytes: int) -> Iterator[RawRows]:
         """Send a long statement, and wait for its first bite, so that a refusal can be asked again."""
-        connection = self._opened()
+        connection = self._open()
         try:
             answer = stream(connection, self.line.comment + statement, target_bytes=target_bytes)
             return chain([next(answer)], answer)
@@ -210,7 +210,7 @@ class Reader:
         except Exception:
             return False
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         """Connect, and begin when the chunk is of one instant.
 
         Raises:
@@ -226,13 +226,13 @@ class Reader:
                 raise errors.fault(error, doing=f"beginning to read {self.name}", secrets=self.line.secrets) from None
             self._spent.connected(in_transaction=self.chunk.one_instant)
             with suppress(Exception):
-                first, second = _scanned(connection), _scanned(connection)
+                first, second = _rows_scanned(connection), _rows_scanned(connection)
                 self._scanned_before = (second, second - first)
             self._connection = connection
         return self._connection
 
 
-def _scanned(connection: Any) -> int:
+def _rows_scanned(connection: Any) -> int:
     """Add up the session's counters of rows read."""
     return sum(int(value or 0) for _, value in rows_of(connection, SCANNED))
 

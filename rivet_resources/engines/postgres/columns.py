@@ -94,7 +94,7 @@ def column_of(
         spelling=_spelling(is_unchecked=is_unchecked),
     )
     if made.fact.family == "list" and made.rule.type is None and made.policy != "text":
-        return _listed(made)
+        return _read_as_list(made)
     return made.decided()
 
 
@@ -155,7 +155,7 @@ def _spelling(*, is_unchecked: bool) -> Spelling:
     )
 
 
-def _listed(made: ColumnBuilder) -> Column:
+def _read_as_list(made: ColumnBuilder) -> Column:
     """Read a one-dimensional array as a list, with a hidden flag for arrays of any other shape."""
     arrow, pattern = made.fact.arrow, made.fact.sql
     if made.is_portable and not is_portable(arrow):

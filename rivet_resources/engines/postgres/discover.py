@@ -95,7 +95,7 @@ def tables(catalog: Catalog, pattern: str) -> tuple[TableFacts, ...]:
         return ()
     stored = [row[0] for row in found if row[3] in ("r", "p", "m")]
     sizes = {row[0]: row[1:] for row in catalog.ask(SIZES, (stored,), doing="reading the sizes of tables")}
-    bounds = dict(_asked(catalog, BOUNDS, [row[0] for row in found if row[3] == "p"]))
+    bounds = dict(_ask(catalog, BOUNDS, [row[0] for row in found if row[3] == "p"]))
     columns = _columns(catalog, oids)
     indexes: dict[int, list[Index]] = {}
     for index in all_indexes(catalog, stored):
@@ -106,7 +106,7 @@ def tables(catalog: Catalog, pattern: str) -> tuple[TableFacts, ...]:
     )
 
 
-def _asked(catalog: Catalog, statement: str, oids: list[int]) -> list[tuple[int, str]]:
+def _ask(catalog: Catalog, statement: str, oids: list[int]) -> list[tuple[int, str]]:
     return cast(list[tuple[int, str]], catalog.ask(statement, (oids,), doing="reading partitions")) if oids else []
 
 
@@ -120,7 +120,7 @@ def _columns(catalog: Catalog, oids: list[int]) -> dict[int, list[Read]]:
     }
     triggers: dict[int, list[tuple[str, frozenset[str]]]] = {}
     for oid, name, source, arguments in catalog.ask(TRIGGERS, (oids,), doing="reading the triggers"):
-        triggers.setdefault(oid, []).append((name, _assigned(source, arguments or "")))
+        triggers.setdefault(oid, []).append((name, _assigned_columns(source, arguments or "")))
     found: dict[int, list[Read]] = {}
     for row in catalog.ask(COLUMNS, (oids,), doing="reading the columns"):
         setting = [name for name, columns in triggers.get(row[0], ()) if row[1] in columns]
@@ -129,7 +129,7 @@ def _columns(catalog: Catalog, oids: list[int]) -> dict[int, list[Read]]:
     return found
 
 
-def _assigned(source: str, arguments: str) -> frozenset[str]:
+def _assigned_columns(source: str, arguments: str) -> frozenset[str]:
     """Name the columns that a trigger sets: NEW.x := … in its function, or its arguments, as moddatetime takes them."""
     named = (match[1].replace('""', '"') if match[1] else match[2] for match in ASSIGNED.finditer(source))
     return frozenset([*named, *arguments.split()])
@@ -172,7 +172,7 @@ def _facts(
         schema=schema,
         name=name,
         kind=KINDS[kind],
-        columns=tuple(_counted(column, estimate) for column, is_readable in columns if is_readable),
+        columns=tuple(_with_count(column, estimate) for column, is_readable in columns if is_readable),
         indexes=tuple(
             IndexFacts(index.name, index.columns, is_unique=index.is_unique, is_primary=index.is_primary)
             for index in indexes
@@ -187,7 +187,7 @@ def _facts(
     )
 
 
-def _counted(column: ColumnFacts, rows: float | None) -> ColumnFacts:
+def _with_count(column: ColumnFacts, rows: float | None) -> ColumnFacts:
     """Turn n_distinct's share of all rows, a negative number, into a count."""
     if column.distinct is None or column.distinct >= 0:
         return column

@@ -71,7 +71,7 @@ def digest(statement: str, plan: Node) -> Explained:
         node for node in nodes if node["Node Type"] in SCANS
     ]
     sorts = any(node["Node Type"] == "Sort" for node in nodes)
-    text = "\n".join(_told(node) for node in nodes)
+    text = "\n".join(_spell_node(node) for node in nodes)
     if not scans:
         return Explained(statement, "other", rows=_rows(plan), sorts=sorts, text=text)
     main = min(scans, key=lambda node: (-_rows(node), WORST.index(_scan(node))))
@@ -103,7 +103,7 @@ def _rows(node: Node) -> int:
     return int(node.get("Plan Rows", 0))
 
 
-def _told(node: Node) -> str:
+def _spell_node(node: Node) -> str:
     """Write one node as EXPLAIN does, without its costs and its conditions, which may hold bounds."""
     words = [str(node["Node Type"])]
     if "Index Name" in node:

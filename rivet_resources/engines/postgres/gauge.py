@@ -71,12 +71,12 @@ class PostgresGauge:
     def look(self) -> Pressure:
         """Look once; see the protocol."""
         started = time.monotonic()
-        found = self._asked(selected(self._parts))
+        found = self._ask(selected(self._parts))
         return pressure_of((time.monotonic() - started) * 1000, found)
 
     def counters(self) -> Mapping[str, float]:
         """Read counters of the database; see the protocol."""
-        return {name: float(value) for name, value in self._asked(COUNTERS).items() if value is not None}
+        return {name: float(value) for name, value in self._ask(COUNTERS).items() if value is not None}
 
     def _works(self, parts: Mapping[str, str]) -> bool:
         import psycopg  # driver
@@ -89,7 +89,7 @@ class PostgresGauge:
         except psycopg.Error:
             return False
 
-    def _asked(self, statement: str) -> dict[str, Any]:
+    def _ask(self, statement: str) -> dict[str, Any]:
         import psycopg  # driver
 
         try:

@@ -151,7 +151,7 @@ def _stamp_horizon(
     assert floor is not None, "a session lists open transactions when it begins"
     if cap is None:
         return Horizon(after, note)
-    zone, cap = floor.zone, _floored(cap, relation, expression, column)
+    zone, cap = floor.zone, _floor(cap, relation, expression, column)
     spelled, base = session.typed(relation, expression)
     bounds = [f"{spelled} < {_cap_sql(cap, base, zone)}"]
     if after is not None:
@@ -174,7 +174,7 @@ def _stamp_horizon(
     )
 
 
-def _floored(cap: datetime, relation: Relation, expression: str, column: Column) -> datetime:
+def _floor(cap: datetime, relation: Relation, expression: str, column: Column) -> datetime:
     """Cut the cap to what the column can hold: a `timestamp(0)` rounds a stamp to below the instant it was taken at."""
     found = DIGITS.search(column.native)
     digits = int(found[1]) if found else 6

@@ -26,7 +26,7 @@ def split_name(table: str) -> tuple[str | None, str]:
     names: list[str] = []
     position = 0
     while match := QUOTED.match(table, position):
-        names.append(_unquoted(match))
+        names.append(_unquote(match))
         position = match.end()
         if position == len(table) or table[position] != ".":
             break
@@ -39,7 +39,7 @@ def split_name(table: str) -> tuple[str | None, str]:
     return (names[0], names[1]) if len(names) == 2 else (None, names[0])
 
 
-def _unquoted(match: re.Match[str]) -> str:
+def _unquote(match: re.Match[str]) -> str:
     for doubled, group in zip(DOUBLED, match.groups(), strict=False):
         if group is not None:
             return str(group).replace(doubled, doubled[0])

@@ -157,7 +157,7 @@ class Size:
             share: of every limit that holds now, because the source suffers (`read/throttle.py`); None: all.
         """
         if share is not None and share < 1:
-            return self._lessened(asked, page, share)
+            return self._lessen(asked, page, share)
         factor = min(
             self.target_bytes / max(page.table.nbytes, 1),
             self.longest_seconds / 2 * 1000 / max(page.statement_ms, 0.01),
@@ -169,7 +169,7 @@ class Size:
         wanted = int(asked * min(factor, GROWTH))
         return replace(self, now=max(1, min(wanted, self.most)))
 
-    def _lessened(self, asked: int, page: Page, share: float) -> Size:
+    def _lessen(self, asked: int, page: Page, share: float) -> Size:
         """Adapt to a share of the limits; a page of its usual size is cut at once, and nothing grows past the share."""
         factor = min(
             self.target_bytes / max(page.table.nbytes, 1),

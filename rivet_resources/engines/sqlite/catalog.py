@@ -70,7 +70,7 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules) -> tuple[Relat
     exact, kind, is_without_rowid = found[0]
     rows = catalog.ask(COLUMNS, (exact,), doing=f"reading the columns of {exact}")
     keys = keys_of(catalog, exact, rows, has_rowid=kind == "table" and not is_without_rowid)
-    columns = _typed(catalog, rows, rules, relation=exact, quoted=sql.quote(exact), key=keys.key)
+    columns = _decide_types(catalog, rows, rules, relation=exact, quoted=sql.quote(exact), key=keys.key)
     return Relation(
         name=exact,
         sql=sql.quote(exact),
@@ -98,11 +98,11 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
         if base != name and base.lower() in [other.lower() for other in names]:
             raise ConfigError(f"The query returns two columns called {base}. Rename one with AS.")
     derived = sql.derived(written)
-    columns = _typed(catalog, rows, rules, relation="query", quoted=derived, key=())
+    columns = _decide_types(catalog, rows, rules, relation="query", quoted=derived, key=())
     return Relation(name="query", sql=derived, columns=columns, is_table=False), Keys((), frozenset(), "")
 
 
-def _typed(
+def _decide_types(
     catalog: Catalog, rows: Rows, rules: TypeRules, *, relation: str, quoted: str, key: tuple[str, ...]
 ) -> tuple[Column, ...]:
     """Decide every column."""

@@ -72,7 +72,7 @@ def column_of(declared: Declared, *, rules: TypeRules, relation: str, probe: Pro
         spelling=SPELLING,
         facts=facts,
     ).decided()
-    return _zoned(column) if column.fact("zone") and column.fact("target") else column
+    return _in_zone(column) if column.fact("zone") and column.fact("target") else column
 
 
 def _shape(kind: Kind, stem: str, *, is_text: bool) -> Shape:
@@ -83,7 +83,7 @@ def _shape(kind: Kind, stem: str, *, is_text: bool) -> Shape:
     return shape
 
 
-def _zoned(column: Column) -> Column:
+def _in_zone(column: Column) -> Column:
     """Let naive times be read in their zone, before they are converted."""
     facts = {**dict(column.facts), "base_read": "zoned", "natural": "string"}
     return replace(column, facts=tuple(facts.items()))

@@ -62,7 +62,7 @@ class Reader:
     def ask(self, statement: str, *, what: str, can_shrink: bool) -> Page | None:
         """Read one statement whole; None when it ran into the timeout and a smaller one may not."""
         try:
-            batches, seconds = self._retried(lambda: self._whole(statement, what))
+            batches, seconds = self._retry(lambda: self._whole(statement, what))
         except StatementTimeout:
             if not can_shrink:
                 raise
@@ -71,7 +71,7 @@ class Reader:
 
     def stream(self, statement: str) -> sqlite3.Cursor:
         """Open a statement whose rows are fetched page by page."""
-        return self._retried(lambda: self._run(statement, "the first rows"))
+        return self._retry(lambda: self._run(statement, "the first rows"))
 
     def fetch(self, cursor: sqlite3.Cursor, count: int) -> Page:
         """Read the next rows of an open statement; its clock counts each fetch by itself."""
@@ -90,7 +90,7 @@ class Reader:
         """Return what the reading cost; SQLite counts no rows."""
         return self._spent.effort()
 
-    def _retried(self, call: Callable[[], T]) -> T:
+    def _retry(self, call: Callable[[], T]) -> T:
         """Ask again after a fault that may pass; never in a transaction that has given rows: it would be another."""
         self._retries = 0
 

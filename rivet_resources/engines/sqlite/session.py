@@ -77,7 +77,7 @@ class SqliteSession:
         Raises:
             SourceError and its kin, by result code.
         """
-        return [tuple(map(_decoded, row)) for row in self.raw(statement, values, doing=doing)]
+        return [tuple(map(_decode, row)) for row in self.raw(statement, values, doing=doing)]
 
     def raw(self, statement: str, values: Sequence[Any] = (), *, doing: str) -> Rows:
         """Run one statement and give its rows as cells are read."""
@@ -176,7 +176,7 @@ class SqliteSession:
     def canonical(self, rows: Rows, column: Column | None) -> list[str]:
         """Render the only cell of each row; through the column's own reader, so that a bound is what a cell is."""
         if column is None:
-            return [_decoded(as_text(row[0])) for row in rows]
+            return [_decode(as_text(row[0])) for row in rows]
         cells = Cells((column,), chunk=0, readers=READERS, strict=frozenset({column.name}))
         table, _ = cells.decode([batch((column,), rows)])
         return [canonical(cell) for cell in table.column(0)]
@@ -263,6 +263,6 @@ class SqliteSession:
         ]
 
 
-def _decoded(cell: Any) -> Any:
+def _decode(cell: Any) -> Any:
     """Decode a text of the catalog; what is not UTF-8 there is shown as such."""
     return cell.decode("utf-8", "replace") if isinstance(cell, bytearray | bytes) else cell

@@ -56,7 +56,7 @@ def literal(text: str, column: Column) -> str:
     Raises:
         SourceError: the text is not a value of the column's type, or the column has no type to compare by.
     """
-    rendered = _rendered(text, column)
+    rendered = _render(text, column)
     if rendered is None:
         raise SourceError(
             f"A bound of column {column.name} is not a value of its type {column.native or 'none'}. "
@@ -65,7 +65,7 @@ def literal(text: str, column: Column) -> str:
     return rendered
 
 
-def _rendered(text: str, column: Column) -> str | None:
+def _render(text: str, column: Column) -> str | None:
     wire = column.fact("wire")
     if column.fact("times"):
         return _time(text, column)
@@ -122,10 +122,10 @@ def _time(text: str, column: Column) -> str | None:
         return str(math.floor(instant.timestamp()))
     if instant.tzinfo is not None:
         instant = instant.astimezone(_zone(spelled["suffix"] or column.fact("zone") or "Z"))
-    return quote_text(_spelled(instant, spelled)) + " COLLATE BINARY"
+    return quote_text(_spell(instant, spelled)) + " COLLATE BINARY"
 
 
-def _spelled(instant: datetime, spelled: Mapping[str, object]) -> str:
+def _spell(instant: datetime, spelled: Mapping[str, object]) -> str:
     """Write a time with the separator, the digits and the suffix of the others."""
     separator, digits, suffix = str(spelled["separator"]), int(str(spelled["digits"])), str(spelled["suffix"])
     day = f"{instant.year:04d}-{instant:%m-%d}"

@@ -122,7 +122,7 @@ def _bool(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
     return fitted(array, truth, "not_bool", counts, nulls(column))
 
 
-def _zoned(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
+def _read_in_zone(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
     """Read naive times in the user's zone; those with an offset of their own, and unix seconds, stay as they are."""
     texts = _text(array, column, counts)
     naive = pc.invert(pc.match_substring_regex(texts, r"(Z|[+-]\d\d:?\d\d)$"))
@@ -138,5 +138,5 @@ def _zoned(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
     return pc.coalesce(own, read)
 
 
-BASE: Mapping[str, Read] = {"plain": _plain, "text": _text, "json": _json, "bool": _bool, "zoned": _zoned}
+BASE: Mapping[str, Read] = {"plain": _plain, "text": _text, "json": _json, "bool": _bool, "zoned": _read_in_zone}
 READERS: Mapping[str, Read] = {**BASE, "override": overriding(BASE)}

@@ -84,7 +84,7 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules, *, schema: str
     number, found_schema, found_name = _find(catalog, name, schema)
     label = f"{found_schema}.{found_name}"
     described = _columns_of(catalog, number, label)
-    columns = _typed(described, rules, relation=label)
+    columns = _decide_types(described, rules, relation=label)
     key, indexed = _indexes(catalog, number)
     rows, size = _estimate(catalog, number, label)
     return Relation(
@@ -218,7 +218,9 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
         )
         for row in rows
     ]
-    return Relation(name="query", sql=derived, columns=_typed(described, rules, relation="query"), is_table=False)
+    return Relation(
+        name="query", sql=derived, columns=_decide_types(described, rules, relation="query"), is_table=False
+    )
 
 
 def _base(system: str | None, user: str | None) -> str:
@@ -229,7 +231,7 @@ def _base(system: str | None, user: str | None) -> str:
 # --- types ---------------------------------------------------------------------------------------
 
 
-def _typed(described: Sequence[Described], rules: TypeRules, *, relation: str) -> tuple[Column, ...]:
+def _decide_types(described: Sequence[Described], rules: TypeRules, *, relation: str) -> tuple[Column, ...]:
     """Decide every column's type.
 
     Raises:

@@ -92,14 +92,14 @@ def connect(text: str, *, port: int, seconds: int) -> Any:
             hang_up(lines)
             forget(lines)
 
-        connection = _connected(driver, text, seconds, end)
+        connection = _connect(driver, text, seconds, end)
         _lines[connection] = found()
         for line in _lines[connection]:
             keep_alive(line)
     return connection
 
 
-def _connected(driver: Any, text: str, seconds: int, end: Callable[[], None]) -> Any:
+def _connect(driver: Any, text: str, seconds: int, end: Callable[[], None]) -> Any:
     try:
         with deadline(seconds + LEAST_MARGIN_SECONDS, end):
             return driver.connect(text, autocommit=True, timeout=seconds)
@@ -131,11 +131,11 @@ def execute(connection: Any, statement: str, *, timeout: int) -> Any:
 
     cursor._reset_cursor = remember  # the driver calls it after a fault, and then the numbers are gone
     try:
-        with _bounded(connection):
+        with _within_time(connection):
             cursor.execute(statement, reset_cursor=False)
         return cursor
     except Exception as error:
-        raise _refused(error, records) from None
+        raise _refusal(error, records) from None
     finally:
         del cursor._reset_cursor
 
@@ -160,10 +160,10 @@ def batch_of(cursor: Any, rows: int) -> pa.RecordBatch:
         Refused
     """
     try:
-        with _bounded(cursor.connection):
+        with _within_time(cursor.connection):
             return cursor.arrow_batch(rows)
     except Exception as error:
-        raise _refused(error, _records(cursor.hstmt)) from None
+        raise _refusal(error, _records(cursor.hstmt)) from None
 
 
 def rows_of(cursor: Any) -> list[tuple[Any, ...]]:
@@ -180,10 +180,10 @@ def has_next(cursor: Any) -> bool:
         Refused
     """
     try:
-        with _bounded(cursor.connection):
+        with _within_time(cursor.connection):
             return bool(cursor.nextset())
     except Exception as error:
-        raise _refused(error, _records(cursor.hstmt)) from None
+        raise _refusal(error, _records(cursor.hstmt)) from None
 
 
 def close(thing: Any) -> None:
@@ -201,7 +201,7 @@ def close(thing: Any) -> None:
             forget(_lines.pop(thing, []))
 
 
-def _bounded(connection: Any) -> AbstractContextManager[None]:
+def _within_time(connection: Any) -> AbstractContextManager[None]:
     """End what waits in the block when it takes longer than the driver's own timeout and a margin.
 
     The driver asks the server to stop when the timeout is over, and then waits for its answer without end.
@@ -218,7 +218,7 @@ def _records(statement_handle: Any) -> list[tuple[str, str]]:
         return []
 
 
-def _refused(error: Exception, records: list[tuple[str, str]]) -> DriverRefused:
+def _refusal(error: Exception, records: list[tuple[str, str]]) -> DriverRefused:
     """Return the first record that names an error of the server, else what its SQLSTATE means."""
     if isinstance(error, Silent):
         return DriverRefused(str(error), number=LOST)

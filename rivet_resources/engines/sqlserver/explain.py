@@ -74,7 +74,7 @@ def digest(statement: str, plan: str) -> Explained:
     operations = list(ElementTree.fromstring(plan).iter(XMLNS + "RelOp"))
     sorts = any(operation.get("PhysicalOp") == "Sort" for operation in operations)
     found = [each for operation in operations for each in _reads(statement, operation)]
-    text = "\n".join(_told(operation) for operation in operations)
+    text = "\n".join(_spell_operation(operation) for operation in operations)
     if not found:
         return Explained(statement, "other", sorts=sorts, text=text)
     main = min(found, key=lambda each: (-(each.rows or 0), each.scan != "scan"))
@@ -99,6 +99,6 @@ def _reads(statement: str, operation: ElementTree.Element) -> Iterator[Explained
     yield Explained(statement, "index" if is_index else "scan", index=index, rows=rows)
 
 
-def _told(operation: ElementTree.Element) -> str:
+def _spell_operation(operation: ElementTree.Element) -> str:
     rows = float(operation.get("EstimateRows") or 0)
     return f"{operation.get('PhysicalOp', '?')} (rows={rows:.0f})"

@@ -70,7 +70,7 @@ class SqlServerGauge:
     def look(self) -> Pressure:
         """Look once; see the protocol."""
         started = time.monotonic()
-        rows = self._asked(selected(self._parts))
+        rows = self._ask(selected(self._parts))
         return pressure_of((time.monotonic() - started) * 1000, dict(zip(self._parts, rows[0], strict=False)))
 
     def counters(self) -> Mapping[str, float]:
@@ -87,7 +87,7 @@ class SqlServerGauge:
         except driver.DriverRefused:
             return False
 
-    def _asked(self, statement: str) -> list[tuple[Any, ...]]:
+    def _ask(self, statement: str) -> list[tuple[Any, ...]]:
         try:
             return self._rows(statement)
         except driver.DriverRefused as error:

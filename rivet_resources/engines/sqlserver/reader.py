@@ -90,7 +90,7 @@ class Reader:
         """
 
         def start() -> None:
-            self._opened()
+            self._open()
             self._cursor = self._execute(statement, doing=f"opening the stream of {self.name}")
 
         retry.call(start, pace=self.pace, on=SourceLost, on_retry=lambda error: self.close())
@@ -134,7 +134,7 @@ class Reader:
 
     def _whole(self, statement: str, *, doing: str, limit: int | None) -> tuple[list[pa.RecordBatch], float]:
         """Run one statement and read all of its batches; gives them and its seconds."""
-        self._opened()
+        self._open()
         started = time.perf_counter()
         cursor = self._execute(statement, doing=doing)
         try:
@@ -160,7 +160,7 @@ class Reader:
         found = errors.fault(error, doing=doing, user=self.line.user, secrets=self.line.secrets)
         return errors.changed(found, error, relation=self.name)
 
-    def _opened(self) -> None:
+    def _open(self) -> None:
         """Connect if need be, and begin the transaction of one instant.
 
         Raises:

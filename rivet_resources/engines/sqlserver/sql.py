@@ -57,7 +57,7 @@ def literal(text: str, column: Column) -> str:
     Raises:
         SourceError: the text is not a value of the column's type; the text itself is not shown.
     """
-    rendered = _rendered(text, column)
+    rendered = _render(text, column)
     if rendered is None:
         raise SourceError(
             f"A bound of column {column.name} is not a value of its type {column.native}. "
@@ -66,7 +66,7 @@ def literal(text: str, column: Column) -> str:
     return rendered
 
 
-def _rendered(text: str, column: Column) -> str | None:
+def _render(text: str, column: Column) -> str | None:
     base, sql_type = column.fact("base") or "nvarchar", column.fact("type") or "nvarchar(max)"
     if base in ("tinyint", "smallint", "int", "bigint"):
         # bigint whatever the column: a bound beyond an int must compare, not overflow.

@@ -96,14 +96,14 @@ def _hex(column: pa.Array) -> Cut:
     """Spell bytes as lower-case hex, a UUID without its hyphens."""
     values, offsets = _pieces(column)
     first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
-    return _between(_hexed(values[first:last]), (offsets - first) * 2, present(column))
+    return _between(_to_hex(values[first:last]), (offsets - first) * 2, present(column))
 
 
 def _fixed_hex(column: pa.Array) -> Cut:
     """Spell bytes of one width as lower-case hex."""
     width = column.type.byte_width
     values = np.frombuffer(column.buffers()[1], np.uint8)[column.offset * width :][: len(column) * width]
-    return _between(_hexed(values), np.arange(len(column) + 1) * (2 * width), present(column))
+    return _between(_to_hex(values), np.arange(len(column) + 1) * (2 * width), present(column))
 
 
 def _plain(column: pa.Array) -> Cut:
@@ -292,7 +292,7 @@ def _pieces(column: pa.Array) -> tuple[Bytes, Places]:
     return np.frombuffer(column.buffers()[2] or b"", np.uint8), offsets
 
 
-def _hexed(values: Bytes) -> Bytes:
+def _to_hex(values: Bytes) -> Bytes:
     return HEX_PAIRS[values].view(np.uint8)
 
 

@@ -40,7 +40,7 @@ def row_hashes(table: pa.Table, columns: Sequence[str]) -> pa.Array:
     check_columns(table.schema, columns)
     hashes = np.empty(table.num_rows, np.int64)
     done = 0
-    for found in _framed(table.select(list(columns))):
+    for found in _frame_rows(table.select(list(columns))):
         count = len(found.starts)
         hashes[done : done + count] = _hashed(found)
         done += count
@@ -49,12 +49,12 @@ def row_hashes(table: pa.Table, columns: Sequence[str]) -> pa.Array:
 
 def row_bytes(table: pa.Table) -> Iterator[bytes | memoryview]:
     """Yield the bytes of each row that its hash would cover, of all columns; each is good until the next is taken."""
-    for found in _framed(table):
+    for found in _frame_rows(table):
         for lo in range(0, len(found.starts), HASH_ROWS):
             yield from _cut(found, lo, lo + HASH_ROWS)
 
 
-def _framed(covered: pa.Table) -> Iterator[HashRows]:
+def _frame_rows(covered: pa.Table) -> Iterator[HashRows]:
     """Frame the rows of a table, some thousands at a time, in a buffer that the next ones take."""
     buffer = None
     step = _chunk_rows(covered)

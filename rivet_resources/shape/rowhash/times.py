@@ -41,7 +41,7 @@ GROUPS = ("ms", "us", "ns")
 def dates(days: Places, present: Mask | None) -> HashCells | Framed:
     """Spell days since 1970-01-01."""
     if not _inside(days, PLAIN_DAYS):
-        return _joined([_far_day(day) for day in days.tolist()], present)
+        return _join_texts([_far_day(day) for day in days.tolist()], present)
     found = np.empty(len(days), layout(COUNTED, DAY_BYTES))
     lengths = np.full(len(days), DAY_BYTES)
     found["head"] = heads(lengths, present)
@@ -51,9 +51,9 @@ def dates(days: Places, present: Mask | None) -> HashCells | Framed:
 
 def times(found: Places, unit: int, present: Mask | None) -> HashCells | Framed:
     """Spell times of day, in fractions `1 / unit` of a second."""
-    seconds, fraction = _divided(found, unit)
+    seconds, fraction = _divide(found, unit)
     if not _inside(seconds, (0, DAY_SECONDS + 1)):
-        return _joined([_far_time(one, unit) for one in found.tolist()], present)
+        return _join_texts([_far_time(one, unit) for one in found.tolist()], present)
     rows = np.empty(len(found), _row(0))
     lengths = _clock(rows, seconds, fraction, unit)
     return _framed(rows, lengths, present)
@@ -61,12 +61,12 @@ def times(found: Places, unit: int, present: Mask | None) -> HashCells | Framed:
 
 def timestamps(found: Places, unit: int, present: Mask | None, *, zone: str) -> HashCells | Framed:
     """Spell instants since 1970-01-01, with `zone` behind: one letter or none."""
-    days, rest = _divided(found, DAY_SECONDS * unit)
+    days, rest = _divide(found, DAY_SECONDS * unit)
     if not _inside(days, PLAIN_DAYS):
         spans = [_far_time(one, unit) for one in rest.tolist()]
         texts = [f"{_far_day(day)}T{span}{zone}" for day, span in zip(days.tolist(), spans, strict=True)]
-        return _joined(texts, present)
-    seconds, fraction = _parted(rest, unit)
+        return _join_texts(texts, present)
+    seconds, fraction = _divide_positive(rest, unit)
     rows = np.empty(len(found), _row(DAY_BYTES + 1))
     rows["day"] = _days(days)
     rows["T"] = ord("T")
@@ -79,14 +79,14 @@ def timestamps(found: Places, unit: int, present: Mask | None, *, zone: str) -> 
 
 def _clock(rows: npt.NDArray[np.void], seconds: Places, fraction: Places, unit: int) -> Places:
     """Write `HH:MM:SS`, a point and groups of three digits; the bytes of each."""
-    minutes, seconds = _parted(seconds, 60)
+    minutes, seconds = _divide_positive(seconds, 60)
     rows["minute"], rows["second"] = MINUTES[minutes], SECONDS[seconds]
     lengths = np.full(len(rows), CLOCK_BYTES)
     for name in GROUPS:
         unit //= 1_000
         if not unit:
             break
-        group, rest = (fraction, fraction) if unit == 1 else _parted(fraction, unit)
+        group, rest = (fraction, fraction) if unit == 1 else _divide_positive(fraction, unit)
         rows[name] = GROUP[group]
         # A group is said when it, or one behind it, is not zero; the first brings the point along.
         said, size = fraction != 0, 4 if name == GROUPS[0] else 3
@@ -163,13 +163,13 @@ def _far_time(found: int, unit: int) -> str:
     return f"{'-' if found < 0 else ''}{clock}{'.' if figures else ''}{figures}"
 
 
-def _divided(number: Places, by: int) -> tuple[Places, Places]:
+def _divide(number: Places, by: int) -> tuple[Places, Places]:
     """Return quotient and rest; numpy's divmod minds the signs twice, and takes three times as long."""
     whole = number // by
     return whole, number - whole * by
 
 
-def _parted(number: Places, by: int) -> tuple[Places, Places]:
+def _divide_positive(number: Places, by: int) -> tuple[Places, Places]:
     """Return quotient and rest of what is not below zero."""
     whole = over(number, by)
     return whole, number - whole * by
@@ -179,7 +179,7 @@ def _inside(number: Places, ends: tuple[int, int]) -> bool:
     return not len(number) or (int(number.min()) >= ends[0] and int(number.max()) < ends[1])
 
 
-def _joined(texts: list[str], present: Mask | None) -> HashCells:
+def _join_texts(texts: list[str], present: Mask | None) -> HashCells:
     """Lay texts behind one another."""
     lengths = np.array([len(text) for text in texts], np.int64)
     values: Bytes = np.frombuffer("".join(texts).encode() + bytes(WINDOW), np.uint8)

@@ -87,11 +87,11 @@ def apply_where(step: Transform, table: pa.Table, planned: StepPlan) -> pa.Table
             columns.append(before)
         else:
             old = whole(before) if before is not None else pa.nulls(table.num_rows, field.type)
-            columns.append(old if shaped is None else _scattered(old, whole(shaped.column(field.name)), truth))
+            columns.append(old if shaped is None else _scatter(old, whole(shaped.column(field.name)), truth))
     return pa.table(columns, names=planned.schema.names)
 
 
-def _scattered(before: pa.Array, after: pa.Array, truth: pa.BooleanArray) -> pa.Array:
+def _scatter(before: pa.Array, after: pa.Array, truth: pa.BooleanArray) -> pa.Array:
     """Put the cells of `after`, in order, where `truth` is; works for every Arrow type."""
     mask = truth.to_numpy(zero_copy_only=False)
     places = np.arange(len(before))

@@ -106,12 +106,12 @@ def convert(
     cast = _cast(column.type, target, truncate=truncate)
     array = spell(column) if family(target) == "text" and family(column.type) != "binary" else plain(column)
     cells, bad = with_refusals(cast, array)
-    return _typed(cells, target), bad
+    return _wrap_storage(cells, target), bad
 
 
 def with_refusals(cast: Cast, array: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
     """Cast all cells that can be; the mask marks those that refused and are NULL, None when there are none."""
-    done = _tried(cast, array)
+    done = _try_cast(cast, array)
     if done is not None:
         return done, None
     bad = np.zeros(len(array), bool)
@@ -119,14 +119,14 @@ def with_refusals(cast: Cast, array: pa.Array) -> tuple[pa.Array, npt.NDArray[np
     return cast(pc.if_else(pa.array(~bad), array, pa.scalar(None, array.type))), bad
 
 
-def _typed(array: pa.Array, target: pa.DataType) -> pa.Array:
+def _wrap_storage(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Dress storage in its extension type."""
     if isinstance(target, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(target, array.cast(target.storage_type))
     return array if array.type == target else array.cast(target)
 
 
-def _tried(cast: Cast, array: pa.Array) -> pa.Array | None:
+def _try_cast(cast: Cast, array: pa.Array) -> pa.Array | None:
     """Cast, or None if any cell refuses; the driver's text, which may show the cell, goes no further."""
     try:
         return cast(array)
@@ -136,7 +136,7 @@ def _tried(cast: Cast, array: pa.Array) -> pa.Array | None:
 
 def _mark(cast: Cast, array: pa.Array, start: int, bad: npt.NDArray[np.bool_]) -> None:
     """Find the cells that refuse by halving: few refuse, so few halves are tried."""
-    if len(array) == 0 or _tried(cast, array) is not None:
+    if len(array) == 0 or _try_cast(cast, array) is not None:
         return
     if len(array) == 1:
         bad[start] = True

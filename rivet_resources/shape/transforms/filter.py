@@ -71,7 +71,7 @@ class Condition(Settings):
         if self.op in ("is_null", "is_not_null"):
             return column.is_null() if self.op == "is_null" else column.is_valid()
         if self.op == "matches":
-            return _searched(column, str(self.value))
+            return _search(column, str(self.value))
         if isinstance(self.value, tuple):
             known = pc.is_in(plain(column), pa.chunked_array([self._operand(v, column.type) for v in self.value],
                                                              storage(column.type)).combine_chunks())  # fmt: skip
@@ -98,7 +98,7 @@ class Condition(Settings):
         raise TransformError(f"field {self.field!r} is {arrow}, and {why}: {value!r} for {self.op}.")
 
 
-def _searched(column: pa.ChunkedArray, pattern: str) -> pa.Array:
+def _search(column: pa.ChunkedArray, pattern: str) -> pa.Array:
     """Search the text of each cell; NULL gives false.
 
     Raises:

@@ -48,7 +48,7 @@ class Flatten(Settings):
         Raises:
             TransformError: nothing to flatten, a JSON column without `paths`, or two columns of one name.
         """
-        chosen = self._chosen(schema)
+        chosen = self._choose_columns(schema)
         fields: list[pa.Field] = []
         origins: dict[str, frozenset[str]] = {}
         changed: set[str] = set()
@@ -64,7 +64,7 @@ class Flatten(Settings):
         kept = {name: origins[name] for name in names}
         return StepPlan(pa.schema(fields, metadata=schema.metadata), kept, frozenset(changed))
 
-    def _chosen(self, schema: pa.Schema) -> tuple[str, ...]:
+    def _choose_columns(self, schema: pa.Schema) -> tuple[str, ...]:
         if not self.columns:
             found = tuple(field.name for field in schema if pa.types.is_struct(field.type))
             if not found:
@@ -98,7 +98,7 @@ class Flatten(Settings):
         Raises:
             RowRefused: a text is no JSON, or a path's cell is not of its type.
         """
-        chosen = self._chosen(table.schema)
+        chosen = self._choose_columns(table.schema)
         columns: dict[str, pa.Array | pa.ChunkedArray] = {}
         for name in table.column_names:
             if name not in chosen or self.keep:

@@ -106,7 +106,7 @@ class Mask(Settings):
         names = matching(table.schema, self.fields, ignore_missing=True)
         if self.method == "remove":
             return table.select([name for name in table.column_names if name not in names])
-        return with_columns(table, {name: self._masked(table.column(name)) for name in names})
+        return with_columns(table, {name: self._mask(table.column(name)) for name in names})
 
     def key_text(self) -> str | None:
         """Read the key of a hash; None without one.
@@ -116,7 +116,7 @@ class Mask(Settings):
         """
         return None if self.unkeyed or self.method != "hash" else secret(self.key, env=self.key_env, key="key")
 
-    def _masked(self, column: pa.ChunkedArray) -> pa.Array:
+    def _mask(self, column: pa.ChunkedArray) -> pa.Array:
         if self.method == "null":
             return pa.nulls(len(column), column.type)
         if self.method == "fixed":
@@ -128,9 +128,9 @@ class Mask(Settings):
             return hashing.hashed(column, key=None if key is None else key.encode(), length=self.length)
         if self.method == "asterisk" and not is_text(column.type):
             return _constant(column, NO_TEXT)
-        return distinct(spell(column), self._marked)
+        return distinct(spell(column), self._put_marks)
 
-    def _marked(self, text: pa.Array) -> pa.Array:
+    def _put_marks(self, text: pa.Array) -> pa.Array:
         """Put marks in place of characters; cells no longer than what would stay are marked whole."""
         lengths = pc.utf8_length(text)
         if self.method == "asterisk":

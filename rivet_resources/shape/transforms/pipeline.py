@@ -83,7 +83,7 @@ def plan(steps: Sequence[Transform], schema: pa.Schema) -> TransformPlan:
     origins, seen, masked = itself(schema), itself(schema), frozenset[str]()
     stages = []
     for number, step in enumerate(steps, 1):
-        planned = _planned(number, step, schema)
+        planned = _plan_step(number, step, schema)
         masked |= _union(origins, planned.masked)
         hidden = planned.masked if when_of(step) is None else frozenset[str]()
         seen = {name: _union(seen, sources - hidden) for name, sources in planned.origins.items()}
@@ -99,7 +99,7 @@ def apply(steps: Sequence[Transform], table: pa.Table) -> pa.Table:
     return plan(steps, table.schema).apply(table)
 
 
-def _planned(number: int, step: Transform, schema: pa.Schema) -> StepPlan:
+def _plan_step(number: int, step: Transform, schema: pa.Schema) -> StepPlan:
     """Plan one step; its faults name it."""
     refused, when = None, when_of(step)
     try:

@@ -65,13 +65,13 @@ class SetNull(Settings):
                 continue
             gone = condition.holds(table)
             if pc.any(gone, min_count=0).as_py():
-                columns[name] = _nulled(whole(column), gone)
+                columns[name] = _set_null(whole(column), gone)
         return with_columns(table, columns)
 
 
-def _nulled(array: pa.Array, gone: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _set_null(array: pa.Array, gone: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the cells that are not gone."""
     truth = gone.combine_chunks() if isinstance(gone, pa.ChunkedArray) else gone
     if isinstance(array, pa.ExtensionArray):
-        return pa.ExtensionArray.from_storage(array.type, _nulled(array.storage, truth))
+        return pa.ExtensionArray.from_storage(array.type, _set_null(array.storage, truth))
     return pc.if_else(truth, pa.scalar(None, array.type), array)

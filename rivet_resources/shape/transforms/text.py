@@ -224,7 +224,7 @@ class Concat(Settings):
         if self.nulls == "null":
             joined = pc.binary_join_element_wise(*pieces, self.separator, null_handling="emit_null")
         else:
-            joined = _joined(pieces, self.separator)
+            joined = _join_pieces(pieces, self.separator)
         columns = [table.column(name) for name in self._names]
         if self.nulls == "skip" and all(column.null_count for column in columns):
             gone = reduce(pc.and_, [plain(column).is_null() for column in columns])
@@ -236,15 +236,15 @@ def _is_quoted(name: str) -> bool:
     return len(name) >= 2 and name[0] == name[-1] == "'"
 
 
-def _joined(pieces: list[Any], separator: str) -> pa.Array:
+def _join_pieces(pieces: list[Any], separator: str) -> pa.Array:
     """Join what is there. Arrow's own `null_handling="skip"` loses rows that are all NULL (pyarrow 26.0.1)."""
     gaps = separator and any(isinstance(piece, pa.Array) and piece.null_count for piece in pieces)
     if gaps:  # each piece brings its separator, and the first one goes
-        pieces = [_led(piece, separator) for piece in pieces]
+        pieces = [_with_separator(piece, separator) for piece in pieces]
         joined = pc.binary_join_element_wise(*pieces, "", null_handling="replace", null_replacement="")
         return pc.utf8_slice_codeunits(joined, len(separator))
     return pc.binary_join_element_wise(*pieces, separator, null_handling="replace", null_replacement="")
 
 
-def _led(piece: Any, separator: str) -> Any:
+def _with_separator(piece: Any, separator: str) -> Any:
     return separator + piece if isinstance(piece, str) else pc.binary_join_element_wise("", piece, separator)

@@ -162,10 +162,10 @@ class Timezone(Settings):
             instants, bad = read(table.column(name), "auto", zone=self.from_)
             if bad is not None:
                 raise _refusal(name, bad)
-            columns[name] = self._shown(instants.cast(pa.timestamp("us", self.to)))
+            columns[name] = self._to_wall_clock(instants.cast(pa.timestamp("us", self.to)))
         return with_columns(table, columns)
 
-    def _shown(self, zoned: pa.Array) -> pa.Array:
+    def _to_wall_clock(self, zoned: pa.Array) -> pa.Array:
         if self.as_ == "timestamp":
             return pc.local_timestamp(zoned)
         if self.as_ == "date":
@@ -219,10 +219,10 @@ def _instants(array: pa.Array, form: From, zone: str) -> pa.Array:
         return _from_number(array.cast(pa.int64()), form)
     if pa.types.is_timestamp(array.type) and array.type.tz:
         return array.cast(INSTANT)
-    return _placed(array.cast(NAIVE), zone)
+    return _to_instants(array.cast(NAIVE), zone)
 
 
-def _placed(naive: pa.Array, zone: str) -> pa.Array:
+def _to_instants(naive: pa.Array, zone: str) -> pa.Array:
     """Return which instants a zone's wall clock means; a time it skips or shows twice is refused."""
     return pc.assume_timezone(naive, zone).cast(INSTANT)
 
@@ -233,7 +233,7 @@ def _from_text(text: pa.Array, zone: str) -> pa.Array:
         return pc.if_else(zoned, text, pc.binary_join_element_wise(text, "Z", "")).cast(INSTANT)
     known = pc.if_else(zoned, text, pa.scalar(None, text.type)).cast(INSTANT)
     naive = pc.if_else(zoned, pa.scalar(None, text.type), text).cast(NAIVE)
-    return pc.coalesce(known, _placed(naive, zone))
+    return pc.coalesce(known, _to_instants(naive, zone))
 
 
 def _from_number(numbers: pa.Array, form: From) -> pa.Array:

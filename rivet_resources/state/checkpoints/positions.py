@@ -108,7 +108,7 @@ def parse_mysql_gtids(text: str) -> Intervals | None:
                 return None
     if any(first > last for ranges in found.values() for first, last in ranges):
         return None
-    return {owner: _joined(ranges) for owner, ranges in found.items()}
+    return {owner: _merge_ranges(ranges) for owner, ranges in found.items()}
 
 
 def parse_mariadb_gtids(text: str) -> Mapping[int, int] | None:
@@ -171,7 +171,7 @@ def _read(position_type: str, source_type: str, text: str) -> Any:
     return text or None
 
 
-def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge_ranges(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Sort ranges, and join those that touch."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(ranges):

@@ -93,7 +93,7 @@ class TableCheckpoints:
         with self._database.write() as connection:
             _seed(connection, self._row(key))
             ours = _raise_generation(connection, self._row(key))
-            return self._read(_locked(connection, self._row(key))), ours
+            return self._read(_lock_row(connection, self._row(key))), ours
 
     def save(self, record: Checkpoint) -> None:
         """Store a position; durable when this returns.
@@ -105,7 +105,7 @@ class TableCheckpoints:
         refuse_key(record.key)
         with self._database.write() as connection:
             _seed(connection, self._row(record.key))
-            row = _locked(connection, self._row(record.key))
+            row = _lock_row(connection, self._row(record.key))
             refuse_generation(record, row.generation, where=self.name)
             refuse_step(record, self._read(row), where=self.name)
             values = _columns(pack(record, over=_record(row)))
@@ -158,7 +158,7 @@ class TableCheckpoints:
         refuse_key(key)
         with self._database.write() as connection:
             _seed(connection, self._row(key))
-            row = _locked(connection, self._row(key))
+            row = _lock_row(connection, self._row(key))
             generation = _raise_generation(connection, self._row(key), **NO_RECORD)
             entry = {"timestamp": int(time.time()), "reason": reason, "position": row.position}
             values = {"checkpoint_key": self._row(key), "generation": generation, **entry}
@@ -223,7 +223,7 @@ def _seed(connection: Connection, key: str) -> None:
     connection.execute(first.on_conflict_do_nothing())
 
 
-def _locked(connection: Connection, key: str) -> Row[Any]:
+def _lock_row(connection: Connection, key: str) -> Row[Any]:
     """Read a row that is there; on a server nobody else changes it until the transaction ends."""
     return connection.execute(select(checkpoint).where(checkpoint.c.checkpoint_key == key).with_for_update()).one()
 

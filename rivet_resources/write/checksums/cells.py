@@ -105,7 +105,7 @@ def as_binary(column: pa.Array) -> pa.Array:
     if pa.types.is_null(kind):
         return pa.array([], pa.binary())
     if pa.types.is_nested(kind):
-        return _binary(*_nested(column))
+        return _binary(*_lay_out_nested(column))
     if pa.types.is_boolean(kind):
         column = column.cast(pa.uint8())
     width = width_of(column.type)
@@ -120,21 +120,21 @@ def _binary(values: Bytes, lengths: Places) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)
 
 
-def _nested(column: pa.Array) -> tuple[Bytes, Places]:
+def _lay_out_nested(column: pa.Array) -> tuple[Bytes, Places]:
     """Lay out the cells of lists, maps and structs, none of them NULL: all bytes, and the length of each cell."""
     if pa.types.is_struct(column.type):
-        return _side_by_side([_framed(child) for child in column.flatten()], len(column))
+        return _side_by_side([_frame_elements(child) for child in column.flatten()], len(column))
     kind = column.type
     if pa.types.is_fixed_size_list(kind):
         counts = np.full(len(column), kind.list_size, np.int64)
     else:
         counts = pc.list_value_length(column).to_numpy().astype(np.int64)
-    values, lengths = _framed(column.flatten())
+    values, lengths = _frame_elements(column.flatten())
     behind = _ends(lengths)[_ends(counts)]
     return values, np.diff(behind)
 
 
-def _framed(elements: pa.Array) -> tuple[Bytes, Places]:
+def _frame_elements(elements: pa.Array) -> tuple[Bytes, Places]:
     """Frame each element: tag, length, bytes; all of them, and the length of each with its head."""
     present = elements.is_valid().to_numpy(zero_copy_only=False)
     tag = TAGS.get(elements.type, OTHER_TAG)

@@ -154,7 +154,7 @@ def _binary_sum(column: pa.Array) -> int:
     if _repeats(column):
         found = pc.value_counts(column)
         found = found.filter(found.field("values").is_valid())
-        return _weighed(cell_hashes(found.field("values")), found.field("counts"))
+        return _weigh(cell_hashes(found.field("values")), found.field("counts"))
     if not column.null_count:
         return int(cell_hashes(column).sum())
     bare = pa.Array.from_buffers(column.type, len(column), [None, *column.buffers()[1:]], 0, column.offset)
@@ -182,9 +182,9 @@ def _counted_sum(column: pa.DictionaryArray) -> int:
     counts = np.bincount(column.indices.drop_null().cast(pa.int64()).to_numpy(), minlength=len(column.dictionary))
     present = column.dictionary.is_valid()
     values = as_binary(plain(column.dictionary.filter(present)))
-    return _weighed(cell_hashes(values), pa.array(counts).filter(present))
+    return _weigh(cell_hashes(values), pa.array(counts).filter(present))
 
 
-def _weighed(hashes: Hashes, counts: pa.Array) -> int:
+def _weigh(hashes: Hashes, counts: pa.Array) -> int:
     """Add each hash as often as its cell stands there."""
     return int((hashes * counts.to_numpy().astype(np.uint64)).sum())

@@ -57,7 +57,7 @@ def number_hashes(numbers: npt.NDArray[np.unsignedinteger]) -> Hashes:
             wide = block << _U(32)
             wide |= block >> _U(32)
         wide ^= FLIP_4_TO_8
-        found[lo : lo + BLOCK] = _mixed(wide, _U(block.itemsize))
+        found[lo : lo + BLOCK] = _mix(wide, _U(block.itemsize))
     return found
 
 
@@ -66,7 +66,7 @@ def pair_hashes(pairs: Hashes) -> Hashes:
     found = np.empty(len(pairs), np.uint64)
     for lo in range(0, len(pairs), BLOCK):
         block = pairs[lo : lo + BLOCK]
-        found[lo : lo + BLOCK] = _folded(block[:, 0], block[:, 1], _U(16))
+        found[lo : lo + BLOCK] = _fold(block[:, 0], block[:, 1], _U(16))
     return found
 
 
@@ -229,11 +229,11 @@ def _word(cells: _Cells) -> Hashes:
     keyed: Hashes = cells.head(4, 0).astype(np.uint64) << _U(32)
     keyed += cells.tail(4, 4)
     keyed ^= FLIP_4_TO_8
-    return _mixed(keyed, cells.lengths)
+    return _mix(keyed, cells.lengths)
 
 
 def _two_words(cells: _Cells) -> Hashes:
-    return _folded(cells.head(8, 0), cells.tail(8, 8), cells.lengths)
+    return _fold(cells.head(8, 0), cells.tail(8, 8), cells.lengths)
 
 
 def _long(cells: _Cells, pairs: int) -> Hashes:
@@ -266,7 +266,7 @@ def _way(length: int) -> Callable[[_Cells], Any]:
 # --- the arithmetic ------------------------------------------------------------------------------
 
 
-def _mixed(keyed: Hashes, lengths: Hashes | np.uint64) -> Hashes:
+def _mix(keyed: Hashes, lengths: Hashes | np.uint64) -> Hashes:
     """Finish 4 to 8 bytes (`XXH3_rrmxmx`); writes over what it gets."""
     turned = keyed << _U(49)
     turned |= keyed >> _U(15)
@@ -283,7 +283,7 @@ def _mixed(keyed: Hashes, lengths: Hashes | np.uint64) -> Hashes:
     return keyed
 
 
-def _folded(first: Hashes, last: Hashes, lengths: Hashes | np.uint64) -> Hashes:
+def _fold(first: Hashes, last: Hashes, lengths: Hashes | np.uint64) -> Hashes:
     """Finish 9 to 16 bytes: the 128-bit product of both ends, folded, and both ends themselves."""
     low, high = first ^ FLIP_9_TO_16[0], last ^ FLIP_9_TO_16[1]
     found: Hashes = low.byteswap()

@@ -31,7 +31,7 @@ def tables(file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
     )
     parse = csv.ParseOptions(newlines_in_values=True)
     for batch in csv.open_csv(file, convert_options=options, parse_options=parse):
-        yield _unhexed(pa.Table.from_batches([batch]), schema)
+        yield _from_hex(pa.Table.from_batches([batch]), schema)
 
 
 def exact_columns(schema: pa.Schema) -> frozenset[str]:
@@ -60,7 +60,7 @@ def batches(file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
         yield pa.Table.from_batches([batch])
 
 
-def _unhexed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def _from_hex(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table with the hexadecimal texts of binary columns turned back into bytes."""
     for place, name in enumerate(table.column_names):
         kind = spark_type(schema.field(name).type)

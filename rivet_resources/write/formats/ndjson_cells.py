@@ -93,7 +93,7 @@ def _cells(column: pa.Array, field: pa.Field) -> tuple[pa.StringArray, bool]:
     if _is_list(kind):
         return _lists(column, field), False
     if _is_text(kind):
-        return _escaped(column.cast(pa.string())), True
+        return _escape(column.cast(pa.string())), True
     if pa.types.is_floating(kind):
         return _floats(column), False
     if _is_bare(kind):
@@ -107,7 +107,7 @@ def _cells(column: pa.Array, field: pa.Field) -> tuple[pa.StringArray, bool]:
     return spell(column), True
 
 
-def _escaped(column: pa.StringArray) -> pa.StringArray:
+def _escape(column: pa.StringArray) -> pa.StringArray:
     """Escape text; a pass over the column for each kind of mark that it holds, mostly none."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     content = np.frombuffer(column.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]

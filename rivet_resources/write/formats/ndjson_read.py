@@ -81,7 +81,9 @@ def _fast(block: bytes, fields: Sequence[pa.Field], names: Sequence[str]) -> dic
             read_options=pj.ReadOptions(use_threads=False, block_size=len(block) + 1),
             parse_options=pj.ParseOptions(explicit_schema=asked, unexpected_field_behavior="ignore"),
         )
-        columns = {each.name: _typed(read.column(each.name), each.type) for each in fields if each.name in asked.names}
+        columns = {
+            each.name: _cast_column(read.column(each.name), each.type) for each in fields if each.name in asked.names
+        }
     except pa.ArrowInvalid:
         return None
     rest = [field for field in fields if wires[field.name] is None]
@@ -152,7 +154,7 @@ def _wire(kind: pa.DataType) -> pa.DataType | None:
     return pa.null() if pa.types.is_null(kind) else pa.string()
 
 
-def _typed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+def _cast_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     """Make of the texts that Arrow read what they stand for."""
     kind = _value(kind)
     if pa.types.is_date(kind):
@@ -169,7 +171,7 @@ def _cell(cell: Any, kind: pa.DataType) -> Any:
     if cell is None:
         return None
     if _is_json(kind):
-        return _spelled(cell)
+        return _spell(cell)
     kind = _value(kind)
     if pa.types.is_struct(kind):
         return {child.name: _cell(cell[child.name], child.type) for child in kind}
@@ -193,7 +195,7 @@ def _cell(cell: Any, kind: pa.DataType) -> Any:
 
 def _array(cells: list[Any], kind: pa.DataType) -> pa.Array:
     """Build a column; days and ticks are numbers here, so that years beyond four digits can be."""
-    kind = _held(kind)
+    kind = _held_type(kind)
     if pa.types.is_date(kind):
         return pa.array(cells, pa.int32()).view(pa.date32()).cast(kind)
     if pa.types.is_timestamp(kind):
@@ -211,26 +213,26 @@ def _array(cells: list[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(cells, kind)
 
 
-def _held(kind: pa.DataType) -> pa.DataType:
+def _held_type(kind: pa.DataType) -> pa.DataType:
     """Return the type of what is read: text for what stays text, also inside lists and structs."""
     if isinstance(kind, pa.BaseExtensionType):
         return pa.string()
     kind = _value(kind)
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_held(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(_held_type(kind.value_type)))
     if pa.types.is_struct(kind):
-        return pa.struct([child.with_type(_held(child.type)) for child in kind])
+        return pa.struct([child.with_type(_held_type(child.type)) for child in kind])
     if pa.types.is_time(kind) or (pa.types.is_timestamp(kind) and kind.unit == "ns"):
         return pa.string()
     return pa.binary() if _is_fixed(kind) else kind
 
 
-def _spelled(cell: Any) -> str:
+def _spell(cell: Any) -> str:
     """Spell a value of JSON inside a list or struct; equal, though without the blanks it had."""
     if isinstance(cell, dict):
-        return "{" + ",".join(f"{_spelled(name)}:{_spelled(each)}" for name, each in cell.items()) + "}"
+        return "{" + ",".join(f"{_spell(name)}:{_spell(each)}" for name, each in cell.items()) + "}"
     if isinstance(cell, list):
-        return "[" + ",".join(map(_spelled, cell)) + "]"
+        return "[" + ",".join(map(_spell, cell)) + "]"
     return str(cell) if isinstance(cell, Decimal) else json.dumps(cell, ensure_ascii=False)
 
 

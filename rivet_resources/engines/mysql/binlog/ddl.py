@@ -110,7 +110,7 @@ def _clause(tokens: list[Token], found: Altered) -> None:
         return
     rest = _without(_without(rest, "IF", "NOT", "EXISTS"), "IF", "EXISTS")
     if verb == "ADD":
-        _added(rest, found)
+        _parse_added(rest, found)
     elif verb == "DROP" and rest:
         found.dropped.append(rest[0].name)
     elif verb == "CHANGE" and len(rest) > 1 and rest[0].name != rest[1].name:
@@ -129,7 +129,7 @@ def _without(tokens: list[Token], *words: str) -> list[Token]:
     return tokens[len(words) :] if [token.word for token in tokens[: len(words)]] == list(words) else tokens
 
 
-def _added(rest: list[Token], found: Altered) -> None:
+def _parse_added(rest: list[Token], found: Altered) -> None:
     if rest and rest[0].text == "(":
         inside = [token for token in rest if token.depth > 0]
         for each in _split(inside, depth=1):

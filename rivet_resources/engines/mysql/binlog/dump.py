@@ -96,19 +96,19 @@ def events(connection: Connection[Any], *, where: str) -> Iterator[bytes]:
                     continue
                 packet = b"".join(parts)
                 parts.clear()
-                if (event := _checked(packet, has_checksum, where)) is None:
+                if (event := _check_packet(packet, has_checksum, where)) is None:
                     return
                 yield event
             elif status or kind in CHECKED_ANYHOW:  # whose checksums do not follow the file's setting
                 packet = buffer[at:behind]
                 if not status and kind == FORMAT:
                     has_checksum = _is_checked(packet)
-                if (event := _checked(packet, has_checksum, where)) is None:
+                if (event := _check_packet(packet, has_checksum, where)) is None:
                     return
                 yield event
             elif has_checksum:
                 if crc32(view[at + 1 : behind]) != RESIDUE:
-                    raise _damaged(buffer[at:behind], where)
+                    raise _damage(buffer[at:behind], where)
                 yield buffer[at : behind - 4]
             else:
                 yield buffer[at:behind]
@@ -117,7 +117,7 @@ def events(connection: Connection[Any], *, where: str) -> Iterator[bytes]:
         buffer, start = b"".join((rest, _more(connection, rest, where), PADDING)), 0
 
 
-def _checked(packet: bytes, has_checksum: bool, where: str) -> bytes | None:
+def _check_packet(packet: bytes, has_checksum: bool, where: str) -> bytes | None:
     """Take one packet's event, whatever it is; None for the end packet."""
     from pymysql import err  # driver
 
@@ -131,7 +131,7 @@ def _checked(packet: bytes, has_checksum: bool, where: str) -> bytes | None:
     if packet[5] == ROTATE:  # the one that begins a dump is made up, before we know how the file is written
         return packet[:-4] if is_whole else packet
     if has_checksum and not is_whole:
-        raise _damaged(packet, where)
+        raise _damage(packet, where)
     return packet[:-4] if has_checksum else packet
 
 
@@ -145,7 +145,7 @@ def _is_checked(packet: bytes) -> bool:
     return kind == CRC32
 
 
-def _damaged(packet: bytes, where: str) -> LogRefused:
+def _damage(packet: bytes, where: str) -> LogRefused:
     place = int.from_bytes(packet[14:18], "little")
     return LogRefused(
         f"The event of type {packet[5]} that ends at {place} of the binary log of {where} has a wrong checksum. "
@@ -163,13 +163,13 @@ def _more(connection: Connection[Any], rest: bytes, where: str) -> bytes:
         else:
             found = connection._rfile.read1(BLOCK_BYTES)
     except (OSError, ValueError) as error:
-        raise _lost(where, f" ({error})") from None
+        raise _line_lost(where, f" ({error})") from None
     if not found or len(found) < lacking > BLOCK_BYTES:
-        raise _lost(where, "")
+        raise _line_lost(where, "")
     return found
 
 
-def _lost(where: str, why: str) -> SourceLost:
+def _line_lost(where: str, why: str) -> SourceLost:
     return SourceLost(
         f"While reading the binary log: the line to MySQL at {where} closed before the end of the log{why}. "
         f"Nothing behind the last saved position is taken as read; run again."

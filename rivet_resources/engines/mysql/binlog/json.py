@@ -64,7 +64,7 @@ def _value(kind: int, data: bytes, at: int, left: list[int]) -> str:
         return _double(struct.unpack_from("<d", data, at)[0])
     if kind == STRING:
         size, start = _length(data, at)
-        return _quoted(_bytes(data, start, size, left).decode())
+        return _quote(_bytes(data, start, size, left).decode())
     if kind == OPAQUE:
         size, start = _length(data, at + 1)
         return _opaque(data[at], _bytes(data, start, size, left))
@@ -89,7 +89,7 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
     raise IndexError
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return f'"{text.translate(ESCAPED)}"'
 
 
@@ -105,7 +105,7 @@ def _object(data: bytes, base: int, left: list[int], *, is_large: bool) -> str:
     for i in range(count):
         at = key + i * (width + 2)
         start, size = base + _number(data, at, width), _number(data, at + width, 2)
-        name = _quoted(_bytes(data, start, size, left).decode())
+        name = _quote(_bytes(data, start, size, left).decode())
         members.append(f"{name}: {_entry(data, base, value + i * (width + 1), width, left)}")
     return "{" + ", ".join(members) + "}"
 
@@ -177,10 +177,10 @@ def _decimal(data: bytes) -> str:
         width = DIGIT_BYTES[size]
         digits += f"{int.from_bytes(body[at : at + width], 'big'):0{size}d}"
         at += width
-    return _pointed(digits, scale, negative)
+    return _put_point(digits, scale, negative)
 
 
-def _pointed(digits: str, scale: int, negative: bool) -> str:
+def _put_point(digits: str, scale: int, negative: bool) -> str:
     whole = (digits[: len(digits) - scale] or "0").lstrip("0") or "0"
     part = digits[len(digits) - scale :] if scale else ""
     return ("-" if negative else "") + whole + (f".{part}" if part else "")

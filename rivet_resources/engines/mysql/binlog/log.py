@@ -166,7 +166,7 @@ class MySqlLog:
             self._look()
         place, gtids = self._now()
         position = place.position({"gtid": gtids, "identity": self.identity})
-        windows = self._restarted(position)
+        windows = self._restart(position)
         try:
             next(windows.groups.each(), None)  # asks for the file's birth, and proves that we may read
         except (pymysql.MySQLError, OSError) as error:
@@ -231,7 +231,7 @@ class MySqlLog:
             self._look()
         tally, target = WindowTally(most), place_of(upto)
         if self._windows is None or self._at is None or self._at.key != after.key:
-            self._windows = self._restarted(after)
+            self._windows = self._restart(after)
         self._at = None  # until the window is whole
         windows = self._windows
         started = time.monotonic()
@@ -256,7 +256,7 @@ class MySqlLog:
                     f"{UNRELEASED_SECONDS:.0f} s now. Nothing behind that is taken as read; run again."
                 )
             time.sleep(PAUSE_SECONDS)
-            windows = self._windows = self._restarted(self._position(windows, windows.at))
+            windows = self._windows = self._restart(self._position(windows, windows.at))
         at = self._position(windows, windows.at, committed_us=tally.committed_us, before=after)
         if windows.groups.is_complete:
             self._end_dump()
@@ -298,7 +298,7 @@ class MySqlLog:
 
     # --- the dump --------------------------------------------------------------------------------
 
-    def _restarted(self, after: Position) -> Windows:
+    def _restart(self, after: Position) -> Windows:
         """Begin a dump behind a position."""
         self._end_dump()
         place = place_of(after)

@@ -58,8 +58,8 @@ def findings(
     shown = {str(name).lower(): str(text or "") for name, text in rows}
     return (
         *_proxy(ask, shown),
-        *(_demanded(name, shown[name]) for name in DEMANDED if name in shown),
-        *(_compressed(name, shown[name]) for name in COMPRESSED if name in shown),
+        *(_require_setting(name, shown[name]) for name in DEMANDED if name in shown),
+        *(_judge_compression(name, shown[name]) for name in COMPRESSED if name in shown),
         _id(shown, server_id),
         _retention(shown),
         *_replica(ask, shown),
@@ -122,7 +122,7 @@ def hides_cascades(ask: Ask) -> bool:
     return shown.get("innodb_native_foreign_keys", "OFF").upper() in ("ON", "1")
 
 
-def _demanded(name: str, found: str) -> Finding:
+def _require_setting(name: str, found: str) -> Finding:
     wanted, why = DEMANDED[name]
     if found.upper() == wanted:
         return Finding(name, "ok", f"{name} is {found or 'empty'}")
@@ -131,7 +131,7 @@ def _demanded(name: str, found: str) -> Finding:
     return Finding(name, "fail", f"{name} is {found or 'empty'}: {why}. Write it to the server's file, too", fix)
 
 
-def _compressed(name: str, found: str) -> Finding:
+def _judge_compression(name: str, found: str) -> Finding:
     if found.upper() in ("OFF", "0", ""):
         return Finding(name, "ok", f"{name} is OFF")
     return Finding(name, "ok", f"{name} is {found}: events are opened here, at the cost of some CPU")
@@ -183,12 +183,12 @@ def _grants(ask: Ask, user: str) -> tuple[Finding, ...]:
         if pattern.search(everywhere):
             found.append(Finding(name, "ok", f"{user} has {name}"))
             continue
-        fix = f"GRANT {name} ON *.* TO {_quoted(ask)}"
+        fix = f"GRANT {name} ON *.* TO {_quote_user(ask)}"
         found.append(Finding(name, "warn" if has_roles else "fail", f"{user} lacks {name}", fix))
     return tuple(found)
 
 
-def _quoted(ask: Ask) -> str:
+def _quote_user(ask: Ask) -> str:
     name, _, host = str(ask("SELECT CURRENT_USER()")[0][0]).rpartition("@")
     return f"'{name}'@'{host}'"
 

@@ -77,8 +77,8 @@ def rows_of(events: Sequence[RowsEvent], layout: RowLayout, *, key: Sequence[int
         kinds[changed[source]] = INSERT
         kinds[is_old == 1] = DELETE
         olds = layout.all_cells(before)
-        cells = [_merged(now, old, source, is_old == 1) for now, old in zip(cells, olds, strict=True)]
-        befores = [_picked(old, source) for old in befores]
+        cells = [_merge(now, old, source, is_old == 1) for now, old in zip(cells, olds, strict=True)]
+        befores = [_pick(old, source) for old in befores]
     return BinlogRows(
         buffer=walked.buffer,
         op=kinds,
@@ -132,8 +132,8 @@ def _walk(events: Sequence[RowsEvent], layout: RowLayout) -> _Walked:
         steps.append((live, empty, empty))
     event = np.repeat(np.arange(len(events)), count)
     row = np.arange(len(event)) - np.repeat(np.cumsum(count) - count, count)
-    image = _joined([step[1] for step in steps], steps, count)
-    before = _joined([step[2] for step in steps], steps, count) if has_updates else image
+    image = _join_steps([step[1] for step in steps], steps, count)
+    before = _join_steps([step[2] for step in steps], steps, count) if has_updates else image
     return _Walked(buffer, event, row, image, before)
 
 
@@ -142,7 +142,7 @@ def _column(events: Sequence[RowsEvent], place: Literal[1, 2, 3, 4]) -> Integers
     return np.fromiter((event[place] for event in events), np.int64, len(events))
 
 
-def _joined(images: list[Image], steps: Sequence[tuple[Integers, Image, Image]], count: Integers) -> Image:
+def _join_steps(images: list[Image], steps: Sequence[tuple[Integers, Image, Image]], count: Integers) -> Image:
     """Put the rows of all steps into the order of the log: row k of an event is k places behind its first."""
     if len(images) == 1:
         return images[0]
@@ -180,7 +180,7 @@ def _key_changes(walked: _Walked, layout: RowLayout, key: Sequence[int], op: NDA
         return changed
     for place in key:
         old, new = layout.cells(walked.before, place), layout.cells(walked.image, place)
-        changed[updates] |= _differ(walked.buffer, _picked(old, updates), _picked(new, updates))
+        changed[updates] |= _differ(walked.buffer, _pick(old, updates), _pick(new, updates))
     return changed
 
 
@@ -197,11 +197,11 @@ def _differ(buffer: Bytes, old: RowCells, new: RowCells) -> Truths:
     return different
 
 
-def _picked(cells: RowCells, rows: Integers) -> RowCells:
+def _pick(cells: RowCells, rows: Integers) -> RowCells:
     return RowCells(cells.start[rows], cells.length[rows], cells.null[rows])
 
 
-def _merged(now: RowCells, old: RowCells, source: Integers, is_old: Truths) -> RowCells:
+def _merge(now: RowCells, old: RowCells, source: Integers, is_old: Truths) -> RowCells:
     """Put cells of the delete halves between the others."""
-    later, earlier = _picked(now, source), _picked(old, source)
+    later, earlier = _pick(now, source), _pick(old, source)
     return RowCells(*(np.where(is_old, was, is_) for is_, was in zip(later, earlier, strict=True)))

@@ -128,11 +128,11 @@ class TableMaps:
                 f"without names of columns. Run SET GLOBAL binlog_row_metadata = FULL, and take a new snapshot: names "
                 f"from the catalog would be a guess."
             )
-        found = self._made(table, described)
+        found = self._make_schema(table, described)
         self._last[table] = found
         return found
 
-    def _made(self, table: str, described: TableMap) -> Schema:
+    def _make_schema(self, table: str, described: TableMap) -> Schema:
         """Decide the columns, from the log and from the catalog where both agree."""
         fields = described.fields
         charsets = tuple(self._charset(field) for field in fields)
@@ -217,14 +217,14 @@ class TableMaps:
         The server writes a DROP of several tables as it was given, and one of temporary tables apart from it.
         """
         match = TRUNCATE.match(query.bare) or DROP.match(query.bare)
-        table = self._ours(match[1], query.database) if match else self._replaced(query)
+        table = self._ours(match[1], query.database) if match else self._replaced_table(query)
         if table is None:
             return None
         if table not in self._last:
             self._last[table] = self._from_catalog(table, query.database)
         return self._last[table]
 
-    def _replaced(self, query: Query) -> str | None:
+    def _replaced_table(self, query: Query) -> str | None:
         """Name the table of ours that CREATE OR REPLACE makes anew, as a DROP before it would."""
         match = CREATE.match(query.bare)
         return self._ours(match[2], query.database) if match and match[1] else None

@@ -46,7 +46,7 @@ def gather(buffer: Bytes, cells: RowCells) -> pa.Array:
         return pa.array([], pa.binary())
     valid = pa.py_buffer(np.packbits(~cells.null, bitorder="little")) if cells.null.any() else None
     if total > LONG * count:
-        return _copied(buffer, cells, valid, total)
+        return _copy_cells(buffer, cells, valid, total)
     is_large = len(buffer) > LONGEST
     bounds = np.empty(2 * count + 1, np.int64 if is_large else np.int32)
     bounds[:-1:2] = cells.start
@@ -63,7 +63,7 @@ def gather(buffer: Bytes, cells: RowCells) -> pa.Array:
     return pa.Array.from_buffers(found.type, count, [valid, places, data], offset=found.offset)
 
 
-def _copied(buffer: Bytes, cells: RowCells, valid: pa.Buffer | None, total: int) -> pa.Array:
+def _copy_cells(buffer: Bytes, cells: RowCells, valid: pa.Buffer | None, total: int) -> pa.Array:
     """Copy long cells one by one, into exactly the memory they need."""
     view = buffer.data
     spans = zip(cells.start.tolist(), cells.length.tolist(), strict=True)
@@ -86,10 +86,10 @@ def padded(array: pa.Array, length: int) -> pa.Array:
 
 def opened(array: pa.Array) -> pa.Array:
     """Open MariaDB's COMPRESSED columns: a byte of method and header, the length, what zlib or nobody packed."""
-    return pa.array([None if cell is None else _opened(cell) for cell in array.to_pylist()], pa.binary())
+    return pa.array([None if cell is None else _open_cell(cell) for cell in array.to_pylist()], pa.binary())
 
 
-def _opened(cell: bytes) -> bytes:
+def _open_cell(cell: bytes) -> bytes:
     if not cell:
         return cell
     method, has_no_header, size = cell[0] >> 4, cell[0] & 8, cell[0] & 7

@@ -120,7 +120,7 @@ class Groups:
             elif kind == table_map:
                 self._map(data)
             elif kind == xid:
-                yield self._finished(data)
+                yield self._finish(data)
             elif kind in gtids:
                 self._begin(data, kind)
             elif kind == ev.QUERY or kind == ev.QUERY_COMPRESSED:
@@ -132,7 +132,7 @@ class Groups:
                 self._rotate(data)
                 low = self._offset & 0xFFFFFFFF
             elif kind == ev.PAYLOAD:  # its events have the place of the whole as theirs
-                yield from self._groups(self._unpacked(data))
+                yield from self._groups(self._unpack(data))
             elif (found := self._other(data, kind)) is not None:
                 yield found
 
@@ -156,7 +156,7 @@ class Groups:
             self._reached = (file, offset)
         self._maps.clear()
 
-    def _finished(self, data: bytes) -> EventGroup:
+    def _finish(self, data: bytes) -> EventGroup:
         """End the group with this event."""
         rows, file, offset = self._rows, self._file, self._offset
         micros = self._committed_us or int.from_bytes(data[1:5], "little") * 1_000_000
@@ -209,20 +209,20 @@ class Groups:
         schema = self._maps.get(number)
         if schema is None:
             if number not in self._maps and number != b"\xff\xff\xff\0\0\0":
-                raise self._refused(kind, "rows of a table that the log has not described", "Run again.")
+                raise self._refusal(kind, "rows of a table that the log has not described", "Run again.")
             return
         op = ev.ROWS[kind]
         head = self._heads.get((schema, kind))
         # All but the first of a table begin alike.
         is_known = head is not None and data.startswith(head, 28)
-        at = 28 + len(head or b"") if is_known else self._checked(data, schema, kind, op)
+        at = 28 + len(head or b"") if is_known else self._check_columns(data, schema, kind, op)
         if kind in ev.COMPRESSED_ROWS:
-            data = data[:at] + self._inflated(data[at:], kind)
+            data = data[:at] + self._inflate(data[at:], kind)
         if self._rows is None:
             self._rows = Buffer(self._memory)
         self._rows.add(schema, data, at, op, self._ordinal)
 
-    def _checked(self, data: bytes, schema: Schema, kind: int, op: int) -> int:
+    def _check_columns(self, data: bytes, schema: Schema, kind: int, op: int) -> int:
         """Refuse rows without all columns; the place where the first row begins."""
         at = ev.HEADER + 8
         if kind in ev.WITH_EXTRA:
@@ -233,7 +233,7 @@ class Groups:
         width, full = (columns + 7) // 8, (1 << columns) - 1
         for _ in range(2 if op == UPDATE else 1):
             if int.from_bytes(data[at : at + width], "little") & full != full:
-                raise self._refused(
+                raise self._refusal(
                     kind,
                     f"rows of {schema.table} without all columns (a session's binlog_row_image is not FULL)",
                     f"Missing columns look like NULL. {WHOLE_TRANSACTIONS}",
@@ -242,18 +242,18 @@ class Groups:
         self._heads[schema, kind] = data[ev.HEADER + 8 : at]
         return at
 
-    def _inflated(self, data: bytes, kind: int) -> bytes:
+    def _inflate(self, data: bytes, kind: int) -> bytes:
         try:
             return inflated(data)
         except Exception as error:
-            raise self._refused(kind, f"compressed rows that cannot be opened ({error})", "Run again.") from None
+            raise self._refusal(kind, f"compressed rows that cannot be opened ({error})", "Run again.") from None
 
-    def _unpacked(self, data: bytes) -> Iterator[bytes]:
+    def _unpack(self, data: bytes) -> Iterator[bytes]:
         """Open one of MySQL's compressed transactions."""
         try:
             yield from unpacked(data)
         except (ValueError, OSError) as error:
-            raise self._refused(
+            raise self._refusal(
                 ev.PAYLOAD, f"a compressed transaction that cannot be opened ({error})", "Run again."
             ) from None
 
@@ -268,11 +268,11 @@ class Groups:
         elif word in ("SAVEPOINT", "ROLLBACK") and (match := SAVEPOINT.match(query.bare)):
             self._savepoint(match[1], match[2])
         elif word == "COMMIT":
-            return self._finished(data)
+            return self._finish(data)
         elif word == "ROLLBACK":
             return self._undone(data)
         elif word in ev.CHANGING:
-            raise self._refused(
+            raise self._refusal(
                 data[5],
                 f"a change logged as a statement, {word}",
                 "Its rows are not in the log: a session's binlog_format is not ROW, or the table is on a server that "
@@ -281,56 +281,56 @@ class Groups:
         elif word != "XA":
             return self._ddl(data, query)
         elif not self._is_open or query.bare.upper().startswith(("XA COMMIT", "XA ROLLBACK")):
-            return self._finished(data)  # the second half of an XA transaction is a group of its own
+            return self._finish(data)  # the second half of an XA transaction is a group of its own
         return None
 
     def _ddl(self, data: bytes, query: Query) -> EventGroup | None:
         """Note what a statement does to our tables. Inside a group it ends nothing: CREATE TABLE … SELECT."""
         truncated = None
         if table := self._tables.gone_with_database(query):
-            raise self._refused(
+            raise self._refusal(
                 data[5], f"a statement that drops the database of {table}",
                 "Its rows are gone, and the log does not show them go. Reset the checkpoint with `initial: snapshot`, "
                 "and begin anew once the table is there again.",
             )  # fmt: skip
         if table := self._tables.cascades_by(query):
-            raise self._refused(
+            raise self._refusal(
                 data[5], f"a foreign key of {table} with ON DELETE or ON UPDATE that changes its rows", NO_CASCADES
             )
         if query.word == "DROP" and self._tables.drops_several(query):
-            raise self._refused(
+            raise self._refusal(
                 data[5], "a DROP of several tables, a captured one among them",
                 "Take the dropped ones out of the export, reset its checkpoint, and begin anew.",
             )  # fmt: skip
         if query.word in ("TRUNCATE", "DROP", "CREATE"):
             truncated = self._tables.truncated(query)
         elif query.word == "ALTER" and (what := self._tables.rows_moved_by(query)):
-            raise self._refused(
+            raise self._refusal(
                 data[5], f"ALTER TABLE … {what}", "It takes rows away, or brings some, that the log does not show. "
                 "Take a new snapshot: run `mode: full`, or reset the checkpoint with `initial: snapshot`.",
             )  # fmt: skip
         elif query.word in ("ALTER", "RENAME") and (table := self._tables.renamed_by(query)):
-            raise self._refused(
+            raise self._refusal(
                 data[5], f"a {query.word} that renames {table}, or another table to its name",
                 "Rows written under another name are not in its changes, and those of the table that took the name "
                 "were never copied. Name the table as it is called now, and take a new snapshot: reset the checkpoint "
                 "with `initial: snapshot`.",
             )  # fmt: skip
         elif query.word == "ALTER" and (what := self._tables.untold_by(query, self.place)):
-            raise self._refused(
+            raise self._refusal(
                 data[5], f"an ALTER TABLE that {what}",
                 "Rows that were not written since would be wrong, and the log does not tell. Take a new snapshot: "
                 "reset the checkpoint with `initial: snapshot`; or take what is published as it is, with "
                 "`cdc: {accept_untold: [columns]}`.",
             )  # fmt: skip
         if self._is_open and truncated is not None:
-            raise self._refused(
+            raise self._refusal(
                 data[5], f"a {query.word} of {truncated.table} inside a transaction, as CREATE OR REPLACE … SELECT",
                 "Reset the checkpoint with `initial: snapshot`, and begin anew.",
             )  # fmt: skip
         if self._is_open:
             return None
-        group = self._finished(data)
+        group = self._finish(data)
         group.truncated = truncated
         return group
 
@@ -349,13 +349,13 @@ class Groups:
                 kept = kept if kept is not None else Buffer(self._memory)
                 kept.add(*event)
         self._rows = kept
-        return self._finished(data)
+        return self._finish(data)
 
     # --- all other events ------------------------------------------------------------------------
 
     def _other(self, data: bytes, kind: int) -> EventGroup | None:
         if kind == ev.XA_PREPARE:
-            return self._prepared(data)
+            return self._end_prepared(data)
         if kind == ev.FORMAT:
             self._born(int.from_bytes(data[1:5], "little"))
         if kind == ev.PARTIAL_UPDATE:
@@ -363,27 +363,27 @@ class Groups:
             schema = self._maps.get(data[ev.HEADER : ev.HEADER + 6])
             if schema is not None:
                 why = f"PARTIAL_UPDATE_ROWS of {schema.table}: binlog_row_value_options=PARTIAL_JSON"
-                raise self._refused(kind, why, f"It holds differences, not values. {WHOLE_TRANSACTIONS}")
+                raise self._refusal(kind, why, f"It holds differences, not values. {WHOLE_TRANSACTIONS}")
             return None
         if kind in ev.REFUSED:
-            raise self._refused(kind, ev.REFUSED[kind], WHOLE_TRANSACTIONS)
+            raise self._refusal(kind, ev.REFUSED[kind], WHOLE_TRANSACTIONS)
         if kind not in HARMLESS and not data[18] & IGNORABLE:
-            raise self._refused(kind, "an event that this Rivet does not know", "Ask for a Rivet that does.")
+            raise self._refusal(kind, "an event that this Rivet does not know", "Ask for a Rivet that does.")
         if not self._is_open and self._gtid is None:
             self._reached = (self._file, self._offset)
         return None
 
-    def _prepared(self, data: bytes) -> EventGroup:
+    def _end_prepared(self, data: bytes) -> EventGroup:
         """End the first half of an XA transaction, or all of one that was committed in one phase."""
         if not data[ev.HEADER] and self._rows is not None:
             tables = ", ".join(sorted({schema.table for schema, *_ in self._rows.each()}))
-            raise self._refused(
+            raise self._refusal(
                 ev.XA_PREPARE,
                 f"an XA transaction on {tables}, prepared and not yet committed",
                 "Whether its rows count is only known at XA COMMIT, maybe days later. Let the application use "
                 "XA COMMIT … ONE PHASE or plain transactions on captured tables, and take a new snapshot.",
             )
-        return self._finished(data)
+        return self._finish(data)
 
-    def _refused(self, kind: int, what: str, then: str) -> LogRefused:
+    def _refusal(self, kind: int, what: str, then: str) -> LogRefused:
         return LogRefused(f"The event of type {kind} that ends at {self.place} of the binary log is {what}. {then}")

@@ -88,26 +88,26 @@ class Windows:
                 yield from self._rest(upto, tally)
                 most_bytes, most_events = self._room(tally)
             elif rows is None and group.truncated is None and not self._pending.ends:
-                self._passed([group.gtid], group.end)
+                self._pass_groups([group.gtid], group.end)
             else:
                 pending = self._pending
                 pending.add(group)
                 is_much = pending.size >= most_bytes or pending.count >= most_events
                 if is_much or group.truncated is not None or len(pending.ends) >= MOST_GROUPS:
-                    yield from self._flushed(upto, tally)
+                    yield from self._flush(upto, tally)
                     most_bytes, most_events = self._room(tally)
             if tally.is_full:
                 return
             if here >= last:
                 break
-        yield from self._flushed(upto, tally)
+        yield from self._flush(upto, tally)
 
     def _room(self, tally: WindowTally) -> tuple[float, int]:
         """Return at how many bytes, or events, what is pending may fill the window, or a piece."""
         changes = tally.most - tally.changes
         return min(self.piece, changes * self._row_bytes), changes
 
-    def _passed(self, gtids: Sequence[tuple[object, int] | None], end: BinlogPosition) -> None:
+    def _pass_groups(self, gtids: Sequence[tuple[object, int] | None], end: BinlogPosition) -> None:
         """Count groups as given out."""
         self.at = end
         known = self.gtids
@@ -121,12 +121,12 @@ class Windows:
 
     def _rest(self, upto: BinlogPosition, tally: WindowTally) -> Iterator[Changes]:
         """Yield what waits, a large transaction last."""
-        yield from self._flushed(upto, tally)
+        yield from self._flush(upto, tally)
         if self._large is not None and not tally.is_full and self.at.order < upto.order:
             group, self._large = self._large, None
             yield from self._in_pieces(group, tally)
 
-    def _flushed(self, upto: BinlogPosition, tally: WindowTally) -> Iterator[Changes]:
+    def _flush(self, upto: BinlogPosition, tally: WindowTally) -> Iterator[Changes]:
         """Decode what is pending, up to the transaction that fills the window or ends at `upto`; the rest waits."""
         pending, self._pending = self._pending, PendingEvents()
         count = len(pending.ends)
@@ -141,7 +141,7 @@ class Windows:
         if total:
             self._row_bytes = max(1.0, pending.size / total)
         counts[list(pending.truncated)] += 1
-        taken = _taken(counts[: pending.until(upto)], tally)
+        taken = _take_groups(counts[: pending.until(upto)], tally)
         for (schema, events), (changes, transactions) in zip(pending.events.values(), decoded, strict=True):
             rows = int(np.searchsorted(transactions, taken))
             if rows < len(transactions) and changes.special:  # cells of the next window must not be counted here
@@ -154,7 +154,7 @@ class Windows:
         if changed := np.flatnonzero(counts[:taken]).tolist():
             tally.transactions += len(changed)
             tally.committed_us = pending.committed[changed[-1]]
-        self._passed(pending.gtids[:taken], BinlogPosition(*pending.ends[taken - 1]))
+        self._pass_groups(pending.gtids[:taken], BinlogPosition(*pending.ends[taken - 1]))
         self._pending = pending.behind(taken)
 
     def _in_pieces(self, group: EventGroup, tally: WindowTally) -> Iterator[Changes]:
@@ -166,13 +166,13 @@ class Windows:
                 changes, _ = self.tables.decoded(schema, events, stamped)
                 tally.changes += changes.data.num_rows
                 yield changes
-        self._passed([group.gtid], group.end)
+        self._pass_groups([group.gtid], group.end)
         tally.transactions += 1
         tally.committed_us = group.committed_us
         tally.is_full = tally.changes >= tally.most
 
 
-def _taken(counts: np.ndarray, tally: WindowTally) -> int:
+def _take_groups(counts: np.ndarray, tally: WindowTally) -> int:
     """Return how many groups belong to the window, and note whether they fill it."""
     sums = tally.changes + np.cumsum(counts)
     full = np.nonzero(sums >= tally.most)[0]

@@ -169,14 +169,16 @@ def _partitions(table: str, then: Known, now: Known, ask: Ask, found: Judged) ->
     before, after = then["leaves"], now["leaves"] or {}
     if gone := [leaf for oid, leaf in before.items() if oid not in after]:
         found.differences.append(
-            _partition(f"{_named(gone)} of {table} was detached or dropped: its rows left with it")
+            _partition(f"{_name_leaves(gone)} of {table} was detached or dropped: its rows left with it")
         )
     if again := [leaf for oid, leaf in after.items() if oid in before and before[oid][3] != leaf[3]]:
         found.differences.append(
-            _partition(f"{_named(again)} of {table} was detached and attached again: what changed between is unknown")
+            _partition(
+                f"{_name_leaves(again)} of {table} was detached and attached again: what changed between is unknown"
+            )
         )
     if full := [leaf for oid, leaf in after.items() if oid not in before and _came_with_rows(oid, leaf, ask)]:
-        found.differences.append(_partition(f"{_named(full)} was attached to {table} with rows in it"))
+        found.differences.append(_partition(f"{_name_leaves(full)} was attached to {table} with rows in it"))
     swapped = {oid: leaf for oid, leaf in after.items() if oid in before and before[oid][2] != leaf[2]}
     is_retyped = any(
         then["columns"][number][1:] != column[1:]
@@ -197,14 +199,14 @@ def _partitions(table: str, then: Known, now: Known, ask: Ask, found: Judged) ->
 
 def emptied_alone(table: str, leaves: Sequence[Sequence[Any]]) -> Difference:
     """Return the error that partitions were truncated by their own names."""
-    return _partition(f"{_named(leaves)} of {table} was truncated, or written anew, by itself")
+    return _partition(f"{_name_leaves(leaves)} of {table} was truncated, or written anew, by itself")
 
 
 def _partition(text: str) -> Difference:
     return Difference("partitions", text)
 
 
-def _named(leaves: Sequence[Sequence[Any]]) -> str:
+def _name_leaves(leaves: Sequence[Sequence[Any]]) -> str:
     shown = ", ".join(str(leaf[1]) for leaf in leaves[:5])
     more = f" and {len(leaves) - 5} more" if len(leaves) > 5 else ""
     return f"partition{'s' if len(leaves) > 1 else ''} {shown}{more}"
@@ -215,15 +217,15 @@ def _came_with_rows(oid: str, leaf: Sequence[Any], ask: Ask) -> bool:
 
     Where its rows may not be read, one that was made as a partition counts as empty then.
     """
-    return _holds(ask, OLDER.format(name=_quoted(leaf)), (leaf[3], leaf[3], oid), unknown=leaf[5] != leaf[3])
+    return _holds(ask, OLDER.format(name=_quote_leaf(leaf)), (leaf[3], leaf[3], oid), unknown=leaf[5] != leaf[3])
 
 
 def _kept_rows(leaf: Sequence[Any], ask: Ask) -> bool:
     """Return whether a partition with new storage kept older rows, as VACUUM FULL and CLUSTER do; not known is no."""
-    return _holds(ask, KEPT.format(name=_quoted(leaf)), (leaf[4],), unknown=False)
+    return _holds(ask, KEPT.format(name=_quote_leaf(leaf)), (leaf[4],), unknown=False)
 
 
-def _quoted(leaf: Sequence[Any]) -> str:
+def _quote_leaf(leaf: Sequence[Any]) -> str:
     return f"{quote(leaf[0])}.{quote(leaf[1])}"
 
 

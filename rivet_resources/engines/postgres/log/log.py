@@ -252,7 +252,7 @@ class PostgresLog:
         )
         peeked = self._taken_up(window, begin, end, most)
         while True:
-            yield from self._decoded(window, peeked)
+            yield from self._decode(window, peeked)
             if window.is_full:
                 peeked.rest, peeked.relations, peeked.end = window.rest, window.relations, window.end
                 self._peeked = peeked
@@ -266,7 +266,7 @@ class PostgresLog:
             missing = int((most - window.kept) * self._spread) + SPARE
             limit = peeked.messages + max(missing, 0 if window.kept else 3 * peeked.messages)
             window.again(window.end)
-            peeked = self._asked(end, limit)
+            peeked = self._ask(end, limit)
         self._truncates_due -= window.truncated
         if not window.is_full and self._truncates_due:
             self._refuse_emptied(after)
@@ -292,14 +292,14 @@ class PostgresLog:
             return peeked
         if peeked is not None:
             peeked.close()
-        return self._asked(end, PEEK_WINDOWS * int(most * self._spread) + SPARE)
+        return self._ask(end, PEEK_WINDOWS * int(most * self._spread) + SPARE)
 
-    def _asked(self, end: int, limit: int) -> _Peeked:
+    def _ask(self, end: int, limit: int) -> _Peeked:
         self._advance()  # or the server decodes once more what is durable already
         peek = Peek(self.slot, self.publication, end, limit, spelling(self.line.settings))
         return _Peeked(self._messages(peek), upto=end, limit=limit)
 
-    def _decoded(self, window: TransactionBatch, peeked: _Peeked) -> Iterator[Changes]:
+    def _decode(self, window: TransactionBatch, peeked: _Peeked) -> Iterator[Changes]:
         """Decode until the window is full or the answer ends; left early, the answer is given up."""
         is_left = True
         try:

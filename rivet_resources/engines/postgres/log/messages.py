@@ -172,7 +172,7 @@ def walk(buffer: Bytes, at: Numbers, columns: int) -> tuple[list[TupleCells], Nu
         LogRefused: a cell's length leads out of the buffer.
     """
     try:
-        cells, place = _walked(buffer, at, columns)
+        cells, place = _walk_cells(buffer, at, columns)
     except IndexError:
         raise malformed("A row") from None
     if len(place) and int(place.max()) > len(buffer):
@@ -180,7 +180,7 @@ def walk(buffer: Bytes, at: Numbers, columns: int) -> tuple[list[TupleCells], Nu
     return cells, place
 
 
-def _walked(buffer: Bytes, at: Numbers, columns: int) -> tuple[list[TupleCells], Numbers]:
+def _walk_cells(buffer: Bytes, at: Numbers, columns: int) -> tuple[list[TupleCells], Numbers]:
     place, cells = at + 2, list[TupleCells]()
     last = max(len(buffer) - 4, 0)
     for _ in range(columns):

@@ -94,13 +94,13 @@ class Wire:
         """
         is_whole, self._slot = False, peek.slot
         try:
-            yield from self._fetched(peek) if has_adbc() else copied(self._open_plain(), peek, line=self.line)
+            yield from self._fetch(peek) if has_adbc() else copied(self._open_plain(), peek, line=self.line)
             is_whole = True
         finally:
             if not is_whole:
                 self.close()
 
-    def _fetched(self, peek: Peek) -> Iterator[pa.Array]:
+    def _fetch(self, peek: Peek) -> Iterator[pa.Array]:
         try:
             connection = self._open()
             with connection.raw.cursor() as cursor:

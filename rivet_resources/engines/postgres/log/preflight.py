@@ -82,19 +82,19 @@ def findings(log: Catalog, capture: Capture) -> tuple[Finding, ...]:
 
 def _server(server: Mapping[str, Any], log: Catalog) -> Iterator[Finding]:
     level = server["wal_level"]
-    yield _judged(
+    yield _judge(
         "wal_level", level == "logical", f"wal_level is {level}",
         "ALTER SYSTEM SET wal_level = 'logical';  -- then restart. Never lower it while a logical slot exists: the "
         "server would not start",
     )  # fmt: skip
     for name, key in (("max_replication_slots", "slots"), ("max_wal_senders", "senders")):
         count = server[key]
-        yield _judged(name, count > 0, f"{name} is {count}", f"ALTER SYSTEM SET {name} = 10;  -- then restart")
+        yield _judge(name, count > 0, f"{name} is {count}", f"ALTER SYSTEM SET {name} = 10;  -- then restart")
     if 0 < server["slots"] <= server["used"]:
         text = f"all {server['slots']} replication slots are taken"
         yield Finding("free_slot", "warn", text, "ALTER SYSTEM SET max_replication_slots = 20;  -- then restart")
     user, has = quote(log.user), "has" if server["may_replicate"] else "lacks"
-    yield _judged("role", has == "has", f"role {log.user} {has} REPLICATION", f"ALTER ROLE {user} REPLICATION;")
+    yield _judge("role", has == "has", f"role {log.user} {has} REPLICATION", f"ALTER ROLE {user} REPLICATION;")
     if not server["may_see"]:
         text = "the activity of other roles is hidden, so lag is told without the oldest open transaction"
         yield Finding("pg_monitor", "warn", text, f"GRANT pg_monitor TO {user};")
@@ -221,5 +221,5 @@ def _rules(capture: Capture, tables: list[tuple[Any, ...]]) -> Iterator[Finding]
             yield Finding(f"columns.{key}", "fail", f"no captured table has a column {key!r}", "fix `columns`")
 
 
-def _judged(name: str, is_good: bool, text: str, fix: str) -> Finding:
+def _judge(name: str, is_good: bool, text: str, fix: str) -> Finding:
     return Finding(name, "ok", text) if is_good else Finding(name, "fail", text, fix)

@@ -75,7 +75,7 @@ class RelationCache:
         """Return how to read a relation's rows; None when it is not one of ours."""
         if relation not in self._known:
             table = self.table_of(relation)
-            self._known[relation] = self._described(table, relation) if table is not None else None
+            self._known[relation] = self._describe(table, relation) if table is not None else None
         found = self._known[relation]
         expected = self.columns.get(found.table) if found is not None else None
         if found is not None and expected is not None:
@@ -99,7 +99,7 @@ class RelationCache:
                 return table
         return None
 
-    def _described(self, table: str, relation: RelationMessage) -> CapturedRelation:
+    def _describe(self, table: str, relation: RelationMessage) -> CapturedRelation:
         oids = [attribute.oid for attribute in relation.attributes]
         known = {row[0] for row in self.catalog.ask(KNOWN_TYPES, (oids,), doing=f"reading the types of {table}")}
         comments: dict[str, str | None] = dict(

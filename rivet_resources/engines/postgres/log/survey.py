@@ -81,11 +81,11 @@ def survey(ask: Ask, capture: Capture) -> Survey:
         target=position(lsn_number(facts["target"])),
         oldest=position(lsn_number(confirmed)) if confirmed else None,
         facts=facts,
-        warnings=tuple(_gone(table) for table, known in facts["tables"].items() if not known["oid"]),
+        warnings=tuple(_table_gone(table) for table, known in facts["tables"].items() if not known["oid"]),
     )
 
 
-def _gone(table: str) -> Finding:
+def _table_gone(table: str) -> Finding:
     return Finding(
         f"table {table}",
         "warn",

@@ -44,7 +44,7 @@ def arrival(column: Column, ask: Ask) -> Convert:
     if read == "list":
         return lambda texts: lists(texts, column)
     if read == "override" and column.fact("family") == "timestamptz" and column.fact("base") == "timestamp":
-        return lambda texts: _zoned(texts, column, ask)
+        return lambda texts: _to_instants(texts, column, ask)
     if column.fact("base") == "money":
         return _money(column)
     return DRIVER.get(column.fact("base"), _same)
@@ -180,7 +180,9 @@ def _slow_time(text: str) -> int:
     return _micros(f"1970-01-01 {text}")
 
 
-def _timed(arrow: pa.DataType, storage: pa.DataType, usual: str, fast: Convert, slow: Callable[[str], int]) -> Convert:
+def _parse_times(
+    arrow: pa.DataType, storage: pa.DataType, usual: str, fast: Convert, slow: Callable[[str], int]
+) -> Convert:
     """Parse texts with Arrow; those it refuses one by one, and only those."""
 
     def convert(texts: pa.Array) -> pa.Array:
@@ -201,13 +203,13 @@ def _fast_time(texts: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise("1970-01-01", texts, " ").cast(NAIVE).view(pa.int64())
 
 
-_date = _timed(pa.date32(), pa.int32(), USUAL_DATE, _cast(pa.date32()), _slow_date)
-_naive = _timed(NAIVE, pa.int64(), USUAL_STAMP, _cast(NAIVE), _slow_stamp)
-_instant = _timed(INSTANT, pa.int64(), USUAL_STAMP, _cast(INSTANT), _slow_stamp)
-_time = _timed(pa.time64("us"), pa.int64(), USUAL_TIME, _fast_time, _slow_time)
+_date = _parse_times(pa.date32(), pa.int32(), USUAL_DATE, _cast(pa.date32()), _slow_date)
+_naive = _parse_times(NAIVE, pa.int64(), USUAL_STAMP, _cast(NAIVE), _slow_stamp)
+_instant = _parse_times(INSTANT, pa.int64(), USUAL_STAMP, _cast(INSTANT), _slow_stamp)
+_time = _parse_times(pa.time64("us"), pa.int64(), USUAL_TIME, _fast_time, _slow_time)
 
 
-def _zoned(texts: pa.Array, column: Column, ask: Ask) -> pa.Array:
+def _to_instants(texts: pa.Array, column: Column, ask: Ask) -> pa.Array:
     """Let the server turn naive times into instants: its rules for gaps and its time zones are what counts."""
     distinct = texts.dictionary_encode()
     if not isinstance(distinct, pa.DictionaryArray) or not len(distinct.dictionary):
@@ -225,14 +227,14 @@ def lists(texts: pa.Array, column: Column) -> pa.Array:
     """Take one-dimensional arrays apart; those of other shapes become NULL here and are flagged (`shapes`)."""
     texts = pc.if_else(shapes(texts), pa.scalar(None, pa.string()), texts)
     quoted = pc.or_(pc.match_substring(texts, '"'), pc.match_substring(texts, "\\"))
-    apart = _quoted(texts) if pc.any(quoted).as_py() else _unquoted(texts)
+    apart = _split_quoted(texts) if pc.any(quoted).as_py() else _split_plain(texts)
     item = column.arrow.value_type
     values = _item(item)(apart.values)
     arrow = column.arrow if values.type == item else pa.list_(pa.field("item", values.type))
     return pa.ListArray.from_arrays(apart.offsets, values, type=arrow, mask=texts.is_null())
 
 
-def _unquoted(texts: pa.Array) -> pa.Array:
+def _split_plain(texts: pa.Array) -> pa.Array:
     """Split texts without quotes; such an item is never empty, so empty pieces are the empty arrays'."""
     pieces = pc.split_pattern(pc.fill_null(pc.utf8_slice_codeunits(texts, 1, -1), ""), ",")
     values = pieces.flatten()
@@ -244,7 +246,7 @@ def _unquoted(texts: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
-def _quoted(texts: pa.Array) -> pa.Array:
+def _split_quoted(texts: pa.Array) -> pa.Array:
     """Take arrays with quoted items apart, one by one."""
 
     def items(text: str) -> list[str | None]:

@@ -127,7 +127,7 @@ class TransactionBatch:
         is_row = _is_row(batch.kinds)
         rows = np.nonzero(is_row)[0]
         owners = batch.number(batch.starts[rows] + 1, 4)
-        ours = {oid: found for oid in np.unique(owners).tolist() if (found := self._captured(oid)) is not None}
+        ours = {oid: found for oid in np.unique(owners).tolist() if (found := self._captured_relation(oid)) is not None}
         is_kept = np.zeros(len(batch), bool)
         is_kept[rows] = np.isin(owners, np.array(list(ours), np.int64)) & stamps.wanted[stamps.owner[rows]]
         upto = self._close(batch, stamps, is_kept)
@@ -137,7 +137,7 @@ class TransactionBatch:
             if len(mine):
                 yield self._table(batch, stamps, captured, mine)
 
-    def _captured(self, oid: int) -> CapturedRelation | None:
+    def _captured_relation(self, oid: int) -> CapturedRelation | None:
         relation = self.relations.get(oid)
         if relation is None:
             raise LogRefused(
@@ -173,7 +173,7 @@ class TransactionBatch:
 
     def _truncates(self, batch: Messages, stamps: _Stamps) -> Iterator[Changes]:
         oids = messages.parse_truncate(batch.raw(0))
-        found = [captured for oid in oids if (captured := self._captured(oid)) is not None]
+        found = [captured for oid in oids if (captured := self._captured_relation(oid)) is not None]
         if not found or not stamps.wanted[stamps.owner[0]]:
             return
         self._close(batch, stamps, np.array([True]))

@@ -70,13 +70,13 @@ class Decoder:
         waiting = next(batches, None)
         for following in batches:
             if waiting is not None and following.num_rows:
-                rows = _joined(self._held, waiting)
+                rows = _join(self._held, waiting)
                 end = _last_group(_marks(rows))
                 self._held = rows.slice(end)
                 yield from self._decoded(rows.slice(0, end))
                 waiting = following
         if waiting is not None:
-            rows, self._held = _joined(self._held, waiting), None
+            rows, self._held = _join(self._held, waiting), None
             yield from self._decoded(rows)
 
     # --- one run of whole changes ----------------------------------------------------------------
@@ -84,11 +84,11 @@ class Decoder:
     def _decoded(self, rows: pa.RecordBatch) -> Iterator[Changes]:
         if not rows.num_rows:
             return
-        rows = self._settled(rows)
+        rows = self._order_ties(rows)
         marks, operations = _marks(rows), rows.column(2).to_numpy(zero_copy_only=False).astype(np.int64)
         self._refuse_halves(marks, operations)
-        places = self._placed(marks, operations)
-        touched = self._touched(rows)
+        places = self._number_rows(marks, operations)
+        touched = self._touched_by_column(rows)
         wanted = (operations != UPDATE_BEFORE) | self._wants_before(operations, touched)
         picked = np.flatnonzero(wanted)
         items = rows.select(range(HEAD, rows.num_columns)).take(pa.array(picked))
@@ -105,7 +105,7 @@ class Decoder:
         self.newest = pc.max(data.column("__ts")).as_py() or self.newest
         yield Changes(self.table.table, self.table.columns, data, special)
 
-    def _settled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _order_ties(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Put rows that share (seqval, operation) into one order, whatever order the server gave them."""
         marks = _marks(rows)
         operations = rows.column(2).to_numpy(zero_copy_only=False)
@@ -129,7 +129,7 @@ class Decoder:
         halves = list(zip(of[UPDATE_BEFORE], of[UPDATE_AFTER], strict=False))
         is_clear = all(by[a] == by[b] for a, b in halves) if self.table.key else not self.before
         if len(of[UPDATE_BEFORE]) != len(of[UPDATE_AFTER]) or (len(halves) > 1 and not is_clear):
-            raise self._refused(rows, group.start, "several updates of one sequence value whose halves do not match")
+            raise self._refusal(rows, group.start, "several updates of one sequence value whose halves do not match")
         return [*of[DELETE], *of[INSERT], *(row for pair in halves for row in pair)]
 
     def _refuse_halves(self, marks: npt.NDArray[np.uint8], operations: Numbers) -> None:
@@ -143,7 +143,7 @@ class Decoder:
         if len(lone):
             raise self._refused_at(marks[int(lone[0])], "half of an update")
 
-    def _refused(self, rows: pa.RecordBatch, row: int, what: str) -> LogRefused:
+    def _refusal(self, rows: pa.RecordBatch, row: int, what: str) -> LogRefused:
         return self._refused_at(_marks(rows)[row], what)
 
     def _refused_at(self, mark: npt.NDArray[np.uint8], what: str) -> LogRefused:
@@ -154,7 +154,7 @@ class Decoder:
             f"`rivet state reset`, then `initial: snapshot`."
         )
 
-    def _placed(self, marks: npt.NDArray[np.uint8], operations: Numbers) -> Numbers:
+    def _number_rows(self, marks: npt.NDArray[np.uint8], operations: Numbers) -> Numbers:
         """Return each row's place in its commit, and remember where the last one stands."""
         lsns = marks[:, :LSN_BYTES]
         weights = np.ones(len(operations), dtype=np.int64)
@@ -175,7 +175,7 @@ class Decoder:
 
     # --- the update mask -------------------------------------------------------------------------
 
-    def _touched(self, rows: pa.RecordBatch) -> dict[str, Flags]:
+    def _touched_by_column(self, rows: pa.RecordBatch) -> dict[str, Flags]:
         """Return by column of interest in which rows the update set it; no mask sets all."""
         if not self._watched:
             return {}
@@ -216,7 +216,7 @@ class _Part:
     def changes(self, captured: CapturedTable, long: Sequence[Column], *, before: bool) -> pa.Table:
         """Put the envelope before the rows; a changed key is a delete and an insert."""
         halves = np.flatnonzero(self.operations == UPDATE_BEFORE)
-        moved = halves[self._moved(captured.key, halves)]
+        moved = halves[self._has_moved_key(captured.key, halves)]
         words = self.operations.copy()
         words[moved], words[moved + 1] = DELETE, INSERT
         self.sequence[moved] = self.sequence[moved + 1] - 1
@@ -227,7 +227,7 @@ class _Part:
             _hex(self.marks[shown, :LSN_BYTES]),
             pa.array(self.sequence[shown]),
             self.times.take(pick),
-            self._unchanged(long).take(pick),
+            self._name_unchanged(long).take(pick),
         ]
         data = self.table.take(pick)
         table = pa.Table.from_arrays([*envelope, *data.columns], schema=pa.schema([*ENVELOPE, *data.schema]))
@@ -235,13 +235,13 @@ class _Part:
             return table
         images = self._images(words, long)[shown]
         is_known = words[shown] != INSERT
-        rows = self._filled(long).take(pa.array(np.where(is_known, images, 0)))
+        rows = self._fill_unchanged(long).take(pa.array(np.where(is_known, images, 0)))
         struct = pa.StructArray.from_arrays(
             [_one(column) for column in rows.columns], fields=list(rows.schema), mask=pa.array(~is_known)
         )
         return table.append_column(pa.field(BEFORE, struct.type), struct)
 
-    def _moved(self, key: Sequence[str], halves: Numbers) -> Flags:
+    def _has_moved_key(self, key: Sequence[str], halves: Numbers) -> Flags:
         """Return which updates changed their key."""
         found = np.zeros(len(halves), dtype=bool)
         for name in key if len(halves) else ():
@@ -250,7 +250,7 @@ class _Part:
             found |= pc.fill_null(pc.not_equal(old, new), False).to_numpy(zero_copy_only=False)
         return found
 
-    def _unchanged(self, long: Sequence[Column]) -> pa.Array:
+    def _name_unchanged(self, long: Sequence[Column]) -> pa.Array:
         """Name, row by row, the columns whose cell is NULL because the log left it out."""
         missing = {c.name: found for c in long if (found := self._missing(c)).any()}
         if not missing:
@@ -274,7 +274,7 @@ class _Part:
         own = np.arange(len(words))
         return np.where(words == UPDATE_AFTER, own - 1, own)
 
-    def _filled(self, long: Sequence[Column]) -> pa.Table:
+    def _fill_unchanged(self, long: Sequence[Column]) -> pa.Table:
         """Take what an update left alone from the row after it, where the row before lacks it."""
         table = self.table
         for column in long:
@@ -289,7 +289,7 @@ class _Part:
 # --- arrays --------------------------------------------------------------------------------------
 
 
-def _joined(held: pa.RecordBatch | None, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _join(held: pa.RecordBatch | None, batch: pa.RecordBatch) -> pa.RecordBatch:
     if held is None or not held.num_rows:
         return batch
     return pa.Table.from_batches([held, batch]).combine_chunks().to_batches()[0]

@@ -155,7 +155,7 @@ def captured(capture: Capture, instances: Sequence[Instance], rows: Rows) -> tup
         UnsupportedColumn, ConfigError
     """
     found = tuple(
-        _captured(table, instance, [row for row in rows if row[0] == instance.number], capture.rules)
+        _capture_table(table, instance, [row for row in rows if row[0] == instance.number], capture.rules)
         for table, instance in zip(capture.tables, instances, strict=True)
     )
     known = {name for each in found for c in each.columns for name in _names(each.instance, c.name)}
@@ -170,7 +170,7 @@ def _names(instance: Instance, column: str) -> tuple[str, ...]:
     return column, f"{instance.table}.{column}", f"{instance.label}.{column}"
 
 
-def _captured(table: str, instance: Instance, rows: Rows, rules: TypeRules) -> CapturedTable:
+def _capture_table(table: str, instance: Instance, rows: Rows, rules: TypeRules) -> CapturedTable:
     rows = [row for row in rows if not row[3]]
     columns = tuple(_column(row, rules, instance.label) for row in rows)
     keyed = sorted((row[10], row[1]) for row in rows if row[10])
