@@ -39,7 +39,7 @@ os.environ.pop("RIVET_CONFIG", None)
 revisions.read_once()
 
 
-SHARES = {"wide": 3, "matrix": 10, "vast": 100}  # by marker: one of so many tests runs without --whole
+SHARES = {"wide": 3, "rare": 3, "matrix": 10, "vast": 100}  # by marker: one of so many tests runs without --whole
 THREAD_SECONDS = 5.0  # for a thread that ends with its test to come to its end
 WORKERS_PER_CORE = 2  # a third of a test's time is waiting: for servers, for the disk, for a moment to come
 
@@ -60,7 +60,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def _sampled(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave a share of the tests marked so, another one each day; every test function keeps at least one."""
+    """Leave a share of the tests marked so, another one each day; every function but a rare one keeps at least one."""
     if config.getoption("--whole"):
         return
     digests = {item: _digest(item) for item in items}
@@ -70,7 +70,8 @@ def _sampled(config: pytest.Config, items: list[pytest.Item]) -> None:
     kept, left = [], []
     for item, digest in digests.items():
         share = max((SHARES.get(mark.name, 1) for mark in item.iter_markers()), default=1)
-        (kept if digest % share == 0 or digest == least[_function(item)] else left).append(item)
+        is_last = digest == least[_function(item)] and item.get_closest_marker("rare") is None
+        (kept if digest % share == 0 or is_last else left).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left)
 

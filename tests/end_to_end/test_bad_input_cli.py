@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -315,7 +316,8 @@ def test_missing_index_on_ten_million_rows_is_told_with_the_index(project: Proje
     assert 3 == checked.out.count("about 10,000,000 rows")
     for column in ("at", "id"):
         assert f'CREATE INDEX CONCURRENTLY ON \\"public\\".\\"big\\" (\\"{column}\\");' in checked.out
-    assert (0, True) == (planned.code, 'advice   CREATE INDEX CONCURRENTLY ON "public"."big" ("at");' in planned.out)
+    told = re.search(r'advice +CREATE INDEX CONCURRENTLY ON "public"."big" \("at"\);', planned.out)
+    assert (0, True) == (planned.code, told is not None), planned.out
     assert (0, 1) == (checked.code, project.told("check -c big.yaml --strict --json").code)
 
 

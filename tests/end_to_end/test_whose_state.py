@@ -28,6 +28,8 @@ from tests.lab_engines import MARIADB, POSTGRES, Engine
 from tests.servers.mysql import create_mysql_database, drop_mysql_database
 from tests.servers.postgres import create_database, drop_database
 
+pytestmark = pytest.mark.wide
+
 BEFORE = Path(__file__).parent / "before_scopes"  # made by Rivet of 2026-11-22, state store version 3
 REFUSED = "RIVET_PROVENANCE_REFUSED"
 FULL = {"name": "orders", "table": "orders"}

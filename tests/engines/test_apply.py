@@ -78,6 +78,7 @@ def ids(lake: Lake) -> list[Any]:
 # --- what it holds -------------------------------------------------------------------------------
 
 
+@pytest.mark.rare
 @RANDOM
 @given(seed=st.integers(0, 10**6), cuts=st.sets(st.integers(1, 11), max_size=2))
 def test_random_cuts_give_what_the_table_is_and_was(

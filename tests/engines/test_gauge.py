@@ -26,6 +26,8 @@ from rivet_resources.engines.sqlserver.source import SqlServer
 from tests.lab import Lab
 from tests.lab_engines import ENGINES, Engine
 
+pytestmark = pytest.mark.wide
+
 ROWS = 3_000
 SESSIONS = 9  # more than the server can have besides
 PACE = pace(Tuning(throttle_ms=0), None)

@@ -16,6 +16,8 @@ from tests.engines.typed import AT, MODES, export
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES
 
+pytestmark = pytest.mark.wide
+
 WORDS = {
     "id": "whole", "at": "instant", "number": "number", "ratio": "ratio", "amount": "amount", "note": "note",
     "payload": "payload", "flag": "flag", "day": "day", "moment": "moment", "instant": "instant",

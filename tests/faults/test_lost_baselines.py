@@ -74,7 +74,7 @@ def lose_state(lab: Lab) -> None:
 REFUSED, DONE = ("failed", 4), ("success", 0)
 
 
-@pytest.mark.wide
+@pytest.mark.matrix
 @pytest.mark.parametrize("place", AFTER_THE_MANIFEST)
 @pytest.mark.parametrize("mode", MODES)
 def test_first_run_that_died_after_its_manifest_has_set_the_columns(lab: Lab, mode: str, place: str) -> None:
@@ -91,7 +91,7 @@ def test_first_run_that_died_after_its_manifest_has_set_the_columns(lab: Lab, mo
     assert {"nick"} <= set(lab.schema("items"))
 
 
-@pytest.mark.wide
+@pytest.mark.matrix
 @pytest.mark.parametrize("mode", MODES)
 def test_lost_store_does_not_make_other_columns_pass(lab: Lab, mode: str) -> None:
     """The manifests are there; without a change the next run goes on."""
@@ -104,7 +104,7 @@ def test_lost_store_does_not_make_other_columns_pass(lab: Lab, mode: str) -> Non
     assert (DONE, REFUSED) == (unaltered, run(lab, mode))
 
 
-@pytest.mark.wide
+@pytest.mark.matrix
 def test_reset_forgets_the_columns_and_only_those_before_it(lab: Lab) -> None:
     """A run after a reset takes what it finds; when it dies after its manifest, that one counts."""
     assert run(lab, "full") == DONE
@@ -116,7 +116,7 @@ def test_reset_forgets_the_columns_and_only_those_before_it(lab: Lab) -> None:
     assert run(lab, "full") == REFUSED
 
 
-@pytest.mark.wide
+@pytest.mark.matrix
 @pytest.mark.parametrize("mode", ["full", "incremental"])
 def test_later_run_that_died_has_set_the_columns_too(lab: Lab, mode: str) -> None:
     """The store remembers an older commit; a column that came with the newest may not go in silence."""
@@ -144,7 +144,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
         yield mysql_shop(request.getfixturevalue("fresh_mariadb"), tmp_path / "shop", settings=kept)
 
 
-@pytest.mark.wide
+@pytest.mark.matrix
 @pytest.mark.parametrize("place", ["success", "metrics", "checkpoint"])
 def test_drain_whose_first_run_died_after_its_manifest_has_set_the_columns(shop: Shop, place: str) -> None:
     """The copy is there for readers; a table with another column is not copied over it."""
@@ -157,7 +157,7 @@ def test_drain_whose_first_run_died_after_its_manifest_has_set_the_columns(shop:
         shop.drain()
 
 
-@pytest.mark.wide
+@pytest.mark.matrix
 def test_drain_that_lost_the_store_holds_to_its_columns(shop: Shop) -> None:
     """Its position is in a file, and goes on; its columns are in the manifests."""
     shop.configure(export=", on_schema_drift: fail")

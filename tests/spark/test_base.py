@@ -36,6 +36,7 @@ exports:
 """
 
 
+@pytest.mark.rare
 @pytest.mark.slow
 @pytest.mark.parametrize("spark", ["spark", "{conf: {spark.submit.deployMode: client}}"], ids=["own start", "submit"])
 def test_base_exports_on_spark_without_any_extra(spark, tmp_path: Path):

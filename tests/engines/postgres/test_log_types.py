@@ -17,6 +17,8 @@ from tests.engines.postgres.test_types import CASES, MISFITS, OVERRIDES, SPECIAL
 from tests.engines.typed import spell
 from tests.servers import logical as servers_logical
 
+pytestmark = pytest.mark.wide
+
 XML = "xml"  # the wheel's server is built without it
 MORE = (
     ("timestamptz", "'0001-01-01 00:00:00+00 BC'"), ("timestamptz", "'10000-01-01 00:00:00+00'"), ("time", "'00:00'"),

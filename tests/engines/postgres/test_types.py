@@ -15,6 +15,8 @@ from rivet_resources.contracts.types import INSTANT, NAIVE
 from rivet_resources.errors import SourceError, UnsupportedColumn, ValueDoesNotFit
 from tests.engines.postgres.reads import READERS, chunk_for, pages, plain, rules, run, session, whole
 
+pytestmark = pytest.mark.wide
+
 MICRO = 1_000_000
 DAY = 86_400
 
