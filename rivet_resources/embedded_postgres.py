@@ -58,10 +58,15 @@ pid, pid_file, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 sys.stdin.buffer.read()
 with open(folder + "/gate.lock", "a") as gate, open(folder + "/users.lock", "a") as users:
     fcntl.flock(gate, fcntl.LOCK_EX)
-    try:
-        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        sys.exit(0)
+    until = time.monotonic() + 1  # who dies closes one file after another, and may close its lock after our pipe
+    while True:
+        try:
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > until:
+                sys.exit(0)
+            time.sleep(0.02)
     for stop in (signal.SIGINT, signal.SIGQUIT):
         try:
             os.kill(pid, stop)

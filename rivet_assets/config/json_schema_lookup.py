@@ -13,6 +13,7 @@ from typing import Any
 
 from rivet_assets.blocks.choice import Loc, nearest
 from rivet_assets.config.root import RivetConfig
+from rivet_resources.registry import DESTINATIONS, ENGINES, FORMATS, STEPS
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,13 @@ def describe(block: Any, loc: Loc) -> SchemaEntry:
     )
 
 
-@cache
 def _schema() -> dict[str, Any]:
+    return _schema_of(tuple(word for each in (ENGINES, DESTINATIONS, FORMATS, STEPS) for word in each))
+
+
+@cache
+def _schema_of(words: tuple[str, ...]) -> dict[str, Any]:
+    """Return the schema while the registry has these words."""
     return RivetConfig.model_json_schema()
 
 
