@@ -153,7 +153,7 @@ def _end_failed(error: BaseException, told: JsonErrors) -> int:
 
 
 def _end_interrupted(told: JsonErrors) -> int:
-    """Return once that the command was interrupted; its exit code."""
+    """Print once that the command was interrupted; return its exit code."""
     if not told.told:
         _say(INTERRUPT)
     told.failed(INTERRUPT, INTERRUPTED, interruption.EXIT_CODE)

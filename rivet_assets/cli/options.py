@@ -93,7 +93,7 @@ def load(path: Path, params: Sequence[str]) -> RivetConfig:
 
 
 def say(text: str) -> None:
-    """Report people, on stderr."""
+    """Print a line for people, on stderr."""
     click.echo(text, err=True)
 
 

@@ -21,7 +21,7 @@ from rivet_assets.run.quality import Verdict
 
 
 def result(key: dg.AssetKey, verdict: Verdict) -> dg.AssetCheckResult:
-    """Return a verdict on an unpartitioned export."""
+    """Return the result of a check on an unpartitioned export."""
     return dg.AssetCheckResult(asset_key=key, check_name=verdict.check, **_facts(verdict))
 
 

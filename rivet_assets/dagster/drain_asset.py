@@ -113,7 +113,7 @@ def _site(export: Cdc, config: RivetConfig, context: dg.AssetExecutionContext) -
 
 
 def _table_events(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drained) -> Iterator[Any]:
-    """Yield of one table: a materialization where windows were committed, an observation of the lag where none was."""
+    """Yield one table's event: a materialization where windows were committed, else an observation of the lag."""
     mine = drained.tables[table]
     results = [*_results(site, spec, table, drained)]
     if mine.last is None:

@@ -58,7 +58,7 @@ def failure_sensors(config: RivetConfig) -> list[FailureSensor]:
 
 
 def tell_failure(configs: Sequence[RivetConfig], run: dg.DagsterRun, instance: dg.DagsterInstance) -> list[str]:
-    """Return of every export of ours that failed in a run; lines for the log, of what could not be told."""
+    """Notify people of each export of ours that failed in a run; return lines for the log, of what could not be."""
     if run.tags.get(WILL_RETRY) == "true" or run.tags.get(STARTED_BY) == RIVET_RUN:
         return []
     lines: list[str] = []

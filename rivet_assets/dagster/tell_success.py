@@ -17,7 +17,7 @@ RIVET_RUN = "rivet run"  # its value where `launch/run_exports.py` started the r
 
 
 def tell_success(config: RivetConfig, export: str, state: State, context: dg.AssetExecutionContext) -> None:
-    """Report of drift, degradation or recovery, if anybody asked to hear of it; trouble is a line in the run's log."""
+    """Notify people of drift, degradation or recovery, if anybody asked to hear of it; trouble goes to its log."""
     if context.run.tags.get(STARTED_BY) == RIVET_RUN or not wants(config, "schema_change", "degraded", "recovered"):
         return
     record = context.instance.get_run_record_by_id(context.run_id)

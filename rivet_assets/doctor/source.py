@@ -122,7 +122,7 @@ def _describe(session: Session, export: Export, table: str | None, rows: list[Ro
 
 
 def _with_script(described: Sequence[Row], rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield tables that may not be read the one script that the server's examination wrote for all of them."""
+    """Yield the rows of tables; where they may not be read, with the one script for all of them as the fix."""
     script = next((row.fix for row in rows if row.name == "grants"), "")
     for row in described:
         yield replace(row, fix=script) if script and row.category == "permission" else row

@@ -34,7 +34,7 @@ class Full(Export):
         return ""
 
     def shares(self, planning: Planning, manifest: Manifest) -> tuple[int, int]:
-        """Return that the predicate finds the window's rows, no more and no less."""
+        """Return (0, 0): the predicate finds the window's rows, no more and no less."""
         return 0, 0
 
     def again(self, planning: Planning, manifest: Manifest) -> Extract:

@@ -85,12 +85,12 @@ def identity_of(relation: Relation, cursor: CursorColumns) -> tuple[tuple[str, .
 
 
 def is_unique(relation: Relation, cursor: CursorColumns) -> bool:
-    """Return that the cursor is the key: no value comes a second time."""
+    """Return whether the cursor is the key: no value comes a second time."""
     return relation.key == cursor.names
 
 
 def is_too_large(boundary: Boundary) -> bool:
-    """Return that more rows have the committed value than are remembered."""
+    """Return whether more rows have the committed value than are remembered."""
     return boundary.edge.ids is None and boundary.edge.rows > MOST_REMEMBERED
 
 

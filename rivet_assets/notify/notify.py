@@ -31,7 +31,7 @@ class _Unset(Exception):
 
 
 def notify(config: RivetConfig, ends: Sequence[Ended], *, tell: Tell) -> None:
-    """Report people of these endings, as far as `notifications:` asks for it; trouble goes to `tell`, line by line."""
+    """Notify people of these endings, as far as `notifications:` asks for it; trouble goes to `tell`, line by line."""
     for line in send_all(list(_messages(config, ends, tell))):
         tell(f"warning: notifications.{line}")
 
@@ -44,7 +44,7 @@ def wants(config: RivetConfig, *events: Trigger) -> bool:
 
 
 def notify_success(config: RivetConfig, export: str, *, state: State, since: datetime, tell: Tell) -> None:
-    """Report of an export that just ended well in this process, by the records of its run since then; never raises."""
+    """Notify people of an export that just ended well in this process, by its records since then; never raises."""
     if not wants(config, "schema_change", "degraded", "recovered"):
         return
     try:

@@ -53,7 +53,7 @@ def summary(artefact: PlanArtefact, unplanned: Sequence[Unplanned] = ()) -> str:
 
 
 def metadata(entry: PlanEntry) -> dict[str, str | int | float]:
-    """Return an entry flat, for an asset's page: names that stay, numbers that are numbers."""
+    """Return an entry as one flat mapping, for an asset's page: names that stay, numbers that are numbers."""
     told, found, order = entry.diagnostics, entry.computed, entry.prioritization
     facts: Mapping[str, str | int | float | None] = {
         "rivet/plan_strategy": entry.strategy,

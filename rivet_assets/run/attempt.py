@@ -82,12 +82,12 @@ class Attempt:
 
     @property
     def is_skipped(self) -> bool:
-        """Return that there is nothing to publish: no row, and `skip_empty`."""
+        """Return whether there is nothing to publish: no row, and `skip_empty`."""
         return self.staged.extract.skip_empty and self.staged.measures.rows == 0 and not self.is_refused
 
     @property
     def is_refused(self) -> bool:
-        """Return that the gate refuses it."""
+        """Return whether the gate refuses it."""
         return blocks(self.verdicts)
 
 
@@ -240,7 +240,7 @@ def too_large(staged: Staged) -> str:
 
 
 def _waiting(site: Site, journal: Journal) -> Callable[[str, Mapping[str, Any]], None]:
-    """Return at once that a run waits for connections to its source, or has them: nothing else happens meanwhile."""
+    """Return what tells at once that a run waits for connections, or has them: nothing else happens meanwhile."""
 
     def tell(event: str, facts: Mapping[str, Any]) -> None:
         journal.add(event, facts)
@@ -251,7 +251,7 @@ def _waiting(site: Site, journal: Journal) -> Callable[[str, Mapping[str, Any]],
 
 
 def _progress(site: Site, extract: Extract, journal: Journal) -> Callable[[int, int, int], None]:
-    """Return watchers that reading begins, of rows and of finished chunks; the journal of chunks alone."""
+    """Return what tells watchers that reading begins, of rows and of finished chunks; the journal of chunks alone."""
     began, noted = time.monotonic(), 0
 
     def tell(done: int, of: int, rows: int) -> None:

@@ -187,7 +187,7 @@ class _Copies:
         )
 
     def _progress(self, table: str) -> Callable[[int, int, int], None]:
-        """Return watchers how much of a table is copied."""
+        """Return what tells watchers how much of a table is copied."""
         export, began = self.site.export, time.monotonic()
         window = table if len(export.captured) > 1 else ""
 

@@ -49,7 +49,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def watched_by(watcher: Watcher) -> Iterator[None]:
-    """Yield `watcher` of all progress in this process until the block ends, from whatever thread makes it."""
+    """Call `watcher` with all progress in this process until the block ends, from whatever thread makes it."""
     with _lock:
         _watchers.append(watcher)
     try:

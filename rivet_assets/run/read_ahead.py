@@ -57,7 +57,7 @@ class RefusedWindow:
 
     @property
     def is_hopeless(self) -> bool:
-        """Return that the windows after it would fail the same way."""
+        """Return whether the windows after it would fail the same way."""
         return isinstance(self.error, HOPELESS)
 
 

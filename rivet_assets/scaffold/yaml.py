@@ -63,7 +63,7 @@ def render(scaffold: Scaffold, proposals: Sequence[Proposal], *, as_component: b
 
 
 def named(proposals: Sequence[Proposal]) -> list[tuple[str, Proposal]]:
-    """Return each proposal the name its export has, or would have."""
+    """Return each proposal with the name its export has, or would have."""
     names = export_names([(proposal.facts.schema, proposal.facts.name) for proposal in proposals])
     return list(zip(names, proposals, strict=True))
 

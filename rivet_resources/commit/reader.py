@@ -78,7 +78,7 @@ def _read(
 
 
 def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a part's rows the columns and types that Spark gets; a column the part lacks is NULL."""
+    """Bring a part's rows to the columns and types that Spark gets; a column the part lacks is NULL."""
     columns = []
     for field in schema:
         kind = spark_type(field.type)

@@ -41,7 +41,7 @@ class Root(Protocol):
         """Return whether a staged part of an earlier run is still there with its size."""
 
     def publish(self, part: Part) -> None:
-        """Return a staged part its final name; calling it again for a published part changes nothing."""
+        """Move a staged part to its final name; calling it again for a published part changes nothing."""
 
     def discard(self, parts: Iterable[Part]) -> None:
         """Remove staged parts; missing ones are fine."""

@@ -189,7 +189,7 @@ def part_tables(root: Root, path: str, manifest: Manifest) -> Iterator[pa.Table]
 
 
 def as_now(table: pa.Table, shaped: pa.Schema) -> pa.Table:
-    """Return a Parquet part's rows the types that rows have now, where they had others."""
+    """Cast a Parquet part's rows to the types that rows have now, where they had others."""
     for place, name in enumerate(table.column_names):
         kind = shaped.field(name).type if name in shaped.names else table.schema.field(place).type
         if table.column(place).type != kind and not isinstance(kind, pa.BaseExtensionType):

@@ -59,7 +59,7 @@ def read(root: Root, path: str, size: int) -> ManifestFile | None:
 
 
 def _parse_fault(error: ManifestUnreadable) -> str:
-    """Return totals that disagree from a file that is no manifest."""
+    """Return the flaw of a file: its totals disagree, or it is no manifest at all."""
     cause = error.__cause__
     rule_broken = isinstance(cause, ValidationError) and cause.errors()[0]["type"] == "value_error"
     return "MANIFEST_INCONSISTENT" if rule_broken else "MANIFEST_READ_ERROR"

@@ -80,7 +80,7 @@ def examine(
 
 
 def _kind_of(error: Exception) -> str:
-    """Return a fault; Arrow's own may quote a cell."""
+    """Return the text of a fault; of Arrow's own, which may quote a cell, only its class."""
     return str(error) if isinstance(error, RivetError) else getattr(error, "strerror", None) or type(error).__name__
 
 

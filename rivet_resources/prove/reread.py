@@ -71,7 +71,7 @@ class NullRoot:
         return {}
 
     def staged_exists(self, part: Part) -> bool:
-        """Return that nothing is kept."""
+        """Return False: nothing is kept."""
         return False
 
     def publish(self, part: Part) -> None:

@@ -252,7 +252,7 @@ def _among(windows: Collection[str]) -> Pick:
 
 
 def _untracked_objects(look: _Look, export: str) -> list[Flaw]:
-    """Return of objects that no current manifest lists, and that no run is about to commit."""
+    """Return a flaw for each object that no current manifest lists and no run is about to commit."""
     current = [each.manifest for each in look.current if each.manifest]
     known = {part.path for manifest in current for part in manifest.parts}
     known |= {below(manifest.window_folder, name) for manifest in current for name in ("manifest.json", "_SUCCESS")}

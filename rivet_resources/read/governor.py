@@ -54,7 +54,7 @@ class Course:
 
     @property
     def is_blind(self) -> bool:
-        """Return that governing ends: the source cannot be looked at."""
+        """Return whether governing ends, for the source cannot be looked at."""
         return self.unreadable >= UNREADABLE_LOOKS
 
     def after(self, look: Pressure | None, *, memory: str = "") -> Course:

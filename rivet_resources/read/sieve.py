@@ -139,7 +139,7 @@ def split(ids: str) -> list[str]:
 
 
 def identities(table: pa.Table, places: Sequence[int]) -> list[str]:
-    """Return rows apart by the cells of some columns: 32 hexadecimal digits each, in their order."""
+    """Return what tells rows apart by the cells of some columns: 32 hexadecimal digits each, in their order."""
     cells = pa.Table.from_arrays([table.column(place) for place in places], names=[str(place) for place in places])
     return [hashlib.blake2b(row, digest_size=DIGITS // 2).hexdigest() for row in row_bytes(cells)]
 

@@ -132,7 +132,7 @@ def _by_bucket(rows: pa.RecordBatch, choice: SurvivingRows) -> dict[int, pa.Reco
 
 
 def _numbers(cells: pa.Array) -> Numbers:
-    """Return each cell a number, equal cells the same; only for spreading, so two cells may share one."""
+    """Number the cells, equal ones alike; only for spreading, so two cells may share one."""
     kind = cells.type
     if pa.types.is_boolean(kind):
         cells = cells.cast(pa.int8())
@@ -211,7 +211,7 @@ def _groups(rows: pa.Table) -> Numbers:
 
 
 def _ranks(texts: pa.ChunkedArray) -> Numbers:
-    """Return each text its rank among all of them."""
+    """Return each text's rank among all of them."""
     cells = texts.combine_chunks().dictionary_encode()
     ranks = np.empty(len(cells.dictionary), np.int64)
     ranks[pc.sort_indices(cells.dictionary).to_numpy()] = np.arange(len(ranks))

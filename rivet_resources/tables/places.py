@@ -82,7 +82,7 @@ def mirror_job(
 
 
 def _spread(windows: Sequence[tuple[Root, Manifest]], chunks: int) -> tuple[RowAddress, ...]:
-    """Return each chunk parts of about as many bytes: the largest first, each to the chunk that has least."""
+    """Deal parts to chunks, about as many bytes to each: the largest first, to the chunk that has least."""
     parts = [(root, part) for root, window in windows for part in window.parts]
     filled = [0] * chunks
     chosen = [0] * len(parts)
@@ -93,7 +93,7 @@ def _spread(windows: Sequence[tuple[Root, Manifest]], chunks: int) -> tuple[RowA
 
 
 def _everything(session: SparkSession, places: Sequence[RowAddress]) -> DataFrame:
-    """Return that all rows live."""
+    """Return a frame in which every row of the base lives."""
     whole = [(place.chunk, number, None) for number, place in enumerate(places)]
     return session.createDataFrame(whole, KEPT_DDL)
 

@@ -142,7 +142,7 @@ class NumbersGauge:
     """Nobody suffers."""
 
     def look(self) -> Pressure:
-        """Return so."""
+        """Return a pressure that says so."""
         return Pressure(latency_ms=0.0)
 
     def counters(self) -> Mapping[str, float]:

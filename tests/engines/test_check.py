@@ -57,7 +57,7 @@ def lab(tmp_path: Path, engine: Engine, request: pytest.FixtureRequest, monkeypa
 
 
 def named(blocks: dict[str, str]) -> list[str]:
-    """Return each block a name of its own."""
+    """Return the blocks, each with a name of its own."""
     return [block.replace("name: orders", f"name: e{number}") for number, block in enumerate(blocks.values())]
 
 

@@ -282,7 +282,7 @@ class Answer(BaseHTTPRequestHandler):
     """Says yes to everything; nobody gets so far."""
 
     def do_GET(self) -> None:
-        """Report yes."""
+        """Answer yes."""
         self.send_response(200)
         self.end_headers()
 

@@ -15,7 +15,7 @@ class DatagenGauge:
     """Looks at nothing; see the protocol."""
 
     def look(self) -> Pressure:
-        """Return that all is well."""
+        """Return a pressure that says all is well."""
         return Pressure(latency_ms=0.0)
 
     def counters(self) -> Mapping[str, float]:

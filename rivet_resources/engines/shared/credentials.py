@@ -51,7 +51,7 @@ def _variable(name: str, *, key: str) -> Finding:
 
 
 def _file(path: Path, *, key: str) -> Finding:
-    """Report a secret's file that is missing, or that others may read, too."""
+    """Return how a secret's file stands: missing, read by others too, or well."""
     try:
         mode = path.stat().st_mode
     except OSError as error:

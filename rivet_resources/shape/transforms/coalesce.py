@@ -23,7 +23,7 @@ class Coalesce(Settings):
     when: When = None
 
     def plan(self, schema: pa.Schema) -> StepPlan:
-        """Return the column the type all of them have.
+        """Decide the type of the column: the one that all of them have.
 
         Raises:
             TransformError: a column is missing, types differ, or `into` is a column not in the list.

@@ -75,7 +75,7 @@ class Mask(Settings):
         return self
 
     def plan(self, schema: pa.Schema) -> StepPlan:
-        """Return masked columns their type: text, or their own for `null`.
+        """Decide the type of masked columns: text, or their own for `null`.
 
         Raises:
             TransformError: a name does not exist, or a glob chooses nothing.

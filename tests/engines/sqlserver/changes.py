@@ -121,5 +121,5 @@ def drained(url: str, after: Position, *tables: str, most: int = 100_000, **sett
 
 
 def brief(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Return of each change its operation, id and name."""
+    """Return operation, id and name of each change."""
     return [(row["__op"], row["id"], row.get("name")) for row in found]

@@ -77,7 +77,7 @@ def _copy_cells(buffer: Bytes, cells: RowCells, valid: pa.Buffer | None, total: 
 
 
 def padded(array: pa.Array, length: int) -> pa.Array:
-    """Return BINARY(n) back the zero bytes that the log leaves out."""
+    """Restore the zero bytes that the log leaves out at the end of BINARY(n)."""
     lengths = pc.binary_length(array)
     if pc.all(pc.equal(lengths, length)).as_py() is not False:
         return array

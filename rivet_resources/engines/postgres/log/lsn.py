@@ -83,7 +83,7 @@ class SnapshotVisibility:
             ) from None
 
     def holds(self, xids: Numbers) -> Mask:
-        """Return of transactions, numbered with 32 bits as the log does, which of them the snapshot has seen.
+        """Return which transactions, numbered with 32 bits as the log does, the snapshot has seen.
 
         The log leaves the epoch out; of all numbers that end in these 32 bits, the one nearest to xmax is meant,
         since no two live transactions are further apart than half of them.

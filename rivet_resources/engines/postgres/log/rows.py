@@ -82,7 +82,7 @@ class LogRows:
 
 
 def _differs(buffer: Bytes, old: TupleCells, new: TupleCells, rows: Mask) -> Mask:
-    """Return of these rows whose cell is another than before; NULL equals NULL."""
+    """Return which rows have another cell than before; NULL equals NULL."""
     a, b = messages.gather(buffer, old.at(rows)), messages.gather(buffer, new.at(rows))
     same = pc.fill_null(pc.equal(a, b), False).to_numpy(zero_copy_only=False)
     both = pc.and_(pc.is_null(a), pc.is_null(b)).to_numpy(zero_copy_only=False)

@@ -176,7 +176,7 @@ class Decoder:
     # --- the update mask -------------------------------------------------------------------------
 
     def _touched_by_column(self, rows: pa.RecordBatch) -> dict[str, Flags]:
-        """Return by column of interest in which rows the update set it; no mask sets all."""
+        """Return, by column of interest, in which rows the update set it; no mask sets all."""
         if not self._watched:
             return {}
         width = (max(self.table.ordinals.values()) + 7) // 8
