@@ -17,9 +17,8 @@ from typing import Any
 class Registry(Mapping[str, type[Any]]):
     """Classes by their word. Looking one up imports its module; listing the words does not."""
 
-    def __init__(self, kind: str, entries: Mapping[str, str]) -> None:
-        """Keep import paths, `module:Class`, by word; `kind` is what people call the things: engine."""
-        self.kind = kind
+    def __init__(self, entries: Mapping[str, str]) -> None:
+        """Keep import paths, `module:Class`, by word."""
         self._paths = dict(entries)
         self._loaded: dict[str, type[Any]] = {}
 
@@ -62,7 +61,6 @@ class Registry(Mapping[str, type[Any]]):
 
 
 ENGINES = Registry(
-    "engine",
     {
         "postgres": "rivet_resources.engines.postgres.source:Postgres",
         "mysql": "rivet_resources.engines.mysql.source:MySql",
@@ -75,7 +73,6 @@ ENGINES = Registry(
 )
 
 DESTINATIONS = Registry(
-    "destination",
     {
         "local": "rivet_resources.destinations.local:Local",
         "s3": "rivet_resources.destinations.s3:S3",
@@ -85,7 +82,6 @@ DESTINATIONS = Registry(
 )
 
 FORMATS = Registry(
-    "format",
     {
         "parquet": "rivet_resources.write.formats.parquet:Parquet",
         "csv": "rivet_resources.write.formats.csv:Csv",
@@ -94,7 +90,6 @@ FORMATS = Registry(
 )
 
 STEPS = Registry(
-    "step",
     {
         "filter": "rivet_resources.shape.transforms.filter:Filter",
         "mask": "rivet_resources.shape.transforms.mask:Mask",

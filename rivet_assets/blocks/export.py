@@ -219,6 +219,10 @@ class Export(Settings):
         """Return the names of the tables that are kept beside what is read."""
         return []
 
+    def all_folders(self) -> list[str]:
+        """Return every name that windows are kept under: of what is read, and of the tables beside it."""
+        return [*self.folders(), *self.tables_beside()]
+
     def resources(self, engine: EngineFacts) -> dict[str, str]:
         """Return what no two exports may share: {key of the mode's block: its value}."""
         return {}

@@ -18,7 +18,7 @@ from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run.attempt import Site
 from rivet_assets.run.quality import refusal
 from rivet_assets.run.scope import state_of
-from rivet_assets.run.table_version import Kind, name_of, next_version
+from rivet_assets.run.table_version import Kind, next_version
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.settings import pace
 from rivet_resources.dagster.errors import translated
@@ -41,7 +41,9 @@ def build_applied(
 def applied_spec(export: Cdc, table: str, kind: Kind, *, spec_of: Callable[[Export], dg.AssetSpec]) -> dg.AssetSpec:
     """Describe one of them: downstream of the changes, made anew whenever they grew."""
     changes = spec_of(export.of_table(table))
-    own = spec_of(export.of_table(table).model_copy(update={"name": name_of(export, table, kind), "schedule": None}))
+    own = spec_of(
+        export.of_table(table).model_copy(update={"name": export.table_beside(table, kind), "schedule": None})
+    )
     return own.replace_attributes(
         deps=[dg.AssetDep(changes.key)],
         description=TOLD[kind],
@@ -96,7 +98,7 @@ def site_of(export: Cdc, table: str, kind: Kind, config: RivetConfig, context: d
     name, source = config.source_of(export)
     state = state_of(config, rivet=rivet)
     exporter = rivet.exporter(spark=config.spark, state=state, begin=False)  # Spark waits for something to apply
-    root = export.destination.root(name_of(export, table, kind))
+    root = export.destination.root(export.table_beside(table, kind))
     return Site(export, name, source, exporter, state, root, context.log.info)
 
 

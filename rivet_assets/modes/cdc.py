@@ -83,7 +83,7 @@ class Cdc(Export):
         name="cdc",
         window="changes",
         follows_log=True,
-        is_stream=True,
+        holds_changes=True,
         no_repair="windows of mode cdc hold changes, which a log gives once. Run `rivet state reset -e {name}`, then "
         "the export: it begins with a new snapshot, and its mirror is made anew from the changes",
     )
@@ -113,7 +113,7 @@ class Cdc(Export):
                 "two of `tables` would share a folder: their names differ only in schema or signs. "
                 "Give one an export of its own",
             )
-        if self.apply and not FORMATS[self.format].keeps_types:
+        if self.apply and not FORMATS[self.format].is_parquet:
             yield code, f"`apply` reads changes from Parquet, not from {self.format}; write format: parquet"
         if self.cdc.before and not FORMATS[self.format].holds_lists:
             yield code, "`before` is a whole row in one column, which CSV cannot hold; write format: parquet or ndjson"
@@ -154,9 +154,13 @@ class Cdc(Export):
         """Return one name per table."""
         return [self.folder_of(table) for table in self.captured]
 
+    def table_beside(self, table: str, kind: str) -> str:
+        """Name the mirror or history of a table, which is also its folder: `<export>_mirror`."""
+        return f"{self.folder_of(table)}_{kind}"
+
     def tables_beside(self) -> list[str]:
         """Return the mirrors and histories."""
-        return [f"{self.folder_of(table)}_{kind}" for table in self.captured for kind in self.apply]
+        return [self.table_beside(table, kind) for table in self.captured for kind in self.apply]
 
     def strategy(self, way: str, column: str, *, chunks: int) -> str:
         """Return how the first copy is read, such as `cdc(initial=snapshot, blocks)`."""

@@ -77,7 +77,7 @@ class Poll(Export):
         window="changes",
         keeps_cursor=True,
         counts_runs=True,
-        is_stream=True,
+        holds_changes=True,
         refuses_nulls=True,
         no_repair="windows of mode poll hold what had changed by then, which the table no longer tells. Run the export "
         "with `delete_detection: {{type: full_diff}}`, or `rivet state reset -e {name}` to begin anew",
@@ -123,7 +123,7 @@ class Poll(Export):
             yield "a filter would take changes out of the middle of a row's history; filter downstream instead"
         if self.meta_columns.row_hash is not False:
             yield "meta_columns.row_hash is for whole rows, and deletes may carry a key alone; remove it"
-        if is_diff and (not FORMATS[self.format].keeps_types or self.destination.is_stream):
+        if is_diff and (not FORMATS[self.format].is_parquet or self.destination.is_stream):
             yield "full_diff reads what was published; write parquet to a destination that keeps manifests"
         stamps = [self.updated_at_column, self.delete_detection.column]
         if len(set(stamps)) < len(stamps) or (is_diff and self.updated_at_column in self.primary_key):

@@ -57,7 +57,7 @@ def reconcile_export(
     """
     from rivet_assets.prove.reconcile_stream import reconcile_stream  # start
 
-    if export.answers.is_stream:
+    if export.answers.holds_changes:
         found = reconcile_stream(config, export, depth=depth, state=state, tell=tell)
     else:
         found = _reconcile_rows(config, export, depth=depth, windows=windows, state=state, tell=tell)

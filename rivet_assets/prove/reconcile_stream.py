@@ -15,7 +15,6 @@ from rivet_assets.modes.poll_preconditions import refuse_hidden_keys
 from rivet_assets.modes.protocol import Planning
 from rivet_assets.prove.reconcile_result import Answer, Depth, Reconciled, WindowVerdict, stamp
 from rivet_assets.run.attempt import Site, new_run_id
-from rivet_assets.run.table_version import name_of
 from rivet_resources.commit.chain import resolve_cursor
 from rivet_resources.commit.manifest import Manifest, current_manifests, window_manifest
 from rivet_resources.contracts.extract import Window
@@ -66,7 +65,7 @@ def _compare_poll(export: Poll, source: Source, tell: Tell) -> WindowVerdict | N
     if not manifests:
         return None
     newest = max(manifests.values(), key=lambda each: each.finished_at)
-    if any(not FORMATS[each.format].keeps_types for each in manifests.values()):
+    if any(not FORMATS[each.format].is_parquet for each in manifests.values()):
         return _verdict(newest, "unknown", "only Parquet can be searched for the latest state of a key")
     with source.session(application=f"rivet:{export.name}", pace=pace(source.tuning, export.tuning)) as session:
         relation = session.describe(
@@ -137,7 +136,7 @@ def _compare_mirror(
     config: RivetConfig, export: Cdc, table: str, depth: Depth, state: State, tell: Tell
 ) -> WindowVerdict:  # fmt: skip
     """Compare a mirror with its table: by count, or by every cell where depth asks for more."""
-    name = name_of(export, table, "mirror")
+    name = export.table_beside(table, "mirror")
     if "mirror" not in export.apply:
         return WindowVerdict(name, "", "unknown", f"{table}: {NO_MIRROR}")
     root = export.destination.on(datetime.now(UTC).date()).root(name)

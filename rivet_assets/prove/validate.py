@@ -46,18 +46,13 @@ class ValidationScope:
         return (not self.windows or manifest.window in self.windows) and self.run_id in (None, manifest.run_id)
 
 
-def validated_folders(export: Export) -> list[str]:
-    """Name every folder an export commits to: itself, or its changes' and the tables kept beside them."""
-    return [*export.folders(), *export.tables_beside()]
-
-
 def validate_export(export: Export, asked: ValidationScope = ValidationScope(), *, state: State) -> list[Validated]:
     """Validate an export's folders, one after the other; each window's verdict is kept in the state store.
 
     Raises:
         ConfigError: no such window is committed, or `prefix` is given for an export of several folders.
     """
-    folders = validated_folders(export)
+    folders = export.all_folders()
     if asked.prefix is not None and len(folders) > 1:
         raise ConfigError(
             f"Export {export.name} writes {len(folders)} folders ({', '.join(folders)}), and --prefix names one. "
@@ -71,7 +66,7 @@ def validate_export(export: Export, asked: ValidationScope = ValidationScope(), 
 def validate_folder(
     export: Export, folder: str, asked: ValidationScope = ValidationScope(), *, state: State
 ) -> Validated:
-    """Validate one of `validated_folders`, and keep its windows' verdicts."""
+    """Validate one of the export's folders, and keep its windows' verdicts."""
     root = _root(export, folder, asked)
     cursor = None if export.answers.follows_log else state.cursor(export.name)
     found = validate(

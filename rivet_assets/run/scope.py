@@ -68,7 +68,7 @@ def project_of(folder: Path, state: State) -> str:
 
 def names_of(export: Export) -> Sequence[str]:
     """List the names under which an export keeps state: its own, and those of its tables and what is made of them."""
-    return tuple(dict.fromkeys((export.name, *export.folders(), *export.tables_beside())))
+    return tuple(dict.fromkeys((export.name, *export.all_folders())))
 
 
 # --- rows of an earlier Rivet --------------------------------------------------------------------
@@ -77,7 +77,7 @@ def names_of(export: Export) -> Sequence[str]:
 def _adopt(export: Export, state: State) -> None:
     """Take over what its destination proves to be its own; the drain of several tables goes with any of them."""
     destination = export.destination.on(datetime.now(UTC).date())
-    folders = [*export.folders(), *export.tables_beside()]
+    folders = export.all_folders()
     adopted = [state.adoptions().take(name, evidence_at(destination.root(name))) for name in folders]
     if export.name not in folders and any(adopted):
         state.adoptions().take_all(export.name)

@@ -30,11 +30,6 @@ Kind = Literal["mirror", "history"]
 LASTING_MASKS = ("hash",)  # equal cells stay equal, different ones different
 
 
-def name_of(export: Cdc, table: str, kind: Kind) -> str:
-    """Name the table kept beside a table's changes, which is also its folder: `<export>_mirror`."""
-    return f"{export.folder_of(table)}_{kind}"
-
-
 @contextmanager
 def next_version(site: Site, table: str, kind: Kind) -> Iterator[Attempt | None]:
     """Stage and judge the next version; None when the last one holds every change.
@@ -47,7 +42,7 @@ def next_version(site: Site, table: str, kind: Kind) -> Iterator[Attempt | None]
         RivetError: whatever reading, applying and staging raise.
     """
     export: Cdc = site.export  # type: ignore[assignment]
-    name = name_of(export, table, kind)
+    name = export.table_beside(table, kind)
     own = replace(site, export=export.model_copy(update={"name": name}))
     started_at = datetime.now(UTC)
     run_id = new_run_id(name.rpartition("/")[2], started_at)

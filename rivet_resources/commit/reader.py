@@ -40,10 +40,8 @@ def read_parts(spark: SparkSession, root: Root, manifests: Sequence[Manifest]) -
     parts = [(part.path, manifest.format) for manifest in manifests for part in manifest.parts]
     if not parts:
         return spark.createDataFrame([], wanted)
-    files = [root.local_path(path) for path, _ in parts]
-    reader = _spark_reader(manifests, readable)
-    if reader and None not in files:
-        return spark.read.format(reader).schema(wanted).load([str(file) for file in files])
+    if _is_native(manifests, readable) and None not in (files := [root.local_path(path) for path, _ in parts]):
+        return spark.read.schema(wanted).parquet(*map(str, files))
     rows = spark.range(0, len(parts), 1, len(parts))
     return rows.mapInArrow(partial(_read, root=root, parts=parts, schema=schema), wanted)
 
@@ -57,12 +55,12 @@ def union_schema(manifests: Sequence[Manifest]) -> pa.Schema:
     return pa.schema(list(fields.values()))
 
 
-def _spark_reader(manifests: Sequence[Manifest], readable: pa.Schema) -> str:
-    """Return the reader of Spark's own that reads these parts as they are: one schema, no type of ours; or ''."""
-    readers = {FORMATS[manifest.format].spark_reader for manifest in manifests}
+def _is_native(manifests: Sequence[Manifest], readable: pa.Schema) -> bool:
+    """Return whether Spark itself reads such parts as they are: Parquet, one schema, no type of our own."""
+    if not all(FORMATS[manifest.format].is_parquet for manifest in manifests):
+        return False
     kinds = [[(field.name, field.type) for field in schema_of(manifest)] for manifest in manifests]
-    is_plain = all(each == [(field.name, field.type) for field in readable] for each in kinds)
-    return readers.pop() if len(readers) == 1 and is_plain else ""
+    return all(each == [(field.name, field.type) for field in readable] for each in kinds)
 
 
 def _read(

@@ -103,8 +103,8 @@ class FileFormat(Format, Protocol):
         """Return whether each row is a line that means something by itself, as a stream of changes needs."""
 
     @property
-    def spark_reader(self) -> str:
-        """Return the name of Spark's own reader that reads such parts as they are; '' where there is none."""
+    def is_parquet(self) -> bool:
+        """Return whether parts are Parquet files, which Spark and DuckDB read as they are, column by column."""
 
     def tables(self, file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
         """Yield the rows of a part for readers, some at a time, with the columns it has; types as far as it keeps them.

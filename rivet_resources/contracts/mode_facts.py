@@ -20,7 +20,7 @@ class ModeFacts:
     keeps_boundary: bool = False  # and which rows with the cursor's value were read already
     counts_runs: bool = False  # planning asks how many runs there were
     follows_log: bool = False  # rows come out of the database's log: no JVM, a position instead of a cursor
-    is_stream: bool = False  # windows hold changes; they are compared with what they amount to, never read again
+    holds_changes: bool = False  # not rows: windows are compared with what they amount to, never read again
     cuts: bool = False  # all rows are read in one run, cut into chunks
     by_ranges: bool = False  # and chunks are ranges of a column's values
     refuses_nulls: bool = False  # a NULL in the column that decides refuses the run
@@ -37,11 +37,6 @@ class ModeFacts:
     def narrows(self) -> bool:
         """Return whether each chunk or window asks for some of the rows by a column's values."""
         return self.by_ranges or self.has_windows
-
-    @property
-    def reads_once(self) -> bool:
-        """Return whether a run goes through the table once, from where the last one ended."""
-        return self.keeps_cursor
 
 
 @dataclass(frozen=True)

@@ -256,11 +256,6 @@ class ReducedRows:
         return self.of.type
 
     @property
-    def keeps_types(self) -> bool:
-        """Return what holds of the export's format."""
-        return self.of.keeps_types
-
-    @property
     def holds_lists(self) -> bool:
         """Return what holds of the export's format."""
         return self.of.holds_lists

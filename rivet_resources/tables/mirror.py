@@ -60,7 +60,7 @@ def _job(
         return mirror_job(derived, todo, seen, table, runtime=spark)
     session = session_for(spark, input_bytes(todo))
     base = None if seen.truncates else _base(session, todo, derived, table)
-    made = _applied(session, base, todo, seen, derived, table) if seen.rows or base is None else base
+    made = _apply_changes(session, base, todo, seen, derived, table) if seen.rows or base is None else base
     return rows_job(made, spark)
 
 
@@ -71,7 +71,7 @@ def _base(session: SparkSession, todo: PendingWindows, derived: Derived, table: 
     return frame_of(session, derived.changes, todo.copy, table) if todo.copy else None
 
 
-def _applied(
+def _apply_changes(
     session: SparkSession,
     base: DataFrame | None,
     todo: PendingWindows,

@@ -94,7 +94,7 @@ def pending(changes: Root, version: Root, *, mode: str, key: tuple[str, ...]) ->
         )
     rest = tuple(each for each in windows if applied is None or _high(each) > applied.high)
     _refuse_gaps(rest, reached=applied.high if applied else None, where=changes.uri)
-    if foreign := next((each for each in (*rest, base) if each and not FORMATS[each.format].keeps_types), None):
+    if foreign := next((each for each in (*rest, base) if each and not FORMATS[each.format].is_parquet), None):
         raise ConfigError(f"{foreign.destination.uri} is {foreign.format}; a {mode} is made of Parquet. Set `format`.")
     if not rest:
         return None
@@ -152,8 +152,8 @@ def frame_of(spark: SparkSession, root: Root, manifests: Sequence[Manifest], sch
     paths = [part.path for manifest in manifests for part in manifest.parts]
     if not paths:
         return spark.createDataFrame([], wanted)
-    files = [root.local_path(path) for path in paths]
-    if None not in files and all(_is_native(manifest, schema) for manifest in manifests):
+    is_native = all(_is_native(manifest, schema) for manifest in manifests)
+    if is_native and None not in (files := [root.local_path(path) for path in paths]):
         return spark.read.schema(wanted).parquet(*map(str, files))
     parts = spark.range(0, len(paths), 1, len(paths))
     return parts.mapInArrow(partial(_read, root=root, paths=paths, schema=schema), wanted)

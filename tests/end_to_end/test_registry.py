@@ -180,7 +180,7 @@ class Arrays(Settings):
     holds_lists: ClassVar[bool] = True
     tells_null: ClassVar[bool] = True
     is_one_line_a_row: ClassVar[bool] = False
-    spark_reader: ClassVar[str] = ""
+    is_parquet: ClassVar[bool] = False
     extension: ClassVar[str] = "jsonl"
     codec: ClassVar[str] = "none"
 

@@ -18,7 +18,7 @@ from rivet_assets.cli.commands.validate import validate_command
 from rivet_assets.config.load import load_config
 from rivet_assets.launch.run_exports import run_exports
 from rivet_assets.prove import validate_report
-from rivet_assets.prove.validate import validate_export, validated_folders
+from rivet_assets.prove.validate import validate_export
 from rivet_assets.run.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.commit.publish import publish
@@ -175,7 +175,7 @@ def test_drained_tables_validate(tmp_path: Path, postgres_url: str, monkeypatch:
         Path("lake/shop/orders", last.parts[0].path).unlink()
         broken = validate_export(export, state=state)
 
-    assert ["shop/orders", "shop/lines"] == validated_folders(export)
+    assert ["shop/orders", "shop/lines"] == export.all_folders()
     assert ((), ()) == (orders.all_flaws, lines.all_flaws)
     assert altered
     assert all({"__op", "__pos", "id", "total"} <= {*window.compared} for window in orders.windows if window.rows)

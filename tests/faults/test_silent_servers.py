@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rivet_resources import deadlines
-from rivet_resources.contracts.settings import Tuning, pace
-from rivet_resources.contracts.source import TypeRules
+from rivet_resources.contracts.relation import Chunk, Relation
+from rivet_resources.contracts.settings import Pace, Tuning, pace
+from rivet_resources.contracts.source import Session, Source, TypeRules
 from rivet_resources.destinations import gcs_client, s3_client
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.s3 import S3
@@ -186,15 +188,17 @@ def test_server_that_falls_silent_while_a_chunk_is_read(
         (chunk,) = session.chunks(relation)
         fall_silent(proxy, utf16(engine, piece) if isinstance(piece, str) else piece)
 
-        def work() -> None:
-            for _ in source.pages(
-                chunk, relation.columns, snapshot=session.snapshot, application="rivet:test", pace=SPEED,
-                wait=lambda rows: None,
-            ):  # fmt: skip
-                pass
-
-        must_pass(ended(work))
+        must_pass(ended(partial(read_all, source, session, chunk, relation, SPEED)))
     assert proxy.is_silent
+
+
+def read_all(source: Source, session: Session, chunk: Chunk, relation: Relation, speed: Pace) -> None:
+    """Read a chunk to its end, in the session's instant, at so high a pace."""
+    columns, snapshot = relation.columns, session.snapshot
+    for _ in source.pages(
+        chunk, columns, snapshot=snapshot, application="rivet:test", pace=speed, wait=lambda rows: None
+    ):
+        pass
 
 
 SILENT_AT = {"postgres": "COPY ", "mariadb": "SELECT `", "sqlserver": "SELECT TOP"}
@@ -213,14 +217,7 @@ def test_server_without_a_limit_that_falls_silent_is_not_waited_for_for_ever(
         (chunk,) = session.chunks(relation)
         proxy.silent_at = utf16(engine, SILENT_AT[engine.name])
 
-        def work() -> None:
-            for _ in source.pages(
-                chunk, relation.columns, snapshot=session.snapshot, application="rivet:test", pace=unlimited,
-                wait=lambda rows: None,
-            ):  # fmt: skip
-                pass
-
-        must_pass(ended(work))
+        must_pass(ended(partial(read_all, source, session, chunk, relation, unlimited)))
     assert proxy.is_silent
 
 

@@ -152,7 +152,7 @@ class Datagen(Settings):
             return "datagen has one table and no queries; write `table:` instead, and shape rows with transforms"
         if mode.follows_log:
             return ""
-        if mode.is_stream:
+        if mode.holds_changes:
             return "datagen has no column that tells when a row changed; use mode cdc, which makes change cycles"
         if self.cdc_mode:
             return f"datagen with `cdc_mode: true` makes changes, which mode {mode.name} cannot read; use mode cdc"

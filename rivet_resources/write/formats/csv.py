@@ -28,7 +28,7 @@ class Csv(Settings):
     keeps_types: ClassVar[bool] = False
     holds_lists: ClassVar[bool] = False
     tells_null: ClassVar[bool] = False
-    spark_reader: ClassVar[str] = ""
+    is_parquet: ClassVar[bool] = False
     is_one_line_a_row: ClassVar[bool] = False
 
     @classmethod

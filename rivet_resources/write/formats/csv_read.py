@@ -8,7 +8,7 @@ An empty text and NULL look alike in CSV (`contract.md`, 8.3): readers get NULL,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,18 +20,9 @@ from rivet_resources.write.formats.text_exact import comes_back
 
 def tables(file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of a part, some at a time, typed as `schema` says where a text can be."""
-    import pyarrow.csv as csv  # start
-
-    options = csv.ConvertOptions(
-        column_types={field.name: _readable(field.type) for field in schema},
-        null_values=[""],
-        strings_can_be_null=True,
-        true_values=["true"],
-        false_values=["false"],
-    )
-    parse = csv.ParseOptions(newlines_in_values=True)
-    for batch in csv.open_csv(file, convert_options=options, parse_options=parse):
-        yield _from_hex(pa.Table.from_batches([batch]), schema)
+    types = {field.name: _readable(field.type) for field in schema}
+    for table in _read(file, types, empty_is_null=True):
+        yield _from_hex(table, schema)
 
 
 def exact_columns(schema: pa.Schema) -> frozenset[str]:
@@ -45,13 +36,17 @@ def batches(file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
     Raises:
         pyarrow.ArrowException: a spelling that Arrow does not take.
     """
+    types = {field.name: field.type if comes_back(field.type) else pa.string() for field in schema}
+    return _read(file, types, empty_is_null=False)
+
+
+def _read(file: BinaryIO | Path, types: Mapping[str, pa.DataType], *, empty_is_null: bool) -> Iterator[pa.Table]:
     import pyarrow.csv as csv  # start
 
-    exact = exact_columns(schema)
     options = csv.ConvertOptions(
-        column_types={field.name: field.type if field.name in exact else pa.string() for field in schema},
+        column_types=types,
         null_values=[""],
-        strings_can_be_null=False,
+        strings_can_be_null=empty_is_null,
         true_values=["true"],
         false_values=["false"],
     )

@@ -33,7 +33,7 @@ class Ndjson(Settings):
     keeps_types: ClassVar[bool] = False
     holds_lists: ClassVar[bool] = True
     tells_null: ClassVar[bool] = True
-    spark_reader: ClassVar[str] = ""
+    is_parquet: ClassVar[bool] = False
     is_one_line_a_row: ClassVar[bool] = True
 
     @classmethod

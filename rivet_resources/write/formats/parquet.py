@@ -120,7 +120,7 @@ class Parquet(Settings):
     keeps_types: ClassVar[bool] = True
     holds_lists: ClassVar[bool] = True
     tells_null: ClassVar[bool] = True
-    spark_reader: ClassVar[str] = "parquet"
+    is_parquet: ClassVar[bool] = True
     is_one_line_a_row: ClassVar[bool] = False
 
     @classmethod
