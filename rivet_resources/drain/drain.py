@@ -76,26 +76,28 @@ class _Drain:
             survey = self.log.survey()
         self._check_position(position, survey, done)
         self.seconds["begin"] = time.monotonic() - self.began
-        done.position = self._windows(position, survey, done)
-        if done.changes or done.started_from is None:  # an idle drain asks the source no more than it must
+        done.position, target = self._windows(position, survey, done)
+        is_idle = not done.changes and done.started_from is not None and done.position.key >= target.key
+        if not is_idle:  # which asks the source no more than it must
             done.lag = self.log.lag(done.position)
         done.seconds = {**self.seconds, "drain": time.monotonic() - self.began}
         return done
 
-    def _windows(self, position: Position, survey: Survey, done: Drained) -> Position:
+    def _windows(self, position: Position, survey: Survey, done: Drained) -> tuple[Position, Position]:
+        """Drain window by window; return where it ended, and where the log did when it was last looked at."""
         most = self.plan.capture.max_events
         target = survey.target
         while True:
             while position.key < target.key and (most is None or done.changes < most):
                 if self.hands.is_asked_to_end():
-                    return position
+                    return position, target
                 try:
                     position = self._window(position, target, done)
                 except _GivenUp:
                     self.hands.tell(f"{self.plan.export}: ends as asked, and leaves a window to the next run.")
-                    return position
+                    return position, target
             if self.plan.until_current or (most is not None and done.changes >= most) or self.hands.is_asked_to_end():
-                return position
+                return position, target
             time.sleep(IDLE_SECONDS)
             survey = self.log.survey()
             self._check_position(position, survey, done)

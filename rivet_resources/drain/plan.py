@@ -136,6 +136,6 @@ class Drained:
     copied_rows: int = 0
     commit_at: datetime | None = None
     disorder: int = 0  # rows out of the log's order; 0 is what must be
-    lag: Lag | None = None  # None: nothing was there to drain, and nobody asked
+    lag: Lag | None = None  # None: nothing was left to drain, and nobody asked
     findings: tuple[Finding, ...] = ()  # of the preflight, which only a first run asks for, and of the last look
     seconds: dict[str, float] = field(default_factory=dict)
