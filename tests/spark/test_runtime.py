@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,21 @@ def test_one_process_builds_an_archive_at_a_time(tmp_path: Path) -> None:
     os.utime(jvm_archive.claim_of(file), (0, 0))
 
     assert [True, False, True] == [*claims, jvm_archive._claim(file)]
+
+
+def test_archives_of_environments_that_are_gone_do_not_fill_the_disk(tmp_path: Path) -> None:
+    """Of 190 MB each, the four used last are kept, none longer than a month, and the one just built always."""
+    used = {"new": 9, "a": 1, "b": 2, "c": 3, "d": 4, "old": 31}  # days ago
+    files = {name: tmp_path / f"spark-java25-{name}.aot" for name in used}
+    for name, file in files.items():
+        file.touch()
+        os.utime(file, (time.time() - used[name] * 86400,) * 2)
+
+    jvm_archive.prune(files["new"])
+
+    assert {"new", "a", "b", "c", "d"} == {name for name, file in files.items() if file.exists()}
+    jvm_archive.prune(files["a"])
+    assert {"a", "b", "c", "d"} == {name for name, file in files.items() if file.exists()}
 
 
 def run(program: str, **env: str) -> str:
