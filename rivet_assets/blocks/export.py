@@ -27,7 +27,7 @@ from rivet_assets.blocks.export_values import (
     SpelledNull,
     TableName,
     Texts,
-    broken,
+    rule_broken,
 )
 from rivet_resources.contracts.destination import Destination
 from rivet_resources.contracts.engine_facts import EngineFacts
@@ -84,7 +84,7 @@ class MetaColumnsBlock(Settings):
     def some_columns(cls, asked: bool | tuple[str, ...]) -> bool | tuple[str, ...]:
         """Refuse a hash over no column."""
         if asked == ():
-            raise broken("RIVET_CONFIG_ROW_HASH", "lists no column; write true for all of them, or name some")
+            raise rule_broken("RIVET_CONFIG_ROW_HASH", "lists no column; write true for all of them, or name some")
         return asked
 
 
@@ -98,7 +98,7 @@ class Freshness(Settings):
     def warn_before_fail(self) -> Self:
         """Refuse a warning that would come after the failure."""
         if self.warn_after is not None and self.warn_after >= self.fail_after:
-            raise broken("RIVET_CONFIG_FRESHNESS", "warn_after is not shorter than fail_after; shorten it")
+            raise rule_broken("RIVET_CONFIG_FRESHNESS", "warn_after is not shorter than fail_after; shorten it")
         return self
 
 

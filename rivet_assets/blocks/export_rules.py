@@ -22,7 +22,7 @@ Rule = Callable[[Block, ModeFacts], Iterator[InitErrorDetails]]
 RELATIONS = ("query", "query_file", "table")
 
 
-def given(block: Block, *keys: str) -> list[str]:
+def keys_with_value(block: Block, *keys: str) -> list[str]:
     """List which of the keys are there with a value."""
     return [key for key in keys if block.get(key) is not None]
 
@@ -38,7 +38,7 @@ def one_relation(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     if mode.follows_log:
         yield from _tables_of_a_log(block)
         return
-    relations = given(block, *RELATIONS)
+    relations = keys_with_value(block, *RELATIONS)
     if not relations:
         yield refusal("RIVET_CONFIG_NO_RELATION", "says not what to read; write one of query, query_file or table")
     for extra in relations[1:]:
@@ -51,11 +51,11 @@ def one_relation(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
 
 def _tables_of_a_log(block: Block) -> Iterator[InitErrorDetails]:
     """Ask for `table` or `tables`: a log holds changes of tables, and no query can be asked of it."""
-    for extra in given(block, "query", "query_file"):
+    for extra in keys_with_value(block, "query", "query_file"):
         message = "cannot be asked of a change log; write `table`, or `tables`"
         yield refusal("RIVET_CONFIG_CDC", message, loc=(extra,))
     relations = [key for key in ("table", "tables") if block.get(key)]
-    if not relations and not given(block, "query", "query_file"):
+    if not relations and not keys_with_value(block, "query", "query_file"):
         yield refusal("RIVET_CONFIG_NO_RELATION", "says not what to follow; write `table`, or `tables` for several")
     if len(relations) > 1:
         yield refusal("RIVET_CONFIG_TWO_RELATIONS", "stands beside table; keep one of table, tables", loc=("tables",))
@@ -63,7 +63,7 @@ def _tables_of_a_log(block: Block) -> Iterator[InitErrorDetails]:
 
 def params_have_a_query(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     """Refuse bound values that nothing binds."""
-    if block.get("params") and not given(block, "query", "query_file") and given(block, "table"):
+    if block.get("params") and not keys_with_value(block, "query", "query_file") and keys_with_value(block, "table"):
         yield refusal(
             "RIVET_CONFIG_PARAMS",
             "are bound to :name in a query, but this export reads a table; remove them",
@@ -77,7 +77,7 @@ def level_fits_codec(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails
     if level is None or _is_plain(block):  # accepted and warned about
         return
     code, loc = "RIVET_CONFIG_COMPRESSION_LEVEL", ("compression_level",)
-    if given(block, "compression_profile"):
+    if keys_with_value(block, "compression_profile"):
         yield refusal(code, "stands beside compression_profile, which decides the level; keep one of them", loc=loc)
     elif codec in ("snappy", "lz4", "none"):
         yield refusal(code, f"has no meaning for {codec}; only zstd and gzip have levels; remove it", loc=loc)

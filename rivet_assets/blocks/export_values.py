@@ -29,7 +29,7 @@ CRON_WORDS = ("@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly"
 CRON_FIELD = re.compile(r"[0-9a-zA-Z*/,\-#?]+")
 
 
-def broken(code: str, message: str) -> PydanticCustomError:
+def rule_broken(code: str, message: str) -> PydanticCustomError:
     """Build the exception of a broken rule; `message` is shown as it is, after the key."""
     return PydanticCustomError(code, "{message}", {"message": message})
 
@@ -38,7 +38,7 @@ def export_name(name: str) -> str:
     """Refuse what cannot be the name of a folder and of files (`contract.md`, 1.5)."""
     wrong = re.search(r"[/\\\x00-\x1f]|\.\.|^\.|^\s|\s$", name)
     if not name or wrong:
-        raise broken(
+        raise rule_broken(
             "RIVET_CONFIG_EXPORT_NAME",
             f"{name!r} cannot name files; no '/', '\\', '..', control character, leading dot or outer space is allowed",
         )
@@ -48,7 +48,7 @@ def export_name(name: str) -> str:
 def project_name(name: str) -> str:
     """Refuse what would be hard to tell apart in a store's keys."""
     if not PROJECT_NAME.fullmatch(name):
-        raise broken(
+        raise rule_broken(
             "RIVET_CONFIG_PROJECT", f"{name!r} cannot name a project; use up to 64 letters, digits, '.', '_' and '-'"
         )
     return name
@@ -57,7 +57,7 @@ def project_name(name: str) -> str:
 def table_name(text: str) -> str:
     """Refuse what is not `name` or `schema.name`, each plain or quoted."""
     if not re.fullmatch(rf"{SEGMENT}(\.{SEGMENT})?", text):
-        raise broken(
+        raise rule_broken(
             "RIVET_CONFIG_TABLE",
             f"{text!r} is not a table; write name or schema.name, in double quotes where SQL needs them "
             f"('public.\"Orders\"'), or use `query:`",
@@ -69,7 +69,7 @@ def parse_duration(text: object) -> object:
     """Turn `90`, `90s`, `10m`, `2h` or `1d` into seconds."""
     match = re.fullmatch(r"\s*(\d+)\s*([smhd]?)\s*", str(text))
     if isinstance(text, bool) or not match:
-        raise broken(
+        raise rule_broken(
             "RIVET_CONFIG_DURATION", "is not a duration; write seconds, or a number with s, m, h or d, such as 26h"
         )
     return int(match[1]) * DURATION_UNITS[match[2]]
@@ -79,7 +79,7 @@ def cron(text: str) -> str:
     """Refuse what cannot be a cron line; the fields' ranges are the scheduler's to judge."""
     fields = text.split()
     if text not in CRON_WORDS and not (len(fields) == 5 and all(CRON_FIELD.fullmatch(field) for field in fields)):
-        raise broken(
+        raise rule_broken(
             "RIVET_CONFIG_SCHEDULE",
             f"{text!r} is not a cron line; write minute hour day month weekday, such as '0 3 * * *', "
             f"or {', '.join(CRON_WORDS)}",
@@ -90,7 +90,7 @@ def cron(text: str) -> str:
 def owner(text: str) -> str:
     """Refuse an owner that Dagster would refuse."""
     if not re.fullmatch(r"[^@\s]+@[^@\s]+|team:\S+", text):
-        raise broken("RIVET_CONFIG_OWNER", f"{text!r} is not an owner; write an e-mail address or team:name")
+        raise rule_broken("RIVET_CONFIG_OWNER", f"{text!r} is not an owner; write an e-mail address or team:name")
     return text
 
 
@@ -98,7 +98,7 @@ def once(columns: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse a column that is listed twice."""
     twice = sorted({column for column in columns if columns.count(column) > 1})
     if twice:
-        raise broken("RIVET_CONFIG_COLUMN_TWICE", f"lists {', '.join(twice)} more than once; keep one")
+        raise rule_broken("RIVET_CONFIG_COLUMN_TWICE", f"lists {', '.join(twice)} more than once; keep one")
     return columns
 
 
@@ -116,11 +116,13 @@ def type_word(word: str) -> str:
         parse_word(plain)
     except ValueError as error:
         close = nearest(plain, WORDS)
-        raise broken("RIVET_CONFIG_COLUMN_TYPE", f"{error}{f'. Did you mean {close}?' if close else ''}") from error
+        raise rule_broken(
+            "RIVET_CONFIG_COLUMN_TYPE", f"{error}{f'. Did you mean {close}?' if close else ''}"
+        ) from error
     return plain
 
 
-def spelled_null(value: object) -> object:
+def read_null(value: object) -> object:
     """Read a bare `null` as the word: the key is there, so the word was meant (`types.md`, section 4)."""
     return "null" if value is None else value
 
@@ -130,23 +132,25 @@ def long_form(rule: object) -> object:
     if isinstance(rule, str):
         return {"type": rule}
     if isinstance(rule, dict) and "on_special_value" in rule:
-        return {**rule, "on_special_value": spelled_null(rule["on_special_value"])}
+        return {**rule, "on_special_value": read_null(rule["on_special_value"])}
     return rule
 
 
-def known_rule(rule: ColumnRule) -> ColumnRule:
+def check_rule(rule: ColumnRule) -> ColumnRule:
     """Check the words of a column rule, and give it back with its type in one spelling."""
     if rule.timezone is not None:
-        known_zone(rule.timezone)
+        check_zone(rule.timezone)
     return rule if rule.type is None else rule.model_copy(update={"type": type_word(rule.type)})
 
 
-def known_zone(name: str) -> str:
+def check_zone(name: str) -> str:
     """Refuse a name that the time zone database does not have."""
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
-        raise broken("RIVET_CONFIG_TIMEZONE", f"{name!r} is not an IANA time zone, such as Europe/Prague") from error
+        raise rule_broken(
+            "RIVET_CONFIG_TIMEZONE", f"{name!r} is not an IANA time zone, such as Europe/Prague"
+        ) from error
     return name
 
 
@@ -164,7 +168,7 @@ Texts = dict[str, Text]
 ColumnRules = dict[
     str,
     Annotated[
-        ColumnRule, BeforeValidator(long_form, json_schema_input_type=str | ColumnRule), AfterValidator(known_rule)
+        ColumnRule, BeforeValidator(long_form, json_schema_input_type=str | ColumnRule), AfterValidator(check_rule)
     ],
 ]
-SpelledNull = BeforeValidator(spelled_null, json_schema_input_type=SpecialValue | None)
+SpelledNull = BeforeValidator(read_null, json_schema_input_type=SpecialValue | None)

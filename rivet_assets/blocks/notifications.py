@@ -11,7 +11,7 @@ from typing import Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from rivet_assets.blocks.export_values import broken
+from rivet_assets.blocks.export_values import rule_broken
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.webhooks import refused_address
 
@@ -31,10 +31,10 @@ class Slack(Settings):
     def one_url(self) -> Self:
         """Refuse two webhooks, and an address that nothing would be sent to."""
         if self.webhook_url is not None and self.webhook_url_env is not None:
-            raise broken("RIVET_CONFIG_SLACK", "sets webhook_url and webhook_url_env; keep webhook_url_env")
+            raise rule_broken("RIVET_CONFIG_SLACK", "sets webhook_url and webhook_url_env; keep webhook_url_env")
         refused = refused_address(self.webhook_url.get_secret_value()) if self.webhook_url else ""
         if refused:
-            raise broken("RIVET_CONFIG_SLACK", f"has a webhook_url that {refused}")
+            raise rule_broken("RIVET_CONFIG_SLACK", f"has a webhook_url that {refused}")
         return self
 
 
@@ -55,14 +55,14 @@ class Webhook(Settings):
     def one_url(self) -> Self:
         """Refuse two addresses, one that nothing would be sent to, and headers that are none."""
         if self.url is not None and self.url_env is not None:
-            raise broken("RIVET_CONFIG_WEBHOOK", "sets url and url_env; keep url_env")
+            raise rule_broken("RIVET_CONFIG_WEBHOOK", "sets url and url_env; keep url_env")
         refused = refused_address(self.url.get_secret_value()) if self.url else ""
         if refused:
-            raise broken("RIVET_CONFIG_WEBHOOK", f"has a url that {refused}")
+            raise rule_broken("RIVET_CONFIG_WEBHOOK", f"has a url that {refused}")
         for name in self.headers_env:
             if not HEADER.fullmatch(name):
                 message = f"has the header {name!r} in headers_env; a name has letters, digits and '-'"
-                raise broken("RIVET_CONFIG_WEBHOOK", message)
+                raise rule_broken("RIVET_CONFIG_WEBHOOK", message)
         return self
 
 

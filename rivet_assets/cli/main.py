@@ -110,7 +110,7 @@ def main() -> None:
     with interruption.listening(lambda: _end_interrupted(told)):
         code = _run(told)
     sys.stdout.flush()
-    if interruption.asked():
+    if interruption.is_asked():
         interruption.leave(code)
     sys.exit(code)
 
@@ -119,7 +119,7 @@ def _run(told: JsonErrors) -> int:
     """Run the command, and turn what it raises into an exit code."""
     try:
         code = commands.main(prog_name="rivet", standalone_mode=False, obj=told)
-        if code and interruption.asked():
+        if code and interruption.is_asked():
             raise KeyboardInterrupt
         told.ended(code or 0)
         return code or 0
@@ -127,7 +127,7 @@ def _run(told: JsonErrors) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except BaseException as error:
-        if not (interruption.asked() or isinstance(error, KeyboardInterrupt | click.Abort)):
+        if not (interruption.is_asked() or isinstance(error, KeyboardInterrupt | click.Abort)):
             return _end_failed(error, told)
         code = _end_interrupted(told)  # whatever it is: the interrupt broke it
         interruption.end_children()

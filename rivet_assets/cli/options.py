@@ -56,11 +56,11 @@ JSON = click.option("--json", "as_json", is_flag=True, help="one JSON document o
 
 
 def windows(command: Command) -> Command:
-    """Add `--partition` and `--partition-range`, which mean the same in every command; `asked` joins them."""
+    """Add `--partition` and `--partition-range`, alike in every command; `windows_asked_for` joins both."""
     return KEY(RANGE(WINDOW(command)))
 
 
-def asked(partitions: Sequence[str], ranges: Sequence[str]) -> tuple[str, ...]:
+def windows_asked_for(partitions: Sequence[str], ranges: Sequence[str]) -> tuple[str, ...]:
     """Return the windows that were asked for: keys, and ranges `A...B`.
 
     Raises:

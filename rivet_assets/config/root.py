@@ -85,7 +85,7 @@ class RivetConfig(Settings):
             config: Self = validate(block)
         except ValidationError as error:
             raise refusals(cls.__name__, [*details(error), *faults]) from None
-        faults = faults or [*_check_tuning(config), *_refused_modes(config), *_shared_logs(config), *_sparkless(config)]
+        faults = faults or [*_check_tuning(config), *_check_modes(config), *_shared_logs(config), *_sparkless(config)]
         if faults:
             raise refusals(cls.__name__, faults)
         exports = tuple(_with_steps(export, config.transforms) for export in config.exports)
@@ -159,7 +159,7 @@ def _broken_rules(block: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
     if not isinstance(exports, list | tuple):
         return
     yield from _sources_once(block)
-    yield from _named_once(exports)
+    yield from _check_names(exports)
     for index, export in enumerate(exports):
         yield from _source_exists(block, _value(export, "source"), ("exports", index))
         yield from _steps_exist(block, _value(export, "transforms"), ("exports", index, "transforms"))
@@ -179,7 +179,7 @@ def _sources_once(block: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
             yield refusal("RIVET_CONFIG_SOURCE_NAME", message, loc=("sources", str(name)))
 
 
-def _named_once(exports: list[Any] | tuple[Any, ...]) -> Iterator[InitErrorDetails]:
+def _check_names(exports: list[Any] | tuple[Any, ...]) -> Iterator[InitErrorDetails]:
     first: set[str] = set()
     for index, export in enumerate(exports):
         name = _value(export, "name")
@@ -225,7 +225,7 @@ def _with_steps(export: AnyExport, named: Mapping[str, AnyStep]) -> AnyExport:
     return export.model_copy(update={"transforms": steps})
 
 
-def _refused_modes(config: RivetConfig) -> Iterator[InitErrorDetails]:
+def _check_modes(config: RivetConfig) -> Iterator[InitErrorDetails]:
     """Ask each export's source whether it can do the mode: at night would be too late."""
     for index, export in enumerate(config.exports):
         refused = config.source_of(export)[1].refuses(export.answers, "table" if export.table else "query")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 RANGE = "..."  # between the two ends of a range of partitions, both included
 
 
-def chosen(config: RivetConfig, names: Sequence[str], partitions: Sequence[str]) -> Sequence[Export]:
+def choose_exports(config: RivetConfig, names: Sequence[str], partitions: Sequence[str]) -> Sequence[Export]:
     """Find the exports of a run that names these, or these windows; in the order of the config.
 
     Raises:

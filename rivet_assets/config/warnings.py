@@ -37,7 +37,7 @@ def _secrets(document: Document, block: Any, config: RivetConfig) -> Iterator[tu
     """Warn of a secret that stands in the file itself."""
     for loc, value in scalars(block):
         written = document.written(loc)
-        if isinstance(_made_of(config, loc), SecretStr) and loc != ("state",) and not has_reference(written or value):
+        if isinstance(_value_of(config, loc), SecretStr) and loc != ("state",) and not has_reference(written or value):
             key = str(loc[-1])
             yield (
                 loc,
@@ -45,7 +45,7 @@ def _secrets(document: Document, block: Any, config: RivetConfig) -> Iterator[tu
             )
 
 
-def _made_of(config: RivetConfig, loc: Loc) -> Any:
+def _value_of(config: RivetConfig, loc: Loc) -> Any:
     """Return what was made of a raw value; the JSON schema would tell secrets too, but loads every engine for it."""
     held: Any = config
     for step in loc:

@@ -54,7 +54,7 @@ class Document:
     def written(self, loc: Loc) -> str | None:
         """Return a scalar as it was written, references unresolved; None where there is none."""
         _, node, whole = _follow(self.root, loc)
-        return shown(node.value) if whole and isinstance(node, yaml.ScalarNode) else None
+        return show_references(node.value) if whole and isinstance(node, yaml.ScalarNode) else None
 
     def below(self, key: str) -> Document | None:
         """Return one block of it as a document of its own; lines stay those of the file."""
@@ -91,7 +91,7 @@ def read_documents(text: str) -> list[Document]:
     if len(text) > LARGEST_FILE:
         raise _limit(f"has {len(text):,} characters; allowed are {LARGEST_FILE:,}. Split it into several files", line=1)
     try:
-        return list(_documents(_Loader(hidden(text))))
+        return list(_documents(_Loader(hide_references(text))))
     except RecursionError as error:
         raise _limit(f"is nested more deeply than {DEEPEST} levels; write it flatter", line=1) from error
     except yaml.MarkedYAMLError as error:
@@ -102,7 +102,7 @@ def read_documents(text: str) -> list[Document]:
         raise YamlFault("RIVET_CONFIG_YAML", message, line=line) from error
 
 
-def hidden(text: str) -> str:
+def hide_references(text: str) -> str:
     """Move every reference into characters without meaning to YAML; lengths and lines stay."""
     return "\n".join(map(_line_hidden, text.split("\n"))) if "${" in text else text
 
@@ -116,8 +116,8 @@ def _line_hidden(line: str) -> str:
     return found + tail
 
 
-def shown(text: str) -> str:
-    """Undo `hidden`."""
+def show_references(text: str) -> str:
+    """Undo `hide_references`."""
     return re.sub(r"[\ue000-\ue0ff]", lambda match: chr(ord(match[0]) - HIDING), text)
 
 
@@ -129,7 +129,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no stubs her
 
     def construct_scalar(self, node: yaml.ScalarNode) -> Any:
         """Return text with its references visible again."""
-        return shown(str(super().construct_scalar(node)))
+        return show_references(str(super().construct_scalar(node)))
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Compose a node that does not lie too deep."""
@@ -195,7 +195,7 @@ def _limit(message: str, *, line: int) -> YamlFault:
 
 
 def _short(text: str) -> str:
-    text = shown(text)
+    text = show_references(text)
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
 
@@ -255,7 +255,7 @@ def _duplicates(node: yaml.Node | None, loc: Loc) -> Iterator[YamlFault]:
         return
     first: dict[str, int] = {}
     for key, value in node.value:
-        name = shown(str(key.value))
+        name = show_references(str(key.value))
         line = key.start_mark.line + 1
         if name in first and name != "<<":
             message = f"key `{name}` stands here and on line {first[name]}; keep one"
@@ -281,7 +281,7 @@ def _child(node: yaml.Node | None, step: str | int) -> tuple[int, yaml.Node] | N
         return item.start_mark.line + 1, item
     if isinstance(node, yaml.MappingNode):
         for key, value in reversed(node.value):
-            if shown(str(key.value)) == str(step):
+            if show_references(str(key.value)) == str(step):
                 return key.start_mark.line + 1, value
     return None
 

@@ -14,7 +14,7 @@ from rivet_assets.dagster.drain_checks import DESCRIBED
 from rivet_assets.dagster.on_demand import OnDemand, on_demand
 from rivet_assets.dagster.table_asset import applied_spec, site_of
 from rivet_assets.modes.cdc import Cdc
-from rivet_assets.prove.reconcile_mirror import compared
+from rivet_assets.prove.reconcile_mirror import compare_mirror
 from rivet_assets.run.drain_verdicts import (
     MIRROR,
     PREREQUISITES,
@@ -22,7 +22,7 @@ from rivet_assets.run.drain_verdicts import (
     mirror_verdict,
     prerequisites_verdict,
 )
-from rivet_assets.run.log_status import opened
+from rivet_assets.run.log_status import open_for_look
 from rivet_assets.run.scope import state_of
 
 SpecOf = Callable[[Export], dg.AssetSpec]
@@ -42,7 +42,7 @@ def _prerequisites(export: Cdc, table: str, config: RivetConfig, spec_of: SpecOf
     def judged(context: dg.AssetCheckExecutionContext) -> ChangeVerdict:
         _, source = config.source_of(export)
         state = state_of(config, rivet=context.resources.rivet)
-        with opened(export, source, deployment=state.name) as log:
+        with open_for_look(export, source, deployment=state.name) as log:
             return prerequisites_verdict(log.preflight())
 
     return on_demand(key, PREREQUISITES, {PREREQUISITES: OnDemand(DESCRIBED[PREREQUISITES], judged)})
@@ -52,7 +52,7 @@ def _mirror(export: Cdc, table: str, config: RivetConfig, spec_of: SpecOf) -> dg
     key = applied_spec(export, table, "mirror", spec_of=spec_of).key
 
     def judged(context: dg.AssetCheckExecutionContext) -> ChangeVerdict:
-        return mirror_verdict(compared(site_of(export, table, "mirror", config, context), table))
+        return mirror_verdict(compare_mirror(site_of(export, table, "mirror", config, context), table))
 
     described = "The mirror holds exactly the rows of its table; reads all of both."
     return on_demand(key, MIRROR, {MIRROR: OnDemand(described, judged)})

@@ -31,7 +31,7 @@ from rivet_assets.dagster.pools import drain_pool, limit_to_one
 from rivet_assets.dagster.specs import asset_spec
 from rivet_assets.run.drain import LEASE, checkpoint_key, checkpoints_of
 from rivet_assets.run.drain_verdicts import lag_verdict, slot_verdict
-from rivet_assets.run.log_status import LogLook, capture_exports, look, opened
+from rivet_assets.run.log_status import LogLook, capture_exports, look, open_for_look
 from rivet_assets.run.scope import state_of
 from rivet_resources.errors import LogBusy, RivetError
 from rivet_resources.fan_out import NoAnswer, side_by_side
@@ -178,7 +178,7 @@ def _look(each: Watched) -> LogLook:
         checkpoints = checkpoints_of(each.export, state=state, folder=each.config.folder)
         checkpoint = checkpoints.load(checkpoint_key(each.export, each.source_name))
         holder = next((held.run_id for held in state.leases(each.export.name) if held.window == LEASE), "")
-        with opened(each.export, each.source, deployment=state.name) as log:
+        with open_for_look(each.export, each.source, deployment=state.name) as log:
             return replace(look(log, checkpoint), holder=holder)
 
 

@@ -27,7 +27,7 @@ from rivet_assets.run.admission import ADOPT, Admission
 from rivet_assets.run.attempt import Attempt, Site, attempt
 from rivet_assets.run.progress import Reporter
 from rivet_assets.run.quality import refusal
-from rivet_assets.run.read_ahead import RefusedWindow, staged_ahead, summary
+from rivet_assets.run.read_ahead import RefusedWindow, stage_ahead, summary
 from rivet_assets.run.scope import state_of
 from rivet_resources.contracts.settings import pace
 from rivet_resources.dagster.errors import STEP_RETRIES, failure, translated
@@ -106,7 +106,7 @@ def _windows(export: Export, config: RivetConfig, spec: dg.AssetSpec) -> dg.Asse
         wanted, refused, tried = windows_of(export, context.partition_keys), [], 0
         with _in_dagster_words(export, config, context):
             site = _site(export, config, context)
-            with closing(staged_ahead(site, wanted)) as ready_windows:
+            with closing(stage_ahead(site, wanted)) as ready_windows:
                 for ready in ready_windows:
                     tried += 1
                     try:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from rivet_assets.preflight.check import Checked, checked_facts
-from rivet_assets.prove.reconcile_result import Reconciled, reconciled_facts
+from rivet_assets.preflight.check import Checked, facts_of_check
+from rivet_assets.prove.reconcile_result import Reconciled, facts_of_reconcile
 from rivet_assets.prove.validate import facts_of
 from rivet_assets.run.drain_verdicts import ChangeVerdict
 from rivet_resources.prove.flaws import Validated
@@ -33,12 +33,12 @@ def preflight_verdict(name: str, checked: Checked, *, plan: Mapping[str, Any]) -
         plan: what the next run would do, told along.
     """
     if checked.error is not None:
-        return _verdict(name, "fail", 1, 0, str(checked.error), checked_facts(checked))
+        return _verdict(name, "fail", 1, 0, str(checked.error), facts_of_check(checked))
     told = [each for each in checked.findings if each.status != "ok"]
     failed = [f"{each.name}: {each.text}" for each in told if each.status == "fail"]
     level: Level = "fail" if failed else LEVELS[checked.verdict or "UNSAFE"]
     text = f"{checked.verdict}: {'; '.join((*failed, *checked.reasons, *checked.suggestions))}"
-    return _verdict(name, level, len(told), checked.rows_estimate or 0, text, {**checked_facts(checked), **plan})
+    return _verdict(name, level, len(told), checked.rows_estimate or 0, text, {**facts_of_check(checked), **plan})
 
 
 def files_verdict(name: str, folders: Sequence[Validated]) -> ChangeVerdict:
@@ -57,7 +57,7 @@ def files_verdict(name: str, folders: Sequence[Validated]) -> ChangeVerdict:
 def source_verdict(name: str, found: Reconciled) -> ChangeVerdict:
     """Judge whether the committed windows are the rows that the source has now."""
     wrong = sum(window.verdict != "match" for window in found.windows)
-    return _verdict(name, PROVED[found.verdict], wrong, found.exported_rows or 0, found.text, reconciled_facts(found))
+    return _verdict(name, PROVED[found.verdict], wrong, found.exported_rows or 0, found.text, facts_of_reconcile(found))
 
 
 def _verdict(name: str, level: Level, observed: float, rows: int, text: str, facts: Mapping[str, Any]) -> ChangeVerdict:

@@ -107,13 +107,13 @@ def _target(targets: Mapping[str, Target], asset: str) -> Target:
 
 def _repair(target: Target, asked: RepairConfig, context: dg.OpExecutionContext) -> Repaired:
     from rivet_assets.prove.flagged_windows import (  # start
-        flagged_now,  # compares with sources and files, which no run of an export does
+        find_flagged,  # compares with sources and files, which no run of an export does
     )
 
     rivet, config, export = context.resources.rivet, target.config, target.export
     state = state_of(config, rivet=rivet)
     depth: HowClosely = "checksums" if asked.depth is Depth.checksums else "counts"
-    flagged = flagged_now(
+    flagged = find_flagged(
         config, export, depth=depth, windows=asked.windows or None, state=state, tell=context.log.info
     )
     exporter = rivet.exporter(spark=config.spark, state=state, begin=asked.execute and bool(flagged))

@@ -302,7 +302,7 @@ def _until_interrupted(command: Sequence[str]) -> int:
     process = subprocess.Popen(command, start_new_session=True, preexec_fn=restore)
     previous = signal.signal(signal.SIGTERM, interrupt)
     try:
-        with interruption.unhurried():
+        with interruption.defer_end():
             return process.wait()
     except KeyboardInterrupt:
         process.send_signal(signal.SIGINT)

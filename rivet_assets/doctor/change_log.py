@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rivet_assets.doctor.row import Row, Told, aged, failed
+from rivet_assets.doctor.row import Row, Told, fault_row, spell_age
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run.drain import LEASE, checkpoint_key, checkpoints_of
 from rivet_assets.run.drain_verdicts import ChangeVerdict, lag_verdict, slot_verdict
-from rivet_assets.run.log_status import LogLook, drained_to, look, opened
+from rivet_assets.run.log_status import LogLook, look, open_for_look, read_position
 from rivet_assets.run.provenance import read_of_drain
 from rivet_resources.contracts.source import Source
 from rivet_resources.drain.checkpoint_book import DRAINING
@@ -41,23 +41,23 @@ def log_rows(
         checkpoint = checkpoints.load(checkpoint_key(export, source_name))
         rows.append(_checkpoint(export, checkpoint, about))
     except CheckpointUnusable as error:
-        rows.append(failed(about, "checkpoint", error))
+        rows.append(fault_row(about, "checkpoint", error))
     drains = [held.name for held in state.leases(export.name) if held.window == LEASE]
     if drains:
         rows.append(Row("drain", "ok", f"{drains[0]} drains it now", about=about))
     try:
-        with opened(export, source, deployment=state.name) as log:
+        with open_for_look(export, source, deployment=state.name) as log:
             findings = log.preflight()
             rows += [Row(f.name, f.status, f.text, f.fix, about) for f in findings]
             is_ready = all(finding.status != "fail" for finding in findings)
-            if is_ready or drained_to(checkpoint) is not None:  # else the look would only repeat what is missing
+            if is_ready or read_position(checkpoint) is not None:  # else the look would only repeat what is missing
                 seen = look(log, checkpoint)
                 tell(export, read_of_drain(
                     export, source, source_name, identity=seen.survey.identity, checkpoint=checkpoint
                 ))  # fmt: skip
                 rows += _position(seen, checkpoint, about)
     except RivetError as error:
-        rows.append(failed(about, "log", error))
+        rows.append(fault_row(about, "log", error))
     return rows
 
 
@@ -65,8 +65,8 @@ def _checkpoint(export: Cdc, checkpoint: Checkpoint | None, about: str) -> Row:
     if checkpoint is None:
         first = "copies the tables, then follows the log" if export.cdc.initial else "begins where the log ends then"
         return Row("checkpoint", "ok", f"none yet: the first drain {first}", about=about)
-    age = aged(checkpoint.age())
-    if drained_to(checkpoint) is None:
+    age = spell_age(checkpoint.age())
+    if read_position(checkpoint) is None:
         phase = checkpoint.metadata.get("state", DRAINING)
         text = f"the first drain began {age} ago and has not come to its first window ({phase})"
         return Row("checkpoint", "warn", text, "Run it again: it goes on where it began.", about)
@@ -80,9 +80,9 @@ def _position(seen: LogLook, checkpoint: Checkpoint | None, about: str) -> list[
             f"The checkpoint is of source {checkpoint.source_identity}, and this one is {seen.survey.identity}: it was "
             f"restored or replaced."
         )
-        return [failed(about, "position", other)]
+        return [fault_row(about, "position", other)]
     if seen.lost is not None:
-        return [failed(about, "position", seen.lost)]
+        return [fault_row(about, "position", seen.lost)]
     rows = (
         [] if seen.position is None else [Row("position", "ok", "the source still has the log behind it", about=about)]
     )

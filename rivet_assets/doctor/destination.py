@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rivet_assets.doctor.row import Row, failed, found
+from rivet_assets.doctor.row import Row, fault_row, finding_rows
 from rivet_resources.destinations.probe import probe
 from rivet_resources.errors import RivetError
 
@@ -21,13 +21,13 @@ def destination_rows(destination: Destination, export: Export) -> list[Row]:
     root = destination.root(export.name)
     about = f"destination {root.uri}"
     if destination.extra is not None and destination.extra.missing():
-        return [failed(about, "client", destination.extra.error())]
-    rows = list(found(about, destination.credentials(), category="auth"))
+        return [fault_row(about, "client", destination.extra.error())]
+    rows = list(finding_rows(about, destination.credentials(), category="auth"))
     if any(row.status == "fail" for row in rows):  # the store would only repeat it, after its retries
         return rows
     try:
         for finding in probe(root):
-            rows += found(about, [finding], category="destination")
+            rows += finding_rows(about, [finding], category="destination")
     except RivetError as error:
-        rows.append(failed(about, "write", error))
+        rows.append(fault_row(about, "write", error))
     return rows

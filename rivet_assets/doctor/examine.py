@@ -19,7 +19,7 @@ from rivet_assets.doctor.change_log import log_rows
 from rivet_assets.doctor.destination import destination_rows
 from rivet_assets.doctor.machine import machine_rows, open_store, spark_rows
 from rivet_assets.doctor.provenance import provenance_rows
-from rivet_assets.doctor.row import Row, failed
+from rivet_assets.doctor.row import Row, fault_row
 from rivet_assets.doctor.source import source_rows
 from rivet_assets.modes.cdc import drain_of
 from rivet_assets.run.provenance import ForeseenRead
@@ -70,4 +70,4 @@ def examine(config: RivetConfig, names: Sequence[str] = ()) -> list[Row]:
 
 
 def _rows(about: str, answer: list[Row] | Exception) -> list[Row]:
-    return [failed(about, "answer", answer)] if isinstance(answer, Exception) else answer
+    return [fault_row(about, "answer", answer)] if isinstance(answer, Exception) else answer

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rivet_assets.doctor.row import Row, failed, found
+from rivet_assets.doctor.row import Row, fault_row, finding_rows
 from rivet_assets.run.scope import state_of
 from rivet_resources.contracts.settings import Spark
 from rivet_resources.destinations.probe import space
@@ -38,7 +38,7 @@ def spark_rows(settings: Spark) -> list[Row]:
         return [Row("engine", "ok", "inline: no Java and no Spark are needed", about="spark")]
     if settings.remote is not None:
         if CONNECT.missing():
-            return [failed("spark", "engine", CONNECT.error())]
+            return [fault_row("spark", "engine", CONNECT.error())]
         return [Row("engine", "ok", "remote: no Java is needed here; the endpoint was not asked", about="spark")]
     rows = []
     try:
@@ -46,7 +46,7 @@ def spark_rows(settings: Spark) -> list[Row]:
         rows.append(Row("java", "ok", f"Java {java.version}, found by {java.found}", about="spark"))
         rows.append(Row("spark", "ok", f"Spark in {spark_home()}", about="spark"))
     except SparkUnavailable as error:
-        rows.append(failed("spark", "spark" if rows else "java", error))
+        rows.append(fault_row("spark", "spark" if rows else "java", error))
     return rows
 
 
@@ -56,7 +56,7 @@ def machine_rows(needed: Iterable[Extra]) -> list[Row]:
     Args:
         needed: extras of the sources and destinations.
     """
-    rows = [*_drivers(dict.fromkeys(needed)), *found("machine", [space(tempfile.gettempdir(), name="scratch")])]
+    rows = [*_drivers(dict.fromkeys(needed)), *finding_rows("machine", [space(tempfile.gettempdir(), name="scratch")])]
     return [*rows, _dagster_home()]
 
 
@@ -98,7 +98,7 @@ def open_store(config: RivetConfig, *, seconds: float) -> tuple[State | None, li
     opening = partial(state_of, config)
     answer = side_by_side({"state": opening}, seconds=seconds)["state"]
     if isinstance(answer, Exception):
-        return None, [failed("state", "open", answer)]
+        return None, [fault_row("state", "open", answer)]
     return answer, [Row("open", "ok", f"the state store {answer.name}", about="state"), *_store_clock(answer)]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rivet_assets.doctor.row import Row, found
+from rivet_assets.doctor.row import Row, finding_rows
 from rivet_assets.run.provenance import NAME, ForeseenRead, provenance_findings
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def provenance_rows(
     rows: list[Row] = []
     for name, findings in provenance_findings(exports, read, state).items():
         fixed = [replace(each, fix=UNKNOWN if each.status == "warn" else ways_out(name)) for each in findings]
-        rows += found(f"export {name}", fixed, category=NAME)
+        rows += finding_rows(f"export {name}", fixed, category=NAME)
         if not findings:
             rows.append(Row(NAME, "ok", OURS, about=f"export {name}"))
     order = {f"export {export.name}": place for place, export in enumerate(exports)}

@@ -83,7 +83,7 @@ class Row(Finding):
     category: str = ""
 
 
-def failed(about: str, name: str, error: Exception) -> Row:
+def fault_row(about: str, name: str, error: Exception) -> Row:
     """Turn what was raised into a row; the text of an error that is not ours may hold a secret, and is not shown."""
     if isinstance(error, RivetError):
         category, fix = next(((c, f) for kind, c, f in CATEGORIES if isinstance(error, kind)), ("other", ""))
@@ -94,19 +94,19 @@ def failed(about: str, name: str, error: Exception) -> Row:
     return Row(name, "fail", f"{type(error).__name__} was raised, which is a bug of Rivet.", "", about, "", "bug")
 
 
-def found(about: str, findings: Iterable[Finding], *, category: str = "") -> Iterator[Row]:
+def finding_rows(about: str, findings: Iterable[Finding], *, category: str = "") -> Iterator[Row]:
     """Yield what each finding is about; `category` sorts those that fail."""
     for each in findings:
         sort = category if each.status == "fail" else ""
         yield Row(each.name, each.status, each.text, each.fix, about, "", sort)
 
 
-def counted(count: int, word: str) -> str:
+def spell_count(count: int, word: str) -> str:
     """Spell a number of things."""
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
-def aged(seconds: float) -> str:
+def spell_age(seconds: float) -> str:
     """Spell how long ago something was."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rivet_assets.doctor.row import Row, Told, counted, failed, found
+from rivet_assets.doctor.row import Row, Told, fault_row, finding_rows, spell_count
 from rivet_assets.run.admission import provenance_in
 from rivet_assets.run.log_status import INTERACTIVE_LIMITS
 from rivet_assets.run.provenance import ForeseenRead
@@ -63,7 +63,7 @@ def source_rows(
                         identity = identity or session.identity()
                         tell(export, {export.name: ForeseenRead(provenance_in(source, name, identity, relation))})
     except RivetError as error:
-        rows.append(failed(about, "connect", error))
+        rows.append(fault_row(about, "connect", error))
     return [*rows, *_with_script(tables, rows)]
 
 
@@ -72,7 +72,7 @@ def _credentials(about: str, source: Source, exports: Sequence[Export], warnings
     if isinstance(source, Server):
         owners = {f"sources.{about.removeprefix('source ')}:", "source:", *(f"exports.{e.name}:" for e in exports)}
         is_written = any(WRITTEN in told and any(f" {owner} " in told for owner in owners) for told in warnings)
-        yield from found(about, credentials.findings(source, is_written=is_written), category="config")
+        yield from finding_rows(about, credentials.findings(source, is_written=is_written), category="config")
 
 
 def _clock(session: Session, about: str) -> Row:
@@ -95,10 +95,10 @@ def _server(session: Session, about: str, source: Source, exports: Sequence[Expo
     try:
         findings = session.examine(tables=tables, connections=widest)
     except RivetError as error:
-        return [replace(failed(about, "server", error), status="warn")]
+        return [replace(fault_row(about, "server", error), status="warn")]
     return [
         replace(row, category="permission") if row.name == "grants" else row
-        for row in found(about, findings, category="server")
+        for row in finding_rows(about, findings, category="server")
     ]
 
 
@@ -115,9 +115,9 @@ def _describe(session: Session, export: Export, table: str | None, rows: list[Ro
     try:
         relation = session.describe(table=table, query=query, params=export.params, rules=export.type_rules())
     except RivetError as error:
-        rows.append(failed(about, name, error))
+        rows.append(fault_row(about, name, error))
         return None
-    rows.append(Row(name, "ok", counted(len(relation.columns), "column"), about=about))
+    rows.append(Row(name, "ok", spell_count(len(relation.columns), "column"), about=about))
     return export, relation
 
 

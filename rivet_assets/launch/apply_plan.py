@@ -137,7 +137,7 @@ def _gates_of(config: RivetConfig, entry: PlanEntry, *, state: State, at: dateti
     place = plan_facts.place_of(config, export, state=state, at=at)
     boundary = plan_facts.boundary_of(place)
     windows = [(window.table, window.key) for window in entry.computed.windows]
-    held = plan_facts.held_of(place, windows, boundary)
+    held = plan_facts.read_committed(place, windows, boundary)
     columns, lost = _columns_now(place)
     now = Standing(
         fingerprint=export_fingerprint(config, export),

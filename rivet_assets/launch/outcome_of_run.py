@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from rivet_assets.launch.outcome import Outcome
-from rivet_assets.notify.messages import Ended, ended
+from rivet_assets.notify.messages import Ended, sum_up
 from rivet_assets.run.drift import Drift
 from rivet_resources.read.source_cost import total
 
@@ -72,7 +72,7 @@ def outcome_of(
     failed = bool(step.message) or (not step.ended and keys != [])
     done = {record.window for record in committed}
     status: Literal["success", "skipped", "failed"] = "failed" if failed else "success" if committed else "skipped"
-    end = ended(export.name, records, before=told.before, status=status, code=step.code)
+    end = sum_up(export.name, records, before=told.before, status=status, code=step.code)
     last = records[-1] if records else None
     return Outcome(
         export=export.name,

@@ -112,7 +112,7 @@ class Recorder(logging.Handler):
         metadata = failure.user_failure_data.metadata if failure.user_failure_data else {}
         words = failure.user_failure_data.description if failure.user_failure_data else None
         step.ended = True
-        self.interrupted = self.interrupted or interruption.asked() or _was_interrupted(failure.error)
+        self.interrupted = self.interrupted or interruption.is_asked() or _was_interrupted(failure.error)
         step.message = step.message or words or _cause(failure.error)
         step.code = str(getattr(metadata.get("rivet/code"), "value", "")) or step.code
         step.cause = "" if step.code else _first_error(failure.error)

@@ -19,12 +19,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rivet_assets.config.extras import missing_extras
-from rivet_assets.config.selection import chosen, due
+from rivet_assets.config.selection import choose_exports, due
 from rivet_assets.launch.outcome import Outcome
 from rivet_assets.launch.outcome_of_run import RunRecords, history, outcome_of
 from rivet_assets.launch.recorder import Recorder, Watch
 from rivet_assets.run import interruption
-from rivet_assets.run.progress import watched_by
+from rivet_assets.run.progress import watch_progress
 from rivet_resources.errors import RivetError
 from rivet_resources.extras import CONNECT
 from rivet_resources.spark.jvm import find_java
@@ -60,7 +60,7 @@ def run_exports(
         ExtraMissing, SparkUnavailable: something they need is not installed; nothing ran.
         KeyboardInterrupt: the user's; what was committed before stays so.
     """
-    exports = chosen(config, names, partitions)
+    exports = choose_exports(config, names, partitions)
     require_installed(config, exports)
     with warm_spark(config, exports):
         return run_plan(config, [(export, due(export, partitions or None)) for export in exports], watch, tags=tags)
@@ -86,7 +86,7 @@ def run_plan(config: RivetConfig, plan: Plan, watch: Watch, *, tags: Mapping[str
     """
     recorder = Recorder({node: export.name for export, _ in plan for node in _nodes(config, export)}, watch)
     began = datetime.now(UTC)
-    with watched_by(recorder.progressed):
+    with watch_progress(recorder.progressed):
         _execute(config, plan, recorder, tags)
     return _outcomes(config, plan, recorder, began)
 
@@ -130,7 +130,7 @@ def warm_spark(config: RivetConfig, exports: Sequence[Export]) -> Iterator[None]
     try:
         yield
     finally:
-        if not interruption.asked():  # else nobody waits for a start that is not wanted any more
+        if not interruption.is_asked():  # else nobody waits for a start that is not wanted any more
             starting.join()
             runtime.stop()
 
@@ -166,7 +166,7 @@ def _execute(config: RivetConfig, plan: Plan, recorder: Recorder, extra: Mapping
                 tags={**extra, **tags, STARTED_BY: RIVET_RUN},
                 raise_on_error=False,
             )
-            if recorder.interrupted or interruption.asked():
+            if recorder.interrupted or interruption.is_asked():
                 raise KeyboardInterrupt
 
         if whole:
@@ -176,7 +176,7 @@ def _execute(config: RivetConfig, plan: Plan, recorder: Recorder, extra: Mapping
                 tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
                 go(_asset_keys(config, export), tags)
         # A run of their own: Dagster would skip them after a drain that found nothing.
-        if beside and not interruption.asked_gently():
+        if beside and not interruption.is_asked_gently():
             go(beside, {})
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from rivet_assets.blocks.export import Export
-from rivet_assets.blocks.export_values import ColumnsOnce, TableName, broken
+from rivet_assets.blocks.export_values import ColumnsOnce, TableName, rule_broken
 from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.contracts.change_log import Capture, Untold
 from rivet_resources.contracts.engine_facts import EngineFacts
@@ -101,7 +101,7 @@ class Cdc(Export):
     def fits_a_log(self) -> Cdc:
         """Refuse what has no meaning for changes."""
         for code, message in self._misfits():
-            raise broken(code, message)
+            raise rule_broken(code, message)
         return self
 
     def _misfits(self) -> Iterator[tuple[str, str]]:

@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.blocks.export_values import Duration
-from rivet_assets.modes.incremental_again import ends_again, newer_rows, shared_of
+from rivet_assets.modes.incremental_again import ends_again, find_shared, newer_rows
 from rivet_assets.modes.incremental_boundary import CursorColumns, chunks_of, ends_of, in_turn, note_before, pieces
 from rivet_assets.modes.protocol import Planning, compose, require_bound
 from rivet_resources.commit.manifest import Manifest
@@ -152,7 +152,7 @@ class Incremental(Export):
             ManifestUnreadable: the windows form no chain.
         """
         cursor, committed = self._committed_cursor(planning, manifest)
-        shared = shared_of(manifest, committed, planning.windows)
+        shared = find_shared(manifest, committed, planning.windows)
         newer = newer_rows(planning, cursor, committed.high, shared)
         return shared.low.rows - shared.later.rows - newer, newer
 
@@ -167,7 +167,7 @@ class Incremental(Export):
         self.predicate(planning, manifest)
         cursor, committed = self._committed_cursor(planning, manifest)
         planning = replace(planning, cursor=committed.low, boundary=Boundary(committed.visit))
-        shared = shared_of(manifest, committed, planning.windows)
+        shared = find_shared(manifest, committed, planning.windows)
         ends = ends_again(planning, cursor, committed, shared, is_public=not self.steps)
         read = pieces(planning, cursor, ends, high=committed.high)
         extract = compose(

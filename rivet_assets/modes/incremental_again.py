@@ -33,7 +33,7 @@ class Shared:
     is_told: bool  # the manifest says which rows of its highest value it has
 
 
-def shared_of(manifest: Manifest, cursor: ManifestCursor, windows: Mapping[str, Manifest]) -> Shared:
+def find_shared(manifest: Manifest, cursor: ManifestCursor, windows: Mapping[str, Manifest]) -> Shared:
     """Find what a window shares with others.
 
     Args:

@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from rivet_assets.blocks.export import Export
-from rivet_assets.blocks.export_values import ColumnsOnce, Ratio, broken
+from rivet_assets.blocks.export_values import ColumnsOnce, Ratio, rule_broken
 from rivet_assets.modes.poll_preconditions import (
     key_columns,
     refuse_clock,
@@ -62,10 +62,10 @@ class DeleteDetection(Settings):
     def keys_fit_type(self) -> DeleteDetection:
         """Refuse keys of another type, and a mark without a column."""
         if (self.type == "soft_delete") != (self.column is not None):
-            raise broken(CODE, "soft_delete and `column` go together; set both or neither")
+            raise rule_broken(CODE, "soft_delete and `column` go together; set both or neither")
         diff_only = sorted(self.model_fields_set & {"max_delete_ratio", "every"})
         if self.type != "full_diff" and diff_only:
-            raise broken(CODE, f"{', '.join(diff_only)} is only for type: full_diff; remove it")
+            raise rule_broken(CODE, f"{', '.join(diff_only)} is only for type: full_diff; remove it")
         return self
 
 
@@ -108,7 +108,7 @@ class Poll(Export):
     def keys_go_together(self) -> Poll:
         """Refuse keys that mean nothing together."""
         for message in self._misfits():
-            raise broken(CODE, message)
+            raise rule_broken(CODE, message)
         return self
 
     def _misfits(self) -> Iterator[str]:

@@ -41,7 +41,7 @@ class Ended:
     recovered: bool = False  # the run before it failed
 
 
-def ended(
+def sum_up(
     export: str,
     records: Sequence[RunRecord],
     *,

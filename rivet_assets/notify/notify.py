@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rivet_assets.blocks.notifications import Webhook
-from rivet_assets.notify.messages import Ended, ended, slack_body, triggers, webhook_body
+from rivet_assets.notify.messages import Ended, slack_body, sum_up, triggers, webhook_body
 from rivet_resources.webhooks import Message, send_all
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def notify_success(config: RivetConfig, export: str, *, state: State, since: dat
     records = [record for record in reversed(runs) if record.started_at >= since]
     before = next((record for record in runs if record.started_at < since), None)
     if any(record.status == "success" for record in records):
-        notify(config, [ended(export, records, before=before, status="success")], tell=tell)
+        notify(config, [sum_up(export, records, before=before, status="success")], tell=tell)
 
 
 def _messages(config: RivetConfig, ends: Sequence[Ended], tell: Tell) -> Iterator[Message]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from rivet_assets.config.yaml_document import Document, hidden, read_yaml, shown
+from rivet_assets.config.yaml_document import Document, hide_references, read_yaml, show_references
 from rivet_resources.errors import ConfigError
 
 KEY = "wave"
@@ -26,7 +26,7 @@ def annotate(path: Path, waves: Mapping[str, int]) -> list[str]:
     """
     before = path.read_bytes()
     text = before.decode("utf-8")
-    after, changed = annotated(text, waves)
+    after, changed = with_waves(text, waves)
     if not changed:
         return []
     if path.read_bytes() != before:
@@ -35,17 +35,17 @@ def annotate(path: Path, waves: Mapping[str, int]) -> list[str]:
     return changed
 
 
-def annotated(text: str, waves: Mapping[str, int]) -> tuple[str, list[str]]:
+def with_waves(text: str, waves: Mapping[str, int]) -> tuple[str, list[str]]:
     """Return a text in which each export has its wave, and the names of those whose wave was another.
 
     Raises:
         ConfigError: an export stands there by an anchor, so that its text belongs to more than one place.
     """
-    root = yaml.compose(hidden(text), Loader=yaml.SafeLoader)
+    root = yaml.compose(hide_references(text), Loader=yaml.SafeLoader)
     edits, changed = list[tuple[int, int, str]](), list[str]()
     seen = set[int]()
     for block in _exports(root):
-        name = shown(str(_scalar(block, "name") or ""))
+        name = show_references(str(_scalar(block, "name") or ""))
         if name not in waves or _scalar(block, KEY) == str(waves[name]):
             continue
         if id(block) in seen or any(key.value == "<<" for key, _ in block.value):

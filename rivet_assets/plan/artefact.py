@@ -126,7 +126,7 @@ def fingerprint(document: Any) -> str:
     return f"xxh3:{xxhash.xxh3_64_hexdigest(canonical(document))}"
 
 
-def sealed(artefact: PlanArtefact) -> dict[str, Any]:
+def seal(artefact: PlanArtefact) -> dict[str, Any]:
     """Return the plan as a JSON document with its seal."""
     document = artefact.model_dump(mode="json", by_alias=True, exclude={"integrity"})
     return {**document, "integrity": fingerprint(document)}

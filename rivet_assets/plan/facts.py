@@ -18,7 +18,7 @@ from rivet_assets.plan.priority import RunHistory
 from rivet_assets.run.baseline import baseline_of
 from rivet_assets.run.drain import checkpoint_key, checkpoints_of
 from rivet_assets.run.drift import Drift, compare
-from rivet_assets.run.log_status import LogLook, drained_to, look, opened
+from rivet_assets.run.log_status import LogLook, look, open_for_look, read_position
 from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
 from rivet_resources.commit.manifest import Manifest, current_manifests
 from rivet_resources.contracts.boundary import Boundary
@@ -109,7 +109,7 @@ def boundary_of(place: PlanContext) -> str | None:
     export = place.export
     if (drain := drain_of(export)) is not None:
         checkpoints = checkpoints_of(drain, state=place.state, folder=place.folder)
-        position = drained_to(checkpoints.load(checkpoint_key(drain, place.source_name)))
+        position = read_position(checkpoints.load(checkpoint_key(drain, place.source_name)))
         return position.key if position else None
     if not export.answers.keeps_cursor:
         return None
@@ -119,7 +119,7 @@ def boundary_of(place: PlanContext) -> str | None:
     return resolve_cursor(current_manifests(place.root()))  # the truth, where the store was lost
 
 
-def remembered_of(place: PlanContext) -> Boundary:
+def read_boundary(place: PlanContext) -> Boundary:
     """Read what is remembered of the rows that have the committed cursor's value, and write nothing.
 
     Raises:
@@ -140,13 +140,13 @@ def windows_to_run(place: PlanContext, keys: Sequence[str] | None, boundary: str
     if keys is not None:
         return [("", window) for window in windows_of(export, keys)]
     if export.answers.keeps_boundary:
-        return [("", Window.after(boundary, remembered_of(place).visit))]
+        return [("", Window.after(boundary, read_boundary(place).visit))]
     if export.answers.keeps_cursor:
         return [("", Window.after(boundary))]
     return [("", Window("all"))]
 
 
-def held_of(place: PlanContext, windows: Sequence[tuple[str, str]], boundary: str | None) -> CommittedWindows:
+def read_committed(place: PlanContext, windows: Sequence[tuple[str, str]], boundary: str | None) -> CommittedWindows:
     """Read which of these windows, (table, key), are committed, as a reader sees them.
 
     Raises:
@@ -242,7 +242,7 @@ def _plan_window(
             relation=relation,
             window=window if window.kind == "time" else None,
             cursor=cursor,
-            boundary=remembered_of(place) if export.answers.keeps_boundary else None,
+            boundary=read_boundary(place) if export.answers.keeps_boundary else None,
             run_id="plan",
             started_at=place.at,
             tasks=export.parallel,
@@ -286,7 +286,7 @@ def _look_at_log(
         return replace(looked, notes=(note,), unread=sum(size or 0 for size in sizes) if known else None)
     checkpoints = checkpoints_of(export, state=place.state, folder=place.folder)
     try:
-        with opened(export, place.source, deployment=place.state.name) as log:
+        with open_for_look(export, place.source, deployment=place.state.name) as log:
             found = look(log, checkpoints.load(checkpoint_key(export, place.source_name)))
     except RivetError as error:
         return replace(looked, notes=(f"how far it is behind could not be told: {error}",))

@@ -56,7 +56,7 @@ def config_fingerprint(config: RivetConfig) -> str:
     return fingerprint(config.file.read_text(encoding="utf-8-sig")) if config.file else ""
 
 
-def redacted(config: RivetConfig, export: Export, hide: Hidden) -> dict[str, Any]:
+def redact(config: RivetConfig, export: Export, hide: Hidden) -> dict[str, Any]:
     """Return the export's block with all defaults, and its source's; what came from outside is its `${NAME}` again."""
     _, source = config.source_of(export)
     block = export.model_dump(mode="json", exclude_none=True, exclude={"source"})
@@ -84,7 +84,7 @@ class Hidden:
         return self.text(value) if isinstance(value, str) and key not in PLAIN_KEYS else value
 
 
-def hidden(config: RivetConfig, params: Mapping[str, str]) -> Hidden:
+def collect_hidden(config: RivetConfig, params: Mapping[str, str]) -> Hidden:
     """Collect what came into the file by `${NAME}`, and the secrets of all sources as far as they can be read now."""
     words = {word: HIDDEN for source in _sources(config) for word in _secrets(source) if word}
     for name, found in _answers(config, params):

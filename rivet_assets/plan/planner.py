@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from rivet_assets.config.selection import chosen, due
+from rivet_assets.config.selection import choose_exports, due
 from rivet_assets.plan import facts as plan_facts
 from rivet_assets.plan.artefact import Computed, Diagnostics, PlanArtefact, PlanEntry, Prioritization
 from rivet_assets.plan.facts import SourceLook
-from rivet_assets.plan.fingerprint import Hidden, config_fingerprint, export_fingerprint, hidden, redacted
+from rivet_assets.plan.fingerprint import Hidden, collect_hidden, config_fingerprint, export_fingerprint, redact
 from rivet_assets.plan.priority import (
     UNKNOWN_SECONDS,
     CursorWorth,
@@ -27,7 +27,7 @@ from rivet_assets.plan.priority import (
     is_narrow,
     prioritise,
 )
-from rivet_assets.plan.windows import computed
+from rivet_assets.plan.windows import compute_windows
 from rivet_assets.preflight.check import Checked, check_exports
 from rivet_assets.run.drift import judge
 from rivet_assets.run.scope import state_of
@@ -83,10 +83,10 @@ def plan_exports(
         StateError: the store cannot be opened.
     """
     at = at or datetime.now(UTC)
-    exports = [(export, due(export, partitions or None)) for export in chosen(config, names, partitions)]
+    exports = [(export, due(export, partitions or None)) for export in choose_exports(config, names, partitions)]
     judged = {each.export: each for each in checker(config, [export.name for export, _ in exports])}
     state = state_of(config)
-    desk = _Desk(config, state, at, hidden(config, params or {}))
+    desk = _Desk(config, state, at, collect_hidden(config, params or {}))
     entries, unplanned = list[PlanEntry](), list[Unplanned]()
     try:
         for export, keys in exports:
@@ -126,9 +126,9 @@ def _entry(desk: _Desk, export: Export, keys: list[str] | None, judged: Checked 
     place = plan_facts.place_of(desk.config, export, state=desk.state, at=desk.at)
     boundary = plan_facts.boundary_of(place)
     windows = plan_facts.windows_to_run(place, keys, boundary)
-    held = plan_facts.held_of(place, [(table, window.key) for table, window in windows], boundary)
+    held = plan_facts.read_committed(place, [(table, window.key) for table, window in windows], boundary)
     looked = plan_facts.look_at(place, windows, boundary)
-    found = computed(export, windows, held, looked, desk.hide)
+    found = compute_windows(export, windows, held, looked, desk.hide)
     history = plan_facts.history_of(place)
     bounds = [(window.start, window.end) for _, window in windows if window.start and window.end]
     facts = _facts(export, found, looked, judged, history)
@@ -138,7 +138,7 @@ def _entry(desk: _Desk, export: Export, keys: list[str] | None, judged: Checked 
         source_type=place.source.type,
         strategy=export.mode,
         plan_fingerprint=export_fingerprint(desk.config, export),
-        resolved_plan=redacted(desk.config, export, desk.hide),
+        resolved_plan=redact(desk.config, export, desk.hide),
         computed=found,
         diagnostics=_diagnostics(export, judged, looked, history, desk.hide),
         prioritization=_prioritization(
@@ -204,7 +204,7 @@ def _diagnostics(
 ) -> Diagnostics:
     return Diagnostics(
         verdict=(judged.verdict if judged else None) or "",
-        warnings=tuple(hide.text(text) for text in (*_refused_drift(export, looked), *_warnings(judged))),
+        warnings=tuple(hide.text(text) for text in (*_predict_drift(export, looked), *_warnings(judged))),
         recommended_profile=judged.profile.value if judged and judged.profile else "",
         strategy_rationale=hide.text("; ".join(filter(None, (judged.strategy, *judged.reasons)))) if judged else "",
         suggestions=tuple(hide.text(text) for text in judged.suggestions) if judged else (),
@@ -213,7 +213,7 @@ def _diagnostics(
     )
 
 
-def _refused_drift(export: Export, looked: SourceLook) -> list[str]:
+def _predict_drift(export: Export, looked: SourceLook) -> list[str]:
     """Return that the run would refuse what changed; [] where it would not."""
     try:
         judge(looked.drift, export.on_schema_drift, export=export.name, relation=export.table or "the query")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
 
 
-def computed(
+def compute_windows(
     export: Export, windows: Sequence[tuple[str, Window]], held: CommittedWindows, looked: SourceLook, hide: Hidden
 ) -> Computed:
     """Join what is planned of each window with the sums over all of them."""

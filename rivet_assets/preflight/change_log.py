@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run.drain import checkpoint_key, checkpoints_of
-from rivet_assets.run.log_status import opened
+from rivet_assets.run.log_status import open_for_look
 from rivet_assets.run.provenance import ForeseenRead, read_of_drain
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.source import Source
@@ -45,7 +45,7 @@ def log_findings(export: Cdc, source: Source, config: RivetConfig, state: State 
     deployment = state.name if state is not None else str(config.folder)
     identity = ""
     try:
-        with opened(export, source, deployment=deployment) as log:
+        with open_for_look(export, source, deployment=deployment) as log:
             found = log.preflight()
             with suppress(RivetError):  # a log that is not ready was judged; one that is busy knows its own source
                 identity = log.survey().identity

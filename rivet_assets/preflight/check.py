@@ -28,7 +28,7 @@ from rivet_assets.preflight.verdict import Advice, Judgement, Verdict, judge, wo
 from rivet_assets.run.admission import provenance_in
 from rivet_assets.run.log_status import INTERACTIVE_LIMITS
 from rivet_assets.run.provenance import ForeseenRead, provenance_findings
-from rivet_assets.run.scope import bound
+from rivet_assets.run.scope import bind
 from rivet_resources.contracts.evidence import Explained, Finding, Pressure
 from rivet_resources.contracts.provenance import DatabaseIdentity
 from rivet_resources.contracts.relation import Relation
@@ -98,7 +98,7 @@ def check_exports(config: RivetConfig, names: Sequence[str] = (), *, with_types:
     return [replace(each, findings=(*more, *each.findings)) for each, more in told]
 
 
-def checked_facts(checked: Checked) -> dict[str, str | int | float | list[str]]:
+def facts_of_check(checked: Checked) -> dict[str, str | int | float | list[str]]:
     """Flatten for Dagster's metadata: plain values only; what is unknown is left out."""
     told: dict[str, Any] = {
         "verdict": checked.verdict,
@@ -143,7 +143,7 @@ def _state(config: RivetConfig) -> State | None:
     if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).is_file():
         return None
     try:
-        return bound(config, open_state(url))
+        return bind(config, open_state(url))
     except StateError:
         return None
 

@@ -114,7 +114,7 @@ class DrySession:
         if sampled is not None:
             self.ends = sampled
             return Bounds(sampled.low, sampled.high, 0)
-        made = made_up(column, rows=relation.rows_estimate)
+        made = make_up_bounds(column, rows=relation.rows_estimate)
         return Bounds(*made, 0) if made else Bounds(None, None, 0)
 
     def _sample_ends(self, relation: Relation, column: Column | None) -> KeyEnds | None:
@@ -133,7 +133,7 @@ class DrySession:
         if relation.column(expression) is not None:
             high = self.bounds(relation, expression).high
             return Horizon(beyond(after, column) if high is None or high == after else high)
-        made = made_up(column, rows=relation.rows_estimate)
+        made = make_up_bounds(column, rows=relation.rows_estimate)
         return Horizon(made[1] if made else after)
 
     def quantiles(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
@@ -220,7 +220,7 @@ def dry(session: Session, source: Source) -> tuple[DrySession, Source]:
 # --- values made up ------------------------------------------------------------------------------
 
 
-def made_up(column: Column | None, *, rows: int | None) -> tuple[str, str] | None:
+def make_up_bounds(column: Column | None, *, rows: int | None) -> tuple[str, str] | None:
     """Return two canonical texts of the column's type, the smaller first; None where no value is like any other."""
     if column is None:
         return None
@@ -242,13 +242,13 @@ def beyond(text: str | None, column: Column) -> str | None:
     """Return a value a later run may reach, where there is nothing new now: its statement is what is looked at."""
     if text is not None and pa.types.is_integer(column.arrow):
         return str(int(text) + 1)
-    made = made_up(column, rows=None) if text is not None and pa.types.is_temporal(column.arrow) else None
+    made = make_up_bounds(column, rows=None) if text is not None and pa.types.is_temporal(column.arrow) else None
     return made[1] if made else text
 
 
 def _cell(column: Column) -> pa.Array:
     """Make one cell of the column's type."""
-    kind, made = column.arrow, made_up(column, rows=None)
+    kind, made = column.arrow, make_up_bounds(column, rows=None)
     if isinstance(kind, pa.UuidType):
         return pa.ExtensionArray.from_storage(kind, pa.array([bytes(16)], pa.binary(16)))
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from rivet_assets.modes.protocol import Mode, Planning
-from rivet_assets.preflight.dry_session import DrySession, KeyEnds, dry, made_up
+from rivet_assets.preflight.dry_session import DrySession, KeyEnds, dry, make_up_bounds
 from rivet_assets.preflight.findings import PreflightPlan
 from rivet_assets.preflight.verdict import VerdictFacts
 from rivet_resources.contracts.engine_facts import EngineFacts
@@ -149,7 +149,7 @@ def _later_value(relation: Relation, engine: EngineFacts, column: str) -> str | 
 
     Of a query only the planner can tell whether an index serves it, so one that never ran is planned as a later run.
     """
-    made = made_up(relation.column(column), rows=None)
+    made = make_up_bounds(relation.column(column), rows=None)
     return made[0] if made and not is_stored(relation, engine) else None
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FILE_DEPTHS: Mapping[Depth, FileDepth] = {"counts": "sample", "checksums": "full", "rows": "full"}
 
 
-def flagged_now(
+def find_flagged(
     config: RivetConfig,
     export: Export,
     *,
@@ -47,14 +47,14 @@ def flagged_now(
     )
     rows = reconcile_export(config, export, depth=depth, windows=windows, state=state, tell=tell)
     if depth == "counts":
-        folders += _seen_wrong_before(export, folders, state)
+        folders += _look_again(export, folders, state)
     found = {each.window: each for each in flagged_in(document([(export, folders)]))}
     for each in flagged_of(rows):
-        found[each.window] = joined(found[each.window], each) if each.window in found else each
+        found[each.window] = join_flags(found[each.window], each) if each.window in found else each
     return tuple(found.values())
 
 
-def _seen_wrong_before(export: Export, folders: Sequence[Validated], state: State) -> list[Validated]:
+def _look_again(export: Export, folders: Sequence[Validated], state: State) -> list[Validated]:
     """Look closely at the windows that this look passes, but of whose files `rivet validate` said that they are wrong.
 
     Otherwise a part of the right size with wrong bytes would be found by one command, and not by the one it recommends.
@@ -68,7 +68,7 @@ def _seen_wrong_before(export: Export, folders: Sequence[Validated], state: Stat
     return validate_export(export, ValidationScope(depth="full", windows=doubted), state=state) if doubted else []
 
 
-def joined(files: Flagged, rows: Flagged) -> Flagged:
+def join_flags(files: Flagged, rows: Flagged) -> Flagged:
     """Return what repairs both: the chunks of either, or the whole window where one of them needs it."""
     is_whole = not rows.chunks or not (files.parts or files.chunks or files.markers_only)
     return Flagged(

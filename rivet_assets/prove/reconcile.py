@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rivet_assets.prove.reconcile_result import Depth, Reconciled, WindowVerdict, reconciled_facts
+from rivet_assets.prove.reconcile_result import Depth, Reconciled, WindowVerdict
 from rivet_assets.prove.reconcile_window import WindowComparison
 from rivet_assets.run.attempt import new_run_id
 from rivet_resources.commit.manifest import Manifest, current_manifests
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from rivet_assets.config.load import RivetConfig
     from rivet_assets.run.attempt import Tell
     from rivet_resources.state.store import State
-
-__all__ = ["Reconciled", "reconcile_export", "reconciled_facts"]
 
 
 def reconcile_export(
@@ -86,7 +84,7 @@ def _reconcile_rows(
         lost = WindowVerdict("all", "", "unknown", f"{root.uri} is a stream, which keeps no manifests to compare with")
         return Reconciled(export.name, export.mode, depth, (lost,))
     current = current_manifests(root)
-    manifests = chosen(current, windows, export=export.name)
+    manifests = pick_windows(current, windows, export=export.name)
     if not manifests:
         return Reconciled(export.name, export.mode, depth, place=root.uri)
     exporter = Exporter(SparkRuntime(Spark(engine="inline")), state)
@@ -106,7 +104,7 @@ def _reconcile_rows(
     return Reconciled(export.name, export.mode, depth, tuple(verdicts))
 
 
-def chosen(manifests: Mapping[str, Manifest], windows: Sequence[str] | None, *, export: str) -> list[Manifest]:
+def pick_windows(manifests: Mapping[str, Manifest], windows: Sequence[str] | None, *, export: str) -> list[Manifest]:
     """Pick windows by their keys, in the order in which they were committed.
 
     Raises:

@@ -29,7 +29,7 @@ from rivet_resources.contracts.settings import pace
 from rivet_resources.errors import ManifestUnreadable
 
 
-def compared(site: Site, table: str) -> MirrorComparison:
+def compare_mirror(site: Site, table: str) -> MirrorComparison:
     """Read the whole table as one more export, and compare it with the mirror by key and by every cell.
 
     What changed at the source after the mirror's position counts as a difference: run it after a drain, on a source

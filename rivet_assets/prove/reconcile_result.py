@@ -102,7 +102,7 @@ def total(counts: Iterable[int | None]) -> int | None:
     return sum(each for each in known if each is not None) if known and None not in known else None
 
 
-def reconciled_facts(found: Reconciled) -> dict[str, Any]:
+def facts_of_reconcile(found: Reconciled) -> dict[str, Any]:
     """Return plain figures for metadata: no key, no value of a row, whatever the depth."""
     wrong = [each.window for each in found.windows if each.verdict == "mismatch"]
     more = f" and {len(wrong) - MOST_NAMED} more" if len(wrong) > MOST_NAMED else ""
@@ -132,7 +132,7 @@ def columns_of(window: WindowVerdict) -> tuple[str, ...]:
 REMEDY = "`rivet repair --execute` exports it again"
 
 
-def worded(window: WindowVerdict, mode: ModeFacts) -> str:
+def word_verdict(window: WindowVerdict, mode: ModeFacts) -> str:
     """Return which way a window differs, why that may be, and what helps; or that it matches."""
     here, there = window.source_count or 0, window.exported_rows or 0
     newer = f"; {_rows(window.newer_rows)} came later and come with the next run" if window.newer_rows else ""

@@ -23,7 +23,7 @@ from rivet_assets.modes.reread import (
     gaps,
     range_predicate,
 )
-from rivet_assets.prove.reconcile_result import Answer, ChunkVerdict, Depth, WindowVerdict, worded
+from rivet_assets.prove.reconcile_result import Answer, ChunkVerdict, Depth, WindowVerdict, word_verdict
 from rivet_assets.run.attempt import new_run_id
 from rivet_resources.commit.manifest import Manifest, window_manifest
 from rivet_resources.commit.manifest_entries import ColumnChecksum, ManifestPart
@@ -32,7 +32,7 @@ from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.relation import KeyRange, Relation
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import BoundsUnusable, EndsUnknown, PartCorrupt
-from rivet_resources.prove.compare_rows import RowDifferences, added, compare_rows
+from rivet_resources.prove.compare_rows import RowDifferences, add_up, compare_rows
 from rivet_resources.prove.reread import read_again
 from rivet_resources.read.connections import Permits
 from rivet_resources.read.stage import Exporter
@@ -99,7 +99,7 @@ class WindowComparison:
         summed = depth != "counts" and is_summed(manifest.column_checksums, manifest.row_count)
         if summed:
             staged = read_again(again.again(self._planning, manifest), self.exporter, permits=self.permits)
-            found = _found(staged.measures)
+            found = _find(staged.measures)
         else:
             found = _Found(self.session.count(self.relation, where=where) + shared)
         exported = manifest.source.extraction.source_row_count
@@ -112,7 +112,7 @@ class WindowComparison:
             return self._with_rows(base, self._rows(again.again(self._planning, manifest), manifest.parts))
         if depth != "counts" and base.verdict == "match" and not summed:
             return self._without_sums(base)
-        return replace(base, text=worded(base, self.export.answers))
+        return replace(base, text=word_verdict(base, self.export.answers))
 
     # --- windows of chunks -----------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class WindowComparison:
         if summed:
             extract = extract_chunks(self.export, planning, manifest, {chunk.index for chunk in wanted})
             staged = read_again(extract, self.exporter, permits=self.permits)
-            here = {number: _found(measures) for number, measures in staged.chunk_measures.items()}
+            here = {number: _find(measures) for number, measures in staged.chunk_measures.items()}
         else:
             here = {each.index: _Found(self.session.count(self.relation, where=each.where)) for each in wanted}
         outside += max(0, whole - newer - outside - sum(each.rows for each in here.values()))
@@ -149,7 +149,7 @@ class WindowComparison:
             return self._chunk_rows(base, all_of_them=not summed)
         if depth != "counts" and base.verdict == "match" and not summed:
             return self._without_sums(base)
-        return replace(base, text=worded(base, self.export.answers))
+        return replace(base, text=word_verdict(base, self.export.answers))
 
     def _wrong_chunks(self, here: dict[int, _Found]) -> tuple[ChunkVerdict, ...]:
         verdicts = (
@@ -181,7 +181,7 @@ class WindowComparison:
             if chunk.chunk in known or rows.is_any:
                 told.append(replace(one, rows=rows))
         base = replace(base, chunks=tuple(told), verdict="mismatch" if told or base.outside_rows else "match")
-        return self._with_rows(base, added([each.rows for each in told if each.rows]) if told else None)
+        return self._with_rows(base, add_up([each.rows for each in told if each.rows]) if told else None)
 
     # --- rows ------------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class WindowComparison:
     def _with_rows(self, base: WindowVerdict, rows: RowDifferences | None) -> WindowVerdict:
         differs = rows is not None and rows.is_any
         base = replace(base, rows=rows, verdict="mismatch" if differs else base.verdict)
-        return replace(base, text=worded(base, self.export.answers))
+        return replace(base, text=word_verdict(base, self.export.answers))
 
     # --- words -----------------------------------------------------------------------------------
 
@@ -285,5 +285,5 @@ def row_key(relation: Relation, export: Export) -> tuple[tuple[str, ...], frozen
     return tuple(names), plan.masked & set(relation.key)
 
 
-def _found(measures: Measures) -> _Found:
+def _find(measures: Measures) -> _Found:
     return _Found(measures.rows_read, dict(measures.checksums))

@@ -31,7 +31,7 @@ from rivet_resources.commit.publish import Step, mark_success, no_hook, publish,
 from rivet_resources.contracts.extract import Extract, Window
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.errors import WORST_FIRST, BoundsUnusable, GateRefused, RivetError, WindowBusy, WindowTaken
-from rivet_resources.prove.replace_chunks import can_mend_chunks, mend, mended, stale_markers
+from rivet_resources.prove.replace_chunks import can_mend_chunks, describe_mended, mend, stale_markers
 from rivet_resources.shape.shape import schema_of as schema_now
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def repair_export(
         return Repaired(export.name, execute, tuple(plan.told for plan in plans))
     sweep(root, export=export.name, state=state)
     healed = _heal_markers(site, manifests)
-    done = tuple(_carried_out(site, plan, step) for plan in plans)
+    done = tuple(_carry_out(site, plan, step) for plan in plans)
     return Repaired(export.name, execute, done, healed)
 
 
@@ -193,7 +193,7 @@ def _heal_markers(site: Site, manifests: Mapping[str, Manifest]) -> tuple[str, .
     return tuple(healed)
 
 
-def _carried_out(site: Site, plan: _Plan, step: Step) -> RepairedWindow:
+def _carry_out(site: Site, plan: _Plan, step: Step) -> RepairedWindow:
     """Repair one window; a fault is told with its code."""
     told = plan.told
     if told.status == "stale" or plan.manifest is None:
@@ -202,14 +202,14 @@ def _carried_out(site: Site, plan: _Plan, step: Step) -> RepairedWindow:
         found = window_manifest(site.root, Window(told.window))  # another repair may have been faster
         now = found[0] if found else None
         is_as_planned = now is not None and now.run_id == told.run_id
-        done = _repaired(site, plan.manifest, told, step) if is_as_planned else _stale(told.window, now)
+        done = _repair_window(site, plan.manifest, told, step) if is_as_planned else _stale(told.window, now)
     except RivetError as error:
         done = replace(told, status="failed", text=str(error), code=error.code, exit_code=error.exit_code)
     site.tell(f"{site.export.name} {done.window}: {done.status}, {done.text}")
     return done
 
 
-def _repaired(site: Site, manifest: Manifest, told: RepairedWindow, step: Step) -> RepairedWindow:
+def _repair_window(site: Site, manifest: Manifest, told: RepairedWindow, step: Step) -> RepairedWindow:
     """Read the window, or its chunks, again under its lease, judge, and swap.
 
     Raises:
@@ -254,7 +254,7 @@ def _judge(site: Site, made: Attempt, again: Rereading) -> tuple[str, ...]:
     """
     verdicts, notes = made.verdicts, tuple[str, ...]()
     if again.is_partial:
-        verdicts, notes = partial_verdicts(site.export.quality, mended(made.staged, again.manifest))
+        verdicts, notes = partial_verdicts(site.export.quality, describe_mended(made.staged, again.manifest))
     if blocks(verdicts):
         raise GateRefused(refusal(site.export.name, again.manifest.window, verdicts))
     return notes

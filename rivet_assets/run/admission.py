@@ -224,7 +224,7 @@ def refuse_unproven(site: Claim, manifests: Iterable[Manifest] = ()) -> None:
         ProvenanceRefused
     """
     name, evidence = site.export.name, evidence_in(manifests)
-    if site.state.adoptions().doubted_starts(name, evidence):
+    if site.state.adoptions().find_doubted(name, evidence):
         said = (
             f"its windows at {site.root.uri} begin at a cursor that a run without a window there had reached: of this "
             f"export, if its first manifests were removed, or of another file's of the same name, whose cursor an "

@@ -26,7 +26,7 @@ from rivet_assets.run.progress import Progress
 from rivet_assets.run.quality import Verdict, audit, blocks, rules_of, schema_drift, special_values
 from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
 from rivet_resources.commit.manifest import current_manifests, window_manifest
-from rivet_resources.commit.publish import discard, remembered
+from rivet_resources.commit.publish import boundary_to_keep, discard
 from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.extract import Extract, Staged, Window
 from rivet_resources.contracts.relation import Relation
@@ -111,7 +111,7 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
     journal = Journal(site.state, run_id, site.export.name, tell=site.tell)
     with (
         site.state.lease(site.export.name, key, run_id) as lease,
-        recorded(site, run_id, key, started_at, journal=journal) as outcome,
+        record_run(site, run_id, key, started_at, journal=journal) as outcome,
     ):
         made = _stage(site, window, run_id, started_at, lease, journal)
         outcome.update(figures(made))
@@ -216,14 +216,14 @@ def _stage(
             extract, on_progress=_progress(site, extract, journal), on_event=journal.add, permits=permits
         )
     staged = replace(staged, seconds={**staged.seconds, "plan": plan_seconds})
-    for note in filter(None, (kept_of_a_death(staged), too_large(staged))):
+    for note in filter(None, (describe_kept(staged), too_large(staged))):
         staged = replace(staged, extract=replace(staged.extract, notes=(*staged.extract.notes, note)))
         journal.warned(note)
         site.tell(f"{export.name} {extract.window.key}: {note}.")
     return Attempt(staged, lease, _verdicts(site, staged, drift), drift, before[0].row_count if before else None)
 
 
-def kept_of_a_death(staged: Staged) -> str:
+def describe_kept(staged: Staged) -> str:
     """Return which chunks a dead run had read already: they are of an earlier instant; '' for none."""
     if not staged.kept_chunks:
         return ""
@@ -235,7 +235,7 @@ def kept_of_a_death(staged: Staged) -> str:
 
 def too_large(staged: Staged) -> str:
     """Warn that the new cursor value has more rows than are remembered; '' when it has not."""
-    boundary, cursor = remembered(staged), staged.extract.cursor
+    boundary, cursor = boundary_to_keep(staged), staged.extract.cursor
     return note_after(boundary, column=cursor.column) if boundary and cursor else ""
 
 
@@ -301,7 +301,7 @@ def _verdicts(site: Site, staged: Staged, drift: Drift) -> tuple[Verdict, ...]:
 
 
 @contextmanager
-def recorded(
+def record_run(
     site: Site, run_id: str, key: str, started_at: datetime, *, journal: Journal | None = None
 ) -> Iterator[dict[str, Any]]:
     """Keep the run's row and the end of its journal: running, then what the block made of it.

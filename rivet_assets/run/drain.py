@@ -37,7 +37,7 @@ from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session
 from rivet_resources.drain.checkpoint_book import chain_of
 from rivet_resources.drain.drain import drain
-from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, told
+from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, write_finding
 from rivet_resources.read.source_cost import log_harm, total
 from rivet_resources.shape.shape import schema_of
 from rivet_resources.state.checkpoints.stores import Checkpoints, file_checkpoints, state_checkpoints
@@ -104,7 +104,7 @@ def run_drain(site: DrainSite) -> Drained:
     with site.state.lease(export.name, LEASE, run_id) as lease, _record_runs(site, run_id, started_at) as outcome:
         plan = plan_of(site, run_id, started_at)
         roots = site.roots
-        _swept(site, roots, run_id)
+        _sweep_after_death(site, roots, run_id)
         hands = DrainServices(
             state=site.state,
             checkpoints=checkpoints_of(export, folder=site.folder, state=site.state),
@@ -126,7 +126,7 @@ def run_drain(site: DrainSite) -> Drained:
 
 def warnings_of(drained: Drained) -> list[str]:
     """Word what the log warned of: at the first run of its prerequisites, at each of tables that are gone."""
-    return [told(finding) for finding in drained.findings if finding.status == "warn"]
+    return [write_finding(finding) for finding in drained.findings if finding.status == "warn"]
 
 
 def plan_of(site: DrainSite, run_id: str, started_at: datetime) -> DrainPlan:
@@ -282,7 +282,7 @@ class _Judge:
                 self.site.tell(f"{name}: the columns of {table} changed: {drift}.")
 
 
-def _swept(site: DrainSite, roots: Mapping[str, Root], run_id: str) -> None:
+def _sweep_after_death(site: DrainSite, roots: Mapping[str, Root], run_id: str) -> None:
     """Remove what dead runs left; only after a run that did not end well, since it reads every manifest."""
     earlier = [run for run in site.state.runs(site.export.name, last=2) if run.run_id != run_id]
     if earlier and earlier[0].status in ("success", "skipped"):

@@ -56,21 +56,21 @@ class _Wish:
 _wish = _Wish()
 
 
-def asked() -> bool:
+def is_asked() -> bool:
     """Return whether this process was told to end: what fails from now on fails because of it."""
     if _wish.signals >= 0:
         _wish.hear()
     return _wish.asked
 
 
-def asked_gently() -> bool:
+def is_asked_gently() -> bool:
     """Return whether a drain ended because it was asked to: what is still to come does not begin."""
     return _wish.gentle
 
 
 def status_of(error: BaseException) -> str:
     """Name the end of a run: failed, or interrupted when it was, or when the process was told to end before."""
-    return "failed" if isinstance(error, Exception) and not asked() else "interrupted"
+    return "failed" if isinstance(error, Exception) and not is_asked() else "interrupted"
 
 
 def stop_here() -> None:
@@ -79,7 +79,7 @@ def stop_here() -> None:
     Raises:
         KeyboardInterrupt
     """
-    if asked() or _wish.gentle:
+    if is_asked() or _wish.gentle:
         raise KeyboardInterrupt
 
 
@@ -114,7 +114,7 @@ def listening(end: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        if not asked():  # else the end of the process is watched to its very end
+        if not is_asked():  # else the end of the process is watched to its very end
             signal.set_wakeup_fd(other)
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -157,7 +157,7 @@ def leave(code: int) -> NoReturn:
 
 
 @contextmanager
-def unhurried() -> Iterator[None]:
+def defer_end() -> Iterator[None]:
     """See to the end in this block: nobody ends the process meanwhile, until a second signal comes."""
     _wish.patient += 1
     try:
@@ -188,7 +188,7 @@ def gently() -> Iterator[Callable[[], bool]]:
     for number in before:
         signal.signal(number, note)
     try:
-        with unhurried():
+        with defer_end():
             yield lambda: wanted
     finally:
         for number, handler in before.items():

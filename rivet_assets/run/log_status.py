@@ -40,7 +40,7 @@ class LogLook:
     @property
     def position(self) -> Position | None:
         """Return the committed position; None also while the first run has not come to its first window."""
-        return drained_to(self.checkpoint)
+        return read_position(self.checkpoint)
 
     @property
     def has_unread(self) -> bool:
@@ -58,7 +58,7 @@ def capture_exports(config: RivetConfig) -> tuple[Cdc, ...]:
     return tuple(drain for export in config.exports if (drain := drain_of(export)) is not None)
 
 
-def drained_to(checkpoint: Checkpoint | None) -> Position | None:
+def read_position(checkpoint: Checkpoint | None) -> Position | None:
     """Return the position up to which everything is committed; None before the first window."""
     if checkpoint is None or checkpoint.metadata.get("state", DRAINING) != DRAINING:
         return None
@@ -72,7 +72,7 @@ def look(log: Log, checkpoint: Checkpoint | None) -> LogLook:
         LogBusy: another reader holds it.
         SourceError and its kin.
     """
-    survey, position = log.survey(), drained_to(checkpoint)
+    survey, position = log.survey(), read_position(checkpoint)
     lag = log.lag(position)
     if position is not None:
         try:
@@ -83,7 +83,7 @@ def look(log: Log, checkpoint: Checkpoint | None) -> LogLook:
 
 
 @contextmanager
-def opened(export: Cdc, source: Any, *, deployment: str) -> Iterator[Log]:
+def open_for_look(export: Cdc, source: Any, *, deployment: str) -> Iterator[Log]:
     """Open an export's log for a look: no retries, short waits.
 
     Raises:

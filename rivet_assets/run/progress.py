@@ -48,7 +48,7 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def watched_by(watcher: Watcher) -> Iterator[None]:
+def watch_progress(watcher: Watcher) -> Iterator[None]:
     """Call `watcher` with all progress in this process until the block ends, from whatever thread makes it."""
     with _lock:
         _watchers.append(watcher)

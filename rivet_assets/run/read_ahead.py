@@ -80,7 +80,7 @@ class Ready:
             yield made
 
 
-def staged_ahead(site: Site, windows: Sequence[Window]) -> Generator[Ready, None, None]:
+def stage_ahead(site: Site, windows: Sequence[Window]) -> Generator[Ready, None, None]:
     """Stage windows, `AHEAD` of them at once, and give them in their order; close it to drop those not taken."""
     waiting: deque[Ready] = deque()
     with ThreadPoolExecutor(AHEAD, thread_name_prefix="rivet-window") as pool:

@@ -38,10 +38,10 @@ def state_of(config: RivetConfig, *, rivet: Rivet | None = None) -> State:
         StateError: it cannot be opened.
     """
     url = state_url(config.state_url, folder=config.folder)
-    return bound(config, open_state(url) if rivet is None else rivet.state(url))
+    return bind(config, open_state(url) if rivet is None else rivet.state(url))
 
 
-def bound(config: RivetConfig, state: State) -> State:
+def bind(config: RivetConfig, state: State) -> State:
     """Return a store whose names are those of a configuration; what an earlier Rivet kept for these is taken over."""
     ours = state.of(scope_of(config, state))
     waiting = ours.adoptions().waiting()

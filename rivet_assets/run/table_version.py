@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
-from rivet_assets.run.attempt import Attempt, Site, figures, forget_staged, new_run_id, recorded
+from rivet_assets.run.attempt import Attempt, Site, figures, forget_staged, new_run_id, record_run
 from rivet_assets.run.drift import Drift
 from rivet_assets.run.quality import Verdict, audit, rules_of, special_values
 from rivet_resources.contracts.extract import Staged
@@ -46,7 +46,7 @@ def next_version(site: Site, table: str, kind: Kind) -> Iterator[Attempt | None]
     own = replace(site, export=export.model_copy(update={"name": name}))
     started_at = datetime.now(UTC)
     run_id = new_run_id(name.rpartition("/")[2], started_at)
-    with site.state.lease(name, "all", run_id) as lease, recorded(own, run_id, "all", started_at) as outcome:
+    with site.state.lease(name, "all", run_id) as lease, record_run(own, run_id, "all", started_at) as outcome:
         staged = _stage(kind)(_derive(site, export, table, name, run_id), spark=site.exporter.spark)
         if staged is None:
             outcome["status"] = "skipped"

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rivet_assets.scaffold.cursors import GOOD
-from rivet_assets.scaffold.names import shown
+from rivet_assets.scaffold.names import escape_unseen
 from rivet_assets.scaffold.propose import Proposal
-from rivet_assets.scaffold.yaml import named
+from rivet_assets.scaffold.yaml import name_proposals
 from rivet_resources.contracts.evidence import ColumnFacts
 from rivet_resources.contracts.types import Family
 
@@ -37,7 +37,7 @@ JSON_TYPES: Mapping[Family, Mapping[str, str]] = {
 
 def entries(proposals: Sequence[Proposal]) -> list[dict[str, Any]]:
     """Describe each table for a program: schema, sync modes, cursors with their scores, keys, estimates."""
-    return [_entry(name, proposal) for name, proposal in named(proposals)]
+    return [_entry(name, proposal) for name, proposal in name_proposals(proposals)]
 
 
 def _entry(name: str, proposal: Proposal) -> dict[str, Any]:
@@ -113,12 +113,12 @@ def _row(proposal: Proposal) -> dict[str, Any]:
     name = _default_cursor(proposal)
     best = next((cursor for cursor in proposal.cursors if cursor.column == name), None)
     return {
-        "table": shown(f"{facts.schema}.{facts.name}"),
+        "table": escape_unseen(f"{facts.schema}.{facts.name}"),
         "kind": facts.kind.replace("_", " "),
         "rows": None if proposal.rows is None else f"{proposal.rows:,}",
         "MB": None if facts.bytes_estimate is None else f"{facts.bytes_estimate / 2**20:,.1f}",
         "columns": len(facts.columns),
-        "key": shown(", ".join(facts.key)) or None,
-        "cursor": shown(f"{best.column} ({best.score})") if best else None,
+        "key": escape_unseen(", ".join(facts.key)) or None,
+        "cursor": escape_unseen(f"{best.column} ({best.score})") if best else None,
         "mode": "–" if proposal.refused else proposal.mode,
     }

@@ -36,10 +36,10 @@ def scalar(value: Any) -> str:
     text = str(value).replace("${", "$${")  # which a config reads as a plain `${`
     if PLAIN_SCALAR.fullmatch(text) and text.lower() not in WORDS:
         return text
-    return f'"{shown(text, escapes=ESCAPES)}"'
+    return f'"{escape_unseen(text, escapes=ESCAPES)}"'
 
 
-def shown(text: str, *, escapes: Mapping[str, str] = NO_ESCAPES) -> str:
+def escape_unseen(text: str, *, escapes: Mapping[str, str] = NO_ESCAPES) -> str:
     """Escape what cannot be seen, such as a line break in a table's name, as YAML does between double quotes."""
     return "".join(escapes[sign] if sign in escapes else sign if sign.isprintable() else _escape(sign) for sign in text)
 
@@ -54,7 +54,7 @@ def _escape(sign: str) -> str:
 def comment(text: str, *, indent: int) -> list[str]:
     """Write a text as comment lines; it cannot leave them, whatever it holds."""
     begin = " " * indent + "# "
-    lines = textwrap.wrap(shown(text), WIDTH - len(begin), subsequent_indent="  ", break_on_hyphens=False)
+    lines = textwrap.wrap(escape_unseen(text), WIDTH - len(begin), subsequent_indent="  ", break_on_hyphens=False)
     return [begin + line for line in lines]
 
 

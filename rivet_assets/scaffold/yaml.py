@@ -57,12 +57,12 @@ def render(scaffold: Scaffold, proposals: Sequence[Proposal], *, as_component: b
     lines += [f"{' ' * indent}  {key}: {scalar(value)}" for key, value in scaffold.source.items()]
     lines += [line for note in scaffold.notes for line in comment(note, indent=indent + 2)]
     lines += ["", " " * indent + "exports:"]
-    for name, proposal in named(proposals):
+    for name, proposal in name_proposals(proposals):
         lines += [*_block(scaffold, proposal, name, indent=indent + 2), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def named(proposals: Sequence[Proposal]) -> list[tuple[str, Proposal]]:
+def name_proposals(proposals: Sequence[Proposal]) -> list[tuple[str, Proposal]]:
     """Return each proposal with the name its export has, or would have."""
     names = export_names([(proposal.facts.schema, proposal.facts.name) for proposal in proposals])
     return list(zip(names, proposals, strict=True))

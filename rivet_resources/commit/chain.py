@@ -48,10 +48,10 @@ def resolve_boundary(manifests: Mapping[str, Manifest]) -> Boundary:
         ManifestUnreadable: as `resolve_cursor`.
     """
     value, visit = _end(manifests)
-    return Boundary(visit) if value is None else remembered_at(value, visit, manifests)
+    return Boundary(visit) if value is None else sum_boundary(value, visit, manifests)
 
 
-def remembered_at(value: str, visit: int, manifests: Mapping[str, Manifest]) -> Boundary:
+def sum_boundary(value: str, visit: int, manifests: Mapping[str, Manifest]) -> Boundary:
     """Add up the rows of one cursor value over the windows that end or start there, before the given visit."""
     cursors = [each.cursor for each in manifests.values() if each.cursor is not None]
     ended = [each for each in cursors if each.high == value != each.low and each.high_edge]

@@ -319,14 +319,14 @@ def parse(content: bytes, *, where: str) -> Manifest:
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         spot, told = ".".join(str(step) for step in first["loc"]), first["msg"].removeprefix("Value error, ")
-        raise ManifestUnreadable(damaged(where, f"{spot}: {told}" if spot else told)) from error
+        raise ManifestUnreadable(describe_damage(where, f"{spot}: {told}" if spot else told)) from error
     except RecursionError:
-        raise ManifestUnreadable(damaged(where, "nested more deeply than any manifest is")) from None
+        raise ManifestUnreadable(describe_damage(where, "nested more deeply than any manifest is")) from None
     except (ValueError, AttributeError) as error:
-        raise ManifestUnreadable(damaged(where, "not a JSON object")) from error
+        raise ManifestUnreadable(describe_damage(where, "not a JSON object")) from error
 
 
-def damaged(where: str, fault: str) -> str:
+def describe_damage(where: str, fault: str) -> str:
     """Return that a manifest cannot be used, and the way out."""
     return (
         f"{where} cannot be read ({fault}). Restore it from a copy; or remove it and run its window again, of an "
@@ -368,11 +368,11 @@ def current_manifests(root: Root) -> dict[str, Manifest]:
         ManifestUnreadable
     """
     manifests = read_manifests(root, manifest_paths(root))
-    hidden = hidden_by(manifests)
+    hidden = collect_superseded(manifests)
     return {each.window: each for each in manifests if each.entry not in hidden}
 
 
-def hidden_by(manifests: tuple[Manifest, ...]) -> frozenset[Superseded]:
+def collect_superseded(manifests: tuple[Manifest, ...]) -> frozenset[Superseded]:
     """Collect what these manifests supersede."""
     return frozenset(entry for manifest in manifests for entry in manifest.supersedes)
 
@@ -395,4 +395,4 @@ def read_schema(text: str, *, where: str) -> pa.Schema:
     try:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
     except (ValueError, TypeError, OSError, EOFError, pa.ArrowException) as error:
-        raise ManifestUnreadable(damaged(where, "schema_ipc: not a schema of Arrow in base64")) from error
+        raise ManifestUnreadable(describe_damage(where, "schema_ipc: not a schema of Arrow in base64")) from error

@@ -15,14 +15,14 @@ from typing import Protocol
 from rivet_resources.commit.manifest import (
     Manifest,
     build_manifest,
-    hidden_by,
+    collect_superseded,
     manifest_paths,
     read_manifest,
     read_manifests,
     success_marker,
 )
 from rivet_resources.commit.supersede import Replacement, succession
-from rivet_resources.contracts.addressing import nonce_of, part_nonce, started_at
+from rivet_resources.contracts.addressing import nonce_of, part_nonce, read_start
 from rivet_resources.contracts.boundary import Boundary, boundary_after
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Staged
@@ -95,14 +95,14 @@ def publish(staged: Staged, *, root: Root, state: Ledger, step: Step = no_hook) 
             manifest.cursor.high,
             expected=manifest.cursor.low,
             visit=manifest.cursor.visit,
-            boundary=remembered(staged),
+            boundary=boundary_to_keep(staged),
         )
     step("acknowledge")  # batch modes read tables, which forget nothing
     step("metrics")
     state.record_commit(manifest)
     root.delete(sidecars(staged))
     if staged.consistency == "resumed":  # the dead run's unfinished chunks were kept until now
-        root.sweep(keep=owned(manifest.export_name, root=root, state=state))
+        root.sweep(keep=owned_runs(manifest.export_name, root=root, state=state))
     return manifest
 
 
@@ -122,15 +122,15 @@ def sweep(root: Root, *, export: str, state: Ledger) -> int:
     Returns:
         How many objects were removed.
     """
-    removed = root.sweep(keep=owned(export, root=root, state=state))
+    removed = root.sweep(keep=owned_runs(export, root=root, state=state))
     if not root.keeps_manifests:
         return removed
     # In this order: a run that is neither living nor finished when asked cannot have published anything listed before.
     listed = root.list()
-    living = {nonce_of(run_id) for run_id in owned(export, root=root, state=state)}
+    living = {nonce_of(run_id) for run_id in owned_runs(export, root=root, state=state)}
     known = {nonce_of(run_id) for run_id in state.known_runs(export)}
     manifests = read_manifests(root, manifest_paths(root))
-    hidden = hidden_by(manifests)
+    hidden = collect_superseded(manifests)
     named = {part.path for manifest in manifests if manifest.entry not in hidden for part in manifest.parts}
     orphans = [
         path
@@ -147,7 +147,7 @@ def sweep(root: Root, *, export: str, state: Ledger) -> int:
 
 def is_fresh(run: str) -> bool:
     """Return whether a run, by its id or a part's path, began so lately that somebody may be about to commit it."""
-    began = started_at(run)
+    began = read_start(run)
     return began is not None and datetime.now(UTC) - began < UNKNOWN_RUN_GRACE
 
 
@@ -225,7 +225,7 @@ def sidecars(staged: Staged) -> list[str]:
     return [path for files in staged.measures.unique.values() for path in files]
 
 
-def owned(export: str, *, root: Root, state: Ledger) -> Iterator[str]:
+def owned_runs(export: str, *, root: Root, state: Ledger) -> Iterator[str]:
     """Name the runs whose parts must stay: those that live, those whose chunks a later run may use, fresh strangers.
 
     The store is asked when the first name is taken, not before: a sweep lists first.
@@ -235,7 +235,7 @@ def owned(export: str, *, root: Root, state: Ledger) -> Iterator[str]:
     yield from (run_id for run_id in root.staged_runs() if run_id not in known and is_fresh(run_id))
 
 
-def remembered(staged: Staged) -> Boundary | None:
+def boundary_to_keep(staged: Staged) -> Boundary | None:
     """Return what to remember of the rows that have the cursor's new value; None where none of them can come later."""
     moved = staged.extract.cursor
     return None if moved is None or moved.ends is None else boundary_after(moved.ends, staged.measures)

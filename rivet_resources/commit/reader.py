@@ -19,7 +19,7 @@ import pyarrow as pa
 from rivet_resources.commit.manifest import Manifest, schema_of
 from rivet_resources.contracts.destination import Root
 from rivet_resources.registry import FORMATS
-from rivet_resources.spark.cells import held, spark_type
+from rivet_resources.spark.cells import spark_type, to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,5 +89,5 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Return cells as Spark holds them; a part may have them in an older type."""
     if column.type == kind:
         return column
-    chunks = [held(chunk, chunk.type) for chunk in column.chunks]
+    chunks = [to_spark(chunk, chunk.type) for chunk in column.chunks]
     return pa.chunked_array([chunk if chunk.type == kind else chunk.cast(kind) for chunk in chunks], kind)

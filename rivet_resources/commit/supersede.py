@@ -66,11 +66,11 @@ def succession(staged: Staged, *, root: Root) -> Replacement:
         )
     others = tuple(path for path in manifest_paths(root) if path != manifest_path(extract.window))
     refuse_neighbours(extract, others, root=root)
-    ruled = tuple(replaced_by_rule(extract, previous, others, root=root))
+    ruled = tuple(read_replaced(extract, previous, others, root=root))
     return Replacement(previous, with_hidden(previous, ruled, root=root))
 
 
-def replaced_by_rule(
+def read_replaced(
     extract: Extract, previous: Manifest | None, others: tuple[str, ...], *, root: Root
 ) -> Iterable[Manifest]:
     """Read the manifests of other windows that this window replaces."""

@@ -30,7 +30,7 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 PART_NAME = re.compile(r"(?P<export>.+)_\d{8}_\d{6}_\d{3}_(?P<nonce>[0-9a-f]{6})(_chunk\d+)?(_part\d+)?\.[a-z0-9.]+")
 
 
-def checked_template(text: str) -> str:
+def check_template(text: str) -> str:
     """Accept a path or prefix as configured.
 
     Raises:
@@ -45,7 +45,7 @@ def checked_template(text: str) -> str:
     return text
 
 
-Template = Annotated[str, AfterValidator(checked_template)]
+Template = Annotated[str, AfterValidator(check_template)]
 
 
 def with_date(template: str, day: date) -> str:
@@ -68,7 +68,7 @@ def export_prefix(template: str, export: str) -> str:
     return re.sub(r"/{2,}", "/", export_path(template.strip("/"), export)).strip("/")
 
 
-def checked_endpoint(endpoint: str | None, *, plain_http_allowed: bool) -> None:
+def check_endpoint(endpoint: str | None, *, plain_http_allowed: bool) -> None:
     """Accept https anywhere, and plain http where nobody can listen or the user said so.
 
     Raises:
@@ -113,7 +113,7 @@ def stem_of(export: str) -> str:
     return export.rpartition("/")[2]
 
 
-def started_at(run: str) -> datetime | None:
+def read_start(run: str) -> datetime | None:
     """Read when a run began out of its id, or out of the path of one of its parts; None when it is neither."""
     found = STAMP.search(run)
     return datetime.strptime(found[1] + found[2], "%Y%m%d%H%M%S").replace(tzinfo=UTC) if found else None
@@ -124,7 +124,7 @@ def stays_inside(path: str) -> bool:
     return bool(path) and not path.startswith(("/", "\\")) and ".." not in re.split(r"[/\\]", path)
 
 
-def checked_place(path: str) -> str:
+def check_place(path: str) -> str:
     """Return the path of a file, or of a folder, that a manifest or a record names, once it is known to be harmless.
 
     Raises:
@@ -140,16 +140,16 @@ def checked_place(path: str) -> str:
     return path
 
 
-def checked_folder(path: str) -> str:
-    """Return a window's folder as `checked_place` does; '' is the export's own.
+def check_folder(path: str) -> str:
+    """Return a window's folder as `check_place` does; '' is the export's own.
 
     Raises:
         ValueError
     """
-    return checked_place(path) if path else path
+    return check_place(path) if path else path
 
 
-def checked_staged(path: str) -> str:
+def check_staged(path: str) -> str:
     """Return the path of a staged file that a record names, once it is known to lie below `_staged/<run id>/`.
 
     Raises:
@@ -158,12 +158,12 @@ def checked_staged(path: str) -> str:
     top, _, rest = path.partition("/")
     if top != STAGED or "/" not in rest:
         raise ValueError(f"names a place outside of {STAGED}/")
-    checked_place(rest)
+    check_place(rest)
     return path
 
 
-Place = Annotated[str, AfterValidator(checked_place)]
-WindowFolder = Annotated[str, AfterValidator(checked_folder)]
+Place = Annotated[str, AfterValidator(check_place)]
+WindowFolder = Annotated[str, AfterValidator(check_folder)]
 
 
 def is_reserved(path: str) -> bool:

@@ -97,7 +97,7 @@ class Measures:
             temp_bytes=_known_sum(self.temp_bytes, other.temp_bytes),
             longest_transaction_ms=max(self.longest_transaction_ms, other.longest_transaction_ms),
             connections=self.connections + other.connections,
-            checksums=_joined_sums(self, other),
+            checksums=_join_sums(self, other),
             low_rows=low.rows,
             low_ids=low.ids,
             high_rows=high.rows,
@@ -105,7 +105,7 @@ class Measures:
         )
 
 
-def _joined_sums(one: Measures, other: Measures) -> dict[str, int]:
+def _join_sums(one: Measures, other: Measures) -> dict[str, int]:
     """Add the checksums of two sets of rows; {} where one has rows that were never summed (an older run's chunk)."""
     if any(each.rows and not each.checksums for each in (one, other)):
         return {}

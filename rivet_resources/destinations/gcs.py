@@ -24,7 +24,7 @@ from pydantic import Field, model_validator
 from rivet_resources.contracts.addressing import (
     STAGED,
     Template,
-    checked_endpoint,
+    check_endpoint,
     date_of,
     export_prefix,
     is_reserved,
@@ -36,9 +36,15 @@ from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.destinations import gcs_credentials
-from rivet_resources.destinations.gcs_client import REQUEST_SECONDS, GcsLocation, api_exceptions, control, translated
-from rivet_resources.destinations.range_file import ranged_file
-from rivet_resources.destinations.stores import prove_writable, taken
+from rivet_resources.destinations.gcs_client import (
+    REQUEST_SECONDS,
+    GcsLocation,
+    api_exceptions,
+    control,
+    translate_errors,
+)
+from rivet_resources.destinations.range_file import open_ranged
+from rivet_resources.destinations.stores import prove_writable, window_taken
 from rivet_resources.errors import DestinationError, DestinationUnreachable, PartCorrupt
 from rivet_resources.extras import GCS, Extra
 
@@ -70,7 +76,7 @@ class Gcs(Settings):
             raise ValueError(
                 f"credentials_file {self.credentials_file} does not exist; download the service account's JSON key"
             )
-        checked_endpoint(self.endpoint, plain_http_allowed=self.allow_insecure_endpoint)
+        check_endpoint(self.endpoint, plain_http_allowed=self.allow_insecure_endpoint)
         return self
 
     @property
@@ -163,7 +169,7 @@ class GcsRoot:
             try:
                 blob.upload_from_string(content, checksum="md5", if_generation_match=int(expected or 0), **control())
             except api.PreconditionFailed as error:
-                raise taken(self.uri, path) from error
+                raise window_taken(self.uri, path) from error
             return str(blob.generation)
 
     def list(self, prefix: str = "") -> dict[str, int]:
@@ -197,7 +203,7 @@ class GcsRoot:
                 content: bytes = blob.download_as_bytes(start=start, end=end - 1, checksum=None, **control())
                 return content
 
-        return ranged_file(blob.size, fetch)
+        return open_ranged(blob.size, fetch)
 
     def staged_runs(self) -> set[str]:
         """Name the runs that have something staged here."""
@@ -224,7 +230,7 @@ class GcsRoot:
 
     def _translate(self, action: str) -> Any:
         """Return the bucket; raise what the client says in the house voice."""
-        return translated(self.location, uri=self.uri, action=action)
+        return translate_errors(self.location, uri=self.uri, action=action)
 
     def _key(self, path: str) -> str:
         return f"{self.prefix}/{path}"

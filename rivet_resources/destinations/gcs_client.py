@@ -91,7 +91,7 @@ def _client(credentials_file: Path | None, endpoint: str | None, anonymous: bool
 
 
 @contextmanager
-def translated(location: GcsLocation, *, uri: str, action: str) -> Iterator[Any]:
+def translate_errors(location: GcsLocation, *, uri: str, action: str) -> Iterator[Any]:
     """Yield the bucket; what the client raises inside comes out as an error a user can act on.
 
     Raises:

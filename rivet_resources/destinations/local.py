@@ -41,7 +41,7 @@ from rivet_resources.contracts.addressing import (
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.destinations.stores import prove_writable, taken
+from rivet_resources.destinations.stores import prove_writable, window_taken
 from rivet_resources.errors import DestinationError, DestinationPermission, DiskFull, PartCorrupt
 from rivet_resources.extras import Extra
 
@@ -132,7 +132,7 @@ class LocalRoot:
         with self._translate(f"write {path}"), self._lock():
             now = self.read(path)
             if (now[1] if now else None) != expected:
-                raise taken(self.uri, path)
+                raise window_taken(self.uri, path)
             replace_content(self._place(path), content)
         return version_of(content)
 

@@ -53,6 +53,6 @@ class Ranged(io.RawIOBase):
         return content
 
 
-def ranged_file(size: int, fetch: Callable[[int, int], bytes]) -> BinaryIO:
+def open_ranged(size: int, fetch: Callable[[int, int], bytes]) -> BinaryIO:
     """Open an object for reading, seekable and buffered."""
     return cast(BinaryIO, io.BufferedReader(Ranged(size, fetch), BUFFER_BYTES))

@@ -27,8 +27,8 @@ from pydantic import Field, model_validator
 from rivet_resources.contracts.addressing import (
     STAGED,
     Template,
-    checked_endpoint,
-    checked_place,
+    check_endpoint,
+    check_place,
     date_of,
     export_prefix,
     is_reserved,
@@ -42,9 +42,16 @@ from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.destinations import s3_credentials
-from rivet_resources.destinations.range_file import ranged_file
-from rivet_resources.destinations.s3_client import ABSENT, S3Location, connect, error_code, same_object, translated
-from rivet_resources.destinations.stores import prove_writable, taken
+from rivet_resources.destinations.range_file import open_ranged
+from rivet_resources.destinations.s3_client import (
+    ABSENT,
+    S3Location,
+    connect,
+    error_code,
+    same_object,
+    translate_errors,
+)
+from rivet_resources.destinations.stores import prove_writable, window_taken
 from rivet_resources.errors import PartCorrupt
 from rivet_resources.extras import S3 as S3_EXTRA
 from rivet_resources.extras import Extra
@@ -86,7 +93,7 @@ class S3(Settings):
         chosen = [name for name in ways if getattr(self, name)]
         if len(chosen) > 1:
             raise ValueError(f"{' and '.join(chosen)} are different ways to sign in; keep one")
-        checked_endpoint(self.endpoint, plain_http_allowed=self.allow_insecure_endpoint)
+        check_endpoint(self.endpoint, plain_http_allowed=self.allow_insecure_endpoint)
         return self
 
     @property
@@ -208,7 +215,7 @@ class S3Root:
             except client.exceptions.ClientError as error:
                 # 404: it was there when planned and is gone. 409: another conditional write is under way.
                 if error_code(error) in {"PreconditionFailed", "412", "ConditionalRequestConflict", *ABSENT}:
-                    raise taken(self.uri, path) from error
+                    raise window_taken(self.uri, path) from error
                 raise
             return str(answer["ETag"])
 
@@ -236,7 +243,7 @@ class S3Root:
                 content: bytes = answer["Body"].read()
                 return content
 
-        return ranged_file(size, fetch)
+        return open_ranged(size, fetch)
 
     def staged_runs(self) -> set[str]:
         """Name the runs that have something staged here."""
@@ -270,7 +277,7 @@ class S3Root:
         """Abort the upload that a marker names; one that is damaged, or names a place elsewhere, names none."""
         try:
             upload = json.loads(marker)
-            path, upload_id = checked_place(upload["path"]), str(upload["upload_id"])
+            path, upload_id = check_place(upload["path"]), str(upload["upload_id"])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return
         self._abort(path, upload_id=upload_id)
@@ -287,7 +294,7 @@ class S3Root:
 
     def _translate(self, action: str) -> Any:
         """Return the client; raise what it says in the house voice."""
-        return translated(self.location, uri=self.uri, action=action)
+        return translate_errors(self.location, uri=self.uri, action=action)
 
     def _key(self, path: str) -> str:
         return f"{self.prefix}/{path}"

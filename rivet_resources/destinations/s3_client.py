@@ -109,7 +109,7 @@ def _client(
 
 
 @contextmanager
-def translated(location: S3Location, *, uri: str, action: str) -> Iterator[Any]:
+def translate_errors(location: S3Location, *, uri: str, action: str) -> Iterator[Any]:
     """Yield the client; what botocore raises inside comes out as an error a user can act on.
 
     Raises:

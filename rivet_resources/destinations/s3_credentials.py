@@ -86,13 +86,13 @@ def _where(location: S3Location) -> Finding:
     except (ConfigError, BotoCoreError):  # told by the row of the credentials
         return Finding("endpoint", "ok", location.endpoint or "Amazon S3, region as the credentials say")
     text = f"{client.meta.endpoint_url}, region {client.meta.region_name}"
-    if location.region is None and location.endpoint is None and not _told_region(location):
+    if location.region is None and location.endpoint is None and not _read_region(location):
         fix = f"region: {client.meta.region_name}  -- or the bucket's own, in `destination`"
         return Finding("endpoint", "warn", f"{text}, which nobody named", fix)
     return Finding("endpoint", "ok", text)
 
 
-def _told_region(location: S3Location) -> str | None:
+def _read_region(location: S3Location) -> str | None:
     import boto3  # driver
 
     region: str | None = boto3.session.Session(profile_name=location.profile).region_name

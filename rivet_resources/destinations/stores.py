@@ -12,7 +12,7 @@ from rivet_resources.errors import DestinationError, DestinationTls, Destination
 from rivet_resources.tls_faults import tls_fault
 
 
-def taken(uri: str, path: str) -> WindowTaken:
+def window_taken(uri: str, path: str) -> WindowTaken:
     """Return the fault of a swap that somebody else was faster at."""
     return WindowTaken(f"{uri}/{path} was written by another run since this one was planned. Run again.")
 

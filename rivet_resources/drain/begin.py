@@ -13,7 +13,7 @@ from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.drain.checkpoint_book import BEGINNING, COPYING, DRAINING, NOWHERE, CheckpointBook
 from rivet_resources.drain.commit import Committing
-from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, told
+from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, write_finding
 from rivet_resources.errors import CheckpointUnusable, LogSetup, RivetError, SourceLost
 
 
@@ -87,10 +87,10 @@ class Beginning:
         findings = self.log.preflight()
         for finding in findings:
             if finding.status == "warn":
-                self.hands.tell(f"{self.plan.export}: {told(finding)}")
+                self.hands.tell(f"{self.plan.export}: {write_finding(finding)}")
         failed = [finding for finding in findings if finding.status == "fail"]
         if failed:
-            reasons = "\n".join(f"{finding.name}: {told(finding)}" for finding in failed)
+            reasons = "\n".join(f"{finding.name}: {write_finding(finding)}" for finding in failed)
             raise LogSetup(f"Export {self.plan.export} cannot follow the log yet.\n{reasons}")
         return findings
 

@@ -26,7 +26,7 @@ from rivet_resources.drain.checkpoint_book import DRAINING, CheckpointBook
 from rivet_resources.drain.commit import Committing, schemas_between
 from rivet_resources.drain.lines import lines
 from rivet_resources.drain.parts import WindowParts, scratch_of
-from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, TableDrained, told
+from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, TableDrained, write_finding
 from rivet_resources.errors import SourceLost
 
 WINDOW_CHANGES = 500_000  # a PostgreSQL peek pays for itself from here on (`cdc.md`, 4.3)
@@ -113,7 +113,7 @@ class _Drain:
         for finding in survey.warnings:
             if finding not in done.findings:
                 done.findings += (finding,)
-                self.hands.tell(f"{self.plan.export}: {told(finding)}")
+                self.hands.tell(f"{self.plan.export}: {write_finding(finding)}")
 
     def _window(self, start: Position, target: Position, done: Drained) -> Position:
         """Read, commit and acknowledge one window."""

@@ -59,7 +59,7 @@ class DrainPlan:
         return self.run_id if folder == self.export else f"{folder.replace('/', '.')}_{self.run_id[-26:]}"
 
 
-def told(finding: Finding) -> str:
+def write_finding(finding: Finding) -> str:
     """Write a finding as one sentence, or two with its fix."""
     return f"{finding.text}{f'. Fix: {finding.fix}' if finding.fix else ''}"
 

@@ -67,7 +67,7 @@ class RowDifferences:
         return bool(self.missing or self.extra or self.different or self.is_unreadable)
 
 
-def added(found: Sequence[RowDifferences]) -> RowDifferences:
+def add_up(found: Sequence[RowDifferences]) -> RowDifferences:
     """Add up the differences of several chunks, with the first examples of all."""
     return RowDifferences(
         sum(each.missing for each in found),

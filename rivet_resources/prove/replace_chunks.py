@@ -47,7 +47,7 @@ def mend(staged: Staged, *, previous: Manifest, root: Root, state: Ledger, step:
     Raises:
         WindowTaken: another run committed the window since it was looked at; ours leaves nothing behind.
     """
-    manifest = mended(staged, previous)
+    manifest = describe_mended(staged, previous)
     with withdrawn_if_taken(staged, root=root):
         refuse_newer(staged, previous, root=root)
         step("parts")
@@ -81,7 +81,7 @@ def refuse_newer(staged: Staged, previous: Manifest, *, root: Root) -> None:
 # --- the manifest of a mended window -------------------------------------------------------------
 
 
-def mended(staged: Staged, previous: Manifest) -> Manifest:
+def describe_mended(staged: Staged, previous: Manifest) -> Manifest:
     """Describe the window as it will be: read again whole, or in some of its chunks, the others as they are.
 
     What the old manifest hides stays hidden.

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 import xxhash
 
 from rivet_resources.commit.chain import resolve_cursor
-from rivet_resources.commit.manifest import READ_THREADS, Manifest, hidden_by
-from rivet_resources.commit.publish import Ledger, below, is_fresh, owned
+from rivet_resources.commit.manifest import READ_THREADS, Manifest, collect_superseded
+from rivet_resources.commit.publish import Ledger, below, is_fresh, owned_runs
 from rivet_resources.contracts.addressing import MANIFESTS, nonce_of, part_nonce
 from rivet_resources.contracts.destination import Root
 from rivet_resources.errors import ManifestUnreadable, RivetError
@@ -51,7 +51,7 @@ class _Look:
     @property
     def current(self) -> tuple[ManifestFile, ...]:
         """Return the manifests that readers see."""
-        hidden = hidden_by(tuple(each.manifest for each in self.reads if each.manifest))
+        hidden = collect_superseded(tuple(each.manifest for each in self.reads if each.manifest))
         return tuple(each for each in self.reads if each.manifest and each.manifest.entry not in hidden)
 
     def content(self, window: str) -> bytes | None:
@@ -102,7 +102,7 @@ def _look(root: Root, export: str, state: Ledger | None) -> _Look:
     one whose run committed in between.
     """
     listing = root.list()
-    living = frozenset(owned(export, root=root, state=state)) if state else frozenset[str]()
+    living = frozenset(owned_runs(export, root=root, state=state)) if state else frozenset[str]()
     known = frozenset(state.known_runs(export)) if state else frozenset[str]()
     paths = sorted(path for path in listing if path.startswith(f"{MANIFESTS}/") and path.endswith(".json"))
     with ThreadPoolExecutor(READ_THREADS) as pool:

@@ -217,7 +217,7 @@ def _resident_mb(process: psutil.Process) -> float:
 
 
 @contextmanager
-def governed(
+def govern(
     extract: Extract, *, slots: int, scratch: Path, on_event: Event | None, may_look: bool
 ) -> Iterator[Governor]:
     """Govern a stage while the block runs, where its pace is adaptive; else nothing is looked at and nothing changes.

@@ -44,7 +44,7 @@ from rivet_resources.read.executor import (
     result_of,
     run_descriptors,
 )
-from rivet_resources.read.governor_thread import ChunkSlots, Governor, governed
+from rivet_resources.read.governor_thread import ChunkSlots, Governor, govern
 from rivet_resources.read.rows_so_far import Progress, StageProgress, nobody_watches
 from rivet_resources.read.source_cost import harm
 from rivet_resources.shape.shape import schema_of
@@ -189,7 +189,7 @@ class Exporter:
             may_look = extract.pace.adaptive and held.more(1) == 1
             slots = 1 + held.more(self._slots(extract, positions) - 1)
             yield stack.enter_context(
-                governed(extract, slots=slots, scratch=folder, on_event=on_event, may_look=may_look)
+                govern(extract, slots=slots, scratch=folder, on_event=on_event, may_look=may_look)
             )
 
     def _slots(self, extract: Extract, positions: Sequence[int]) -> int:
@@ -298,11 +298,11 @@ def _run_inline(extract: Extract, group: list[int]) -> list[Told]:
 def _attempts(extract: Extract, chunk: Chunk) -> Told:
     for number in range(INLINE_ATTEMPTS - 1):
         with contextlib.suppress(Exception):  # raised only where another attempt may help
-            return _told(outcome(extract, chunk, TaskAttempt(number, last=False)))
-    return _told(outcome(extract, chunk, TaskAttempt(INLINE_ATTEMPTS - 1, last=True)))
+            return _read_row(outcome(extract, chunk, TaskAttempt(number, last=False)))
+    return _read_row(outcome(extract, chunk, TaskAttempt(INLINE_ATTEMPTS - 1, last=True)))
 
 
-def _told(row: Mapping[str, Any]) -> Told:
+def _read_row(row: Mapping[str, Any]) -> Told:
     """Read a task's row: a result, or the fault it met."""
     return result_of(row["body"]) if row["done"] else rebuild(json.loads(row["body"]))
 
@@ -333,7 +333,7 @@ class _Jobs:
                 rows = session.range(0, len(group), 1, 1).mapInArrow(task, ROWS_DDL).collect()
         except (PySparkException, Py4JError) as error:
             raise self._task_failed(group, str(error)) from None
-        return [_told(row.asDict()) for row in rows]
+        return [_read_row(row.asDict()) for row in rows]
 
     def cancel(self) -> None:
         """Call off what runs."""

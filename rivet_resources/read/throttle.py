@@ -38,7 +38,7 @@ def tell_speed(scratch: Path, speed: float) -> None:
     os.replace(new, scratch / SPEED_FILE)
 
 
-def told_speed(scratch: Path | None) -> float:
+def read_speed(scratch: Path | None) -> float:
     """Read the speed the driver allows; 1.0 where nobody wrote one."""
     if scratch is None:
         return 1.0
@@ -86,7 +86,7 @@ class Throttle:
     def _hold(self, period: float) -> float:
         """Wait on top of a page's period until it is stretched as the speed says; gives the speed at the end."""
         started = time.monotonic()
-        while (speed := min(told_speed(self._scratch), self._latency.speed)) < 1:
+        while (speed := min(read_speed(self._scratch), self._latency.speed)) < 1:
             held = time.monotonic() - started
             left = min(period * (1 / speed - 1), LONGEST_HOLD_SECONDS) - held
             if left <= 0:

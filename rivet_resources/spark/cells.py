@@ -1,7 +1,7 @@
 """Cells on their way into Spark and back: what Spark has no type for travels as text, bytes or wider numbers.
 
-Belongs here: the pair `held` and `restored`, each other's inverse for every type of the contract (`types.md`), and
-the type that stands for one (`spark_type`).
+Belongs here: the pair `to_spark` and `from_spark`, each other's inverse for every type of the contract (`types.md`),
+and the type that stands for one (`spark_type`).
 Not here: files and frames.
 """
 
@@ -34,7 +34,7 @@ def spark_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def held(cells: pa.Array, kind: pa.DataType) -> pa.Array:
+def to_spark(cells: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return cells as Spark can hold cells of the Arrow type `kind`; they may be of an older, narrower type.
 
     Raises:
@@ -46,14 +46,14 @@ def held(cells: pa.Array, kind: pa.DataType) -> pa.Array:
     if cells.type == wanted:
         return cells
     if pa.types.is_list(cells.type) and pa.types.is_list(wanted):
-        return _list_like(cells, held(cells.flatten(), kind.value_type), wanted)
+        return _list_like(cells, to_spark(cells.flatten(), kind.value_type), wanted)
     if _is_uuid(cells.type):
         return pa.array([None if cell is None else str(cell) for cell in map(_uuid, cells.to_pylist())], wanted)
     return cells.cast(wanted)
 
 
-def restored(cells: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return cells that `held` made back as the Arrow type `kind`.
+def from_spark(cells: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return cells that `to_spark` made back as the Arrow type `kind`.
 
     Raises:
         pa.ArrowInvalid: a text that is not one of `kind`.
@@ -61,7 +61,7 @@ def restored(cells: pa.Array, kind: pa.DataType) -> pa.Array:
     if cells.type == kind:
         return cells
     if pa.types.is_list(kind):
-        return _list_like(cells, restored(cells.flatten(), kind.value_type), kind)
+        return _list_like(cells, from_spark(cells.flatten(), kind.value_type), kind)
     if _is_uuid(kind):
         stored = [None if cell is None else uuid.UUID(cell).bytes for cell in cells.to_pylist()]
         return pa.ExtensionArray.from_storage(kind, pa.array(stored, kind.storage_type))
@@ -73,7 +73,7 @@ def restored(cells: pa.Array, kind: pa.DataType) -> pa.Array:
 def _cast_altered(cells: pa.Array, kind: pa.DataType) -> pa.Array:
     """Bring cells of an altered column into its newer type, where Arrow knows the way."""
     if isinstance(kind, pa.BaseExtensionType) or isinstance(cells.type, pa.BaseExtensionType):
-        return held(cells, cells.type) if spark_type(cells.type) == spark_type(kind) else cells.cast(kind)
+        return to_spark(cells, cells.type) if spark_type(cells.type) == spark_type(kind) else cells.cast(kind)
     return cells if pa.types.is_list(kind) else cells.cast(kind)
 
 

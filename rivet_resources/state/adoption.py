@@ -63,10 +63,10 @@ class Adoptions:
         with self._database.read() as connection:
             return bare_cursor(connection, export)
 
-    def doubted_starts(self, export: str, evidence: Evidence) -> set[str]:
+    def find_doubted(self, export: str, evidence: Evidence) -> set[str]:
         """Name cursors at which an export's windows begin, and which another export of its name may have reached."""
         with self._database.read() as connection:
-            return doubted_starts(connection, export, self._scope.key(export), evidence)
+            return find_doubted(connection, export, self._scope.key(export), evidence)
 
     def take(self, export: str, evidence: Evidence) -> bool:
         """Take over what is this export's own; True when the last commit known there is."""
@@ -111,13 +111,13 @@ def adopt(connection: Connection, name: str, key: str, evidence: Evidence) -> bo
     _move(connection, chunk_task, name, key, chunk_task.c.run_id.in_(evidence.staged))
     if is_sole:
         _move(connection, export_schema, name, key)
-    cursor, is_doubted = bare_cursor(connection, name), bool(doubted_starts(connection, name, key, evidence))
+    cursor, is_doubted = bare_cursor(connection, name), bool(find_doubted(connection, name, key, evidence))
     if not is_doubted and (is_sole if cursor is None else cursor in evidence.reached):
         _move(connection, export_state, name, key)
     return is_sole
 
 
-def doubted_starts(connection: Connection, name: str, key: str, evidence: Evidence) -> set[str]:
+def find_doubted(connection: Connection, name: str, key: str, evidence: Evidence) -> set[str]:
     """Find cursors at which this export's windows begin, and which a run came to that is not known to be its own."""
     table = export_metrics.c
     moved = or_(table.cursor_low.is_(None), table.cursor_low != table.cursor_high)

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Table, Text, delete, select
 
-from rivet_resources.contracts.addressing import checked_place, checked_staged
+from rivet_resources.contracts.addressing import check_place, check_staged
 from rivet_resources.contracts.parts import ChunkResult, Measures, Part
 from rivet_resources.state.database import METADATA, Instant, now, upsert
 
@@ -41,7 +41,9 @@ def save(connection: Connection, export: str, window: str, row: dict[str, str], 
     upsert(connection, chunk_task, {**key, "result": json.dumps(asdict(result)), "finished_at": now(connection)})
 
 
-def finished(connection: Connection, export: str, window: str, fingerprint: str) -> dict[str, tuple[str, ChunkResult]]:
+def finished_chunks(
+    connection: Connection, export: str, window: str, fingerprint: str
+) -> dict[str, tuple[str, ChunkResult]]:
     """Return the finished chunks of exactly this plan: {identity: (run id that staged it, result)}."""
     query = select(chunk_task.c.identity, chunk_task.c.run_id, chunk_task.c.result)
     rows = connection.execute(query.where(*_of(export, window), chunk_task.c.fingerprint == fingerprint))
@@ -117,9 +119,9 @@ def _refuse_elsewhere(result: ChunkResult) -> None:
         ValueError: one leads elsewhere.
     """
     for part in result.parts:
-        checked_place(part.path)
+        check_place(part.path)
         for name in ("path", "marker"):  # local and GCS; S3
             if name in part.staged:
-                checked_staged(part.staged[name])
+                check_staged(part.staged[name])
     for path in (path for files in result.measures.unique.values() for path in files):
-        checked_staged(path)
+        check_staged(path)

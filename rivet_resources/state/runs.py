@@ -215,7 +215,7 @@ def live(connection: Connection, export: str) -> set[str]:
     return leased | {run.run_id for run in _running(connection, export) if _lives(connection, run)}
 
 
-def known(connection: Connection, export: str) -> set[str]:
+def known_runs(connection: Connection, export: str) -> set[str]:
     """Name every run of an export that this store has ever recorded."""
     query = select(export_metrics.c.run_id).where(export_metrics.c.export_name == export)
     return set(connection.execute(query).scalars())

@@ -50,7 +50,7 @@ class Scope:
 
 def key_of(project: str, source: str, export: str) -> str:
     """Join a key: `shop-prod//billing//orders`; `//billing//orders` without a project."""
-    return SEPARATOR.join((escaped(project), escaped(source), export))
+    return SEPARATOR.join((escape(project), escape(source), export))
 
 
 def name_in(key: str) -> str:
@@ -59,6 +59,6 @@ def name_in(key: str) -> str:
     return parts[2] if len(parts) == 3 else key
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Write a part of a key without slashes."""
     return text.replace("%", "%25").replace("/", "%2F")

@@ -161,7 +161,7 @@ class State:
     def leases(self, export: str | None = None) -> list[Holder]:
         """List who holds windows right now."""
         with self._database.read() as connection:
-            return _named(leases.holders(connection, None if export is None else self._key(export)))
+            return _name_rows(leases.holders(connection, None if export is None else self._key(export)))
 
     # --- checkpoints -----------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class State:
         """Return the newest runs, newest first."""
         with self._database.read() as connection:
             chosen = self._scope.chosen(runs.export_metrics.c.export_name, export)
-            return _named(runs.latest(connection, chosen, last))
+            return _name_rows(runs.latest(connection, chosen, last))
 
     def run(self, run_id: str) -> RunRecord | None:
         """Return one run; None when there is none of that id."""
@@ -208,7 +208,7 @@ class State:
     def known_runs(self, export: str) -> set[str]:
         """Name every run of an export that this store has recorded; runs of other stores are strangers."""
         with self._database.read() as connection:
-            return runs.known(connection, self._key(export))
+            return runs.known_runs(connection, self._key(export))
 
     # --- journal and verdicts --------------------------------------------------------------------
 
@@ -228,7 +228,7 @@ class State:
         """Return the newest events, oldest first."""
         with self._database.read() as connection:
             chosen = self._scope.chosen(journal.run_journal.c.export_name, export)
-            return _named(journal.entries(connection, chosen, run_id, last))
+            return _name_rows(journal.entries(connection, chosen, run_id, last))
 
     def save_verification(self, found: Verification) -> None:
         """Keep a verdict on a window, over an earlier one of its kind."""
@@ -238,7 +238,7 @@ class State:
     def verifications(self, export: str, kind: Kind | None = None) -> list[Verification]:
         """Return the newest verdict of each kind on each window; one of another run's commit says nothing any more."""
         with self._database.read() as connection:
-            return _named(verifications.of_export(connection, self._key(export), kind))
+            return _name_rows(verifications.of_export(connection, self._key(export), kind))
 
     # --- chunks ----------------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class State:
     def finished_chunks(self, export: str, window: str, fingerprint: str) -> dict[str, tuple[str, ChunkResult]]:
         """Return the finished chunks of exactly this plan: {identity: (run id that staged it, result)}."""
         with self._database.read() as connection:
-            return chunks.finished(connection, self._key(export), window, fingerprint)
+            return chunks.finished_chunks(connection, self._key(export), window, fingerprint)
 
     def forget_chunks(self, export: str, window: str) -> None:
         """Drop the progress of a window; `record_commit` does so by itself."""
@@ -263,7 +263,7 @@ class State:
     def chunk_progress(self, export: str) -> list[ChunkProgress]:
         """Return how many chunks of each unfinished window lie ready for the next run, by window."""
         with self._database.read() as connection:
-            return _named(chunks.progress(connection, self._key(export)))
+            return _name_rows(chunks.progress(connection, self._key(export)))
 
     def resumable_runs(self, export: str) -> set[str]:
         """Name the runs whose staged parts a later run may still use: they must not be swept."""
@@ -284,7 +284,7 @@ class State:
         """Return the newest published files, newest first; which of them are current only the manifests say."""
         with self._database.read() as connection:
             chosen = self._scope.chosen(files.file_manifest.c.export_name, export)
-            return _named(files.latest(connection, chosen, last))
+            return _name_rows(files.latest(connection, chosen, last))
 
     def schema(self, export: str) -> Columns | None:
         """Return the columns of the last commit as (name, Arrow type text); None before the first."""
@@ -294,7 +294,7 @@ class State:
     def schema_history(self, export: str) -> list[SchemaRecord]:
         """Return every version of an export's columns, oldest first."""
         with self._database.read() as connection:
-            return _named(schemas.history(connection, self._key(export)))
+            return _name_rows(schemas.history(connection, self._key(export)))
 
     def save_schema(self, export: str, columns: Iterable[tuple[str, str]]) -> bool:
         """Store the columns as the new baseline; True if there was one and, regardless of order, it differs."""
@@ -379,6 +379,6 @@ class State:
         return self._scope.key(export)
 
 
-def _named(rows: Iterable[Kept]) -> list[Kept]:
+def _name_rows(rows: Iterable[Kept]) -> list[Kept]:
     """Return rows with the bare names of their exports."""
     return [replace(row, export=name_in(row.export)) for row in rows]

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivet_resources.contracts.destination import Root
-from rivet_resources.spark.cells import held, restored
+from rivet_resources.spark.cells import from_spark, to_spark
 from rivet_resources.tables.reading import Truncate
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
@@ -96,7 +96,7 @@ def _as_now(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
 
 def as_type(cells: pa.Array, kind: pa.DataType) -> pa.Array:
     """Bring cells of an altered column into its newer type, by the way they would go through Spark."""
-    return cells if cells.type == kind else restored(held(cells, kind), kind)
+    return cells if cells.type == kind else from_spark(to_spark(cells, kind), kind)
 
 
 def _to_storage(cells: pa.Array) -> pa.Array:

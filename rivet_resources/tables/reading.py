@@ -23,7 +23,7 @@ from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Window
 from rivet_resources.errors import ConfigError, ManifestUnreadable, WindowConflict
 from rivet_resources.registry import FORMATS
-from rivet_resources.spark.cells import held, spark_type
+from rivet_resources.spark.cells import spark_type, to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -183,7 +183,7 @@ def _read(
     for part in _batches(batches, root=root, paths=paths, columns=schema.names):
         places = {name: place for place, name in enumerate(part.schema.names)}
         columns = [
-            held(part.column(places[field.name]), field.type)
+            to_spark(part.column(places[field.name]), field.type)
             if field.name in places
             else pa.nulls(part.num_rows, spark_type(field.type))
             for field in schema

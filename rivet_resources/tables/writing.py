@@ -33,7 +33,7 @@ from rivet_resources.contracts.types import Column
 from rivet_resources.errors import RivetError
 from rivet_resources.read.executor import ROWS, ROWS_DDL, TaskAttempt, TaskFailed, outcome, rebuild, result_of
 from rivet_resources.shape.shape import schema_of
-from rivet_resources.spark.cells import restored
+from rivet_resources.spark.cells import from_spark
 from rivet_resources.spark.runtime import TASK_CONF, SparkRuntime
 from rivet_resources.tables.frames import LACKING
 from rivet_resources.tables.reading import PendingWindows
@@ -109,7 +109,7 @@ class Arriving:
         """Yield the rows with the types that the columns had before Spark held them."""
         for batch in self.batches:
             if batch.num_rows:
-                cells = [restored(batch.column(column.name), column.arrow) for column in columns]
+                cells = [from_spark(batch.column(column.name), column.arrow) for column in columns]
                 table = pa.Table.from_arrays(cells, names=[column.name for column in columns])
                 yield Page(table, _unknown(batch), statement_ms=0.0)
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from rivet_assets.cli.main import commands
-from rivet_assets.preflight.check import Checked, check_exports, checked_facts
+from rivet_assets.preflight.check import Checked, check_exports, facts_of_check
 from rivet_assets.preflight.report import document, exit_code, render
 from rivet_resources import registry
 from rivet_resources.contracts.types import Column
@@ -263,7 +263,7 @@ def test_unsafe_export_fails_only_a_strict_check(lab: Lab) -> None:
     assert "CREATE INDEX CONCURRENTLY" in str(render(told))
     (exported,) = json.loads(json.dumps(document(told, config_path=None)))["exports"]
     assert ("UNSAFE", "blocks") == (exported["verdict"], exported["explained"][0]["scan"])
-    facts = checked_facts(told[0])
+    facts = facts_of_check(told[0])
     assert ("UNSAFE", 90_000_000) == (facts["verdict"], facts["rows_estimate"])
     assert all(isinstance(value, str | int | float | list) for value in facts.values())
 

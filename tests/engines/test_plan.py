@@ -64,7 +64,7 @@ def planned(config: RivetConfig, **asked: object) -> PlanArtefact:
     found: UnsealedPlan = plan_exports(config, **asked)  # type: ignore[arg-type]
     assert () == found.unplanned
     path = config.folder / f"{found.artefact.plan_id}.json"
-    plan_artefact.write(path, plan_artefact.sealed(found.artefact))
+    plan_artefact.write(path, plan_artefact.seal(found.artefact))
     return plan_artefact.read(path)
 
 
@@ -442,7 +442,7 @@ def test_export_that_cannot_be_planned_does_not_hide_the_others(lab: Lab) -> Non
         [entry.export_name for entry in found.artefact.exports], [missing.export for missing in found.unplanned],
     )  # fmt: skip
     assert "! lost cannot be planned" in str(render(found.artefact, found.unplanned))
-    assert json.dumps(plan_artefact.sealed(found.artefact))
+    assert json.dumps(plan_artefact.seal(found.artefact))
 
 
 def rivet(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ import pytest
 from rivet_assets.blocks.export import Export
 from rivet_assets.prove.reconcile import reconcile_export
 from rivet_assets.prove.reconcile_report import document, exit_code, render
-from rivet_assets.prove.reconcile_result import Depth, Reconciled, WindowVerdict, reconciled_facts
+from rivet_assets.prove.reconcile_result import Depth, Reconciled, WindowVerdict, facts_of_reconcile
 from rivet_assets.prove.reconcile_window import WindowComparison
 from rivet_resources.errors import ConfigError
 from tests import processes
@@ -146,7 +146,7 @@ def test_changed_cell_shows_in_the_sums_of_its_column(lab: Lab, block: str) -> N
     wrong = [each for each in deep.windows if each.verdict == "mismatch"]
     assert len(wrong) == 1
     assert "cells differ in note" in wrong[0].text
-    assert reconciled_facts(deep)["rivet/columns_differing"] == "note"
+    assert facts_of_reconcile(deep)["rivet/columns_differing"] == "note"
 
 
 @pytest.mark.matrix
@@ -444,7 +444,9 @@ def test_values_are_shown_nowhere_but_to_who_asked_for_rows(lab: Lab, monkeypatc
         found = reconciled(lab, block, "rows")
 
         shown = json.dumps(document([found]), default=str) + str(render([found]))
-        kept = str(reconciled_facts(found)) + str(lab.state.verifications("orders")) + str(lab.state.journal("orders"))
+        kept = (
+            str(facts_of_reconcile(found)) + str(lab.state.verifications("orders")) + str(lab.state.journal("orders"))
+        )
         assert found.verdict == "mismatch"
         assert bool(steps) != ("770050" in shown)
         assert "770050" not in kept

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rivet_resources.engines.mysql.binlog import events as ev
 from rivet_resources.engines.mysql.binlog import texts as mysql_texts
-from rivet_resources.engines.mysql.binlog.compression import LARGEST_EVENT, inflated, unpacked
+from rivet_resources.engines.mysql.binlog.compression import LARGEST_EVENT, inflate, unpack_events
 from rivet_resources.engines.mysql.binlog.json import json_text
 from rivet_resources.engines.mysql.binlog.row_layout import RowLayout
 from rivet_resources.engines.mysql.binlog.rows import rows_of
@@ -50,7 +50,7 @@ def test_event_of_any_bytes_is_read_or_refused(reader: str, data: bytes) -> None
 @given(data=BYTES)
 def test_compressed_bytes_are_opened_or_refused(data: bytes) -> None:
     """Both decompressors have errors of their own, which their callers put into words."""
-    for act in (inflated, lambda data: list(unpacked(bytes(20) + data))):
+    for act in (inflate, lambda data: list(unpack_events(bytes(20) + data))):
         with suppress(ValueError, OSError):
             act(data)
 
@@ -97,9 +97,9 @@ def test_compression_bombs_are_not_opened() -> None:
     bomb = zlib.compress(bytes(200 << 20), 9)
     for said in (100, (200 << 20) - 1):
         with pytest.raises(ValueError, match="not as long as it says"):
-            inflated(b"\x84" + said.to_bytes(4, "big") + bomb)
+            inflate(b"\x84" + said.to_bytes(4, "big") + bomb)
     with pytest.raises(LogRefused, match="COMPRESSED column"):
-        mysql_texts.opened(pa.array([b"\x84" + (100).to_bytes(4, "big") + bomb]))
+        mysql_texts.inflate_columns(pa.array([b"\x84" + (100).to_bytes(4, "big") + bomb]))
 
 
 def test_transaction_that_is_longer_than_it_says_is_refused() -> None:
@@ -110,13 +110,13 @@ def test_transaction_that_is_longer_than_it_says_is_refused() -> None:
         return bytes(20) + b"\x02\x01\x00" + b"\x03\x03\xfc" + whole.to_bytes(2, "little") + b"\0" + body
 
     event = bytes(9) + (30).to_bytes(4, "little") + bytes(6) + b"x" * 11
-    assert 1 == len(list(unpacked(payload(event, 30))))
+    assert 1 == len(list(unpack_events(payload(event, 30))))
     for wrong in (payload(event * 3, 60), payload(event, 31)):
         with pytest.raises(ValueError):
-            list(unpacked(wrong))
+            list(unpack_events(wrong))
     for length in (5, LARGEST_EVENT + 1):
         with pytest.raises(ValueError, match="not as long"):
-            list(unpacked(payload(event[:9] + length.to_bytes(4, "little") + event[13:], 60_000)))
+            list(unpack_events(payload(event[:9] + length.to_bytes(4, "little") + event[13:], 60_000)))
 
 
 def test_json_that_holds_itself_or_itself_many_times_ends() -> None:

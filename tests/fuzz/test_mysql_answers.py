@@ -54,5 +54,5 @@ def test_packets_of_any_bytes_are_walked_or_not(data: bytes) -> None:
     buffer = np.frombuffer(data, np.uint8)
     headers = mysql_packets.walk(buffer)
     if headers is not None:
-        found = mysql_packets.joined((), buffer[: int(headers[-1])].copy(), headers[:-1])
+        found = mysql_packets.join_packets((), buffer[: int(headers[-1])].copy(), headers[:-1])
         assert (found.starts <= found.ends).all()

@@ -1570,7 +1570,7 @@ LATEST = (
     Fault(
         "interrupted_run_counts_as_failed",
         "rivet_assets/run/interruption.py",
-        '    return "failed" if isinstance(error, Exception) and not asked() else "interrupted"\n',
+        '    return "failed" if isinstance(error, Exception) and not is_asked() else "interrupted"\n',
         '    return "failed"\n',
         "whoever presses Ctrl-C is told that an export failed, and the failure sensor calls somebody",
         (INTERRUPTED + "test_run_in_the_middle_of_reading_is_interrupted[2]",),

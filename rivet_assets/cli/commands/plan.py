@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, asked, load, say, windows
+from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, load, say, windows, windows_asked_for
 
 if TYPE_CHECKING:
     from rivet_assets.plan.planner import UnsealedPlan
@@ -37,7 +37,7 @@ def plan_command(
     from rivet_assets.plan.planner import plan_exports  # start
     from rivet_resources.errors import WORST_FIRST  # start
 
-    keys = asked(partitions, ranges)
+    keys = windows_asked_for(partitions, ranges)
     config = load(path, params)
     pairs = dict(text.split("=", 1) for text in params)
     planned = plan_exports(config, names=names, partitions=keys, params=pairs, lifetime=_lifetime(expires))
@@ -51,7 +51,7 @@ def plan_command(
     if as_json or output:
         # Of the file with its new waves, which change no export.
         artefact = planned.artefact.model_copy(update={"config_fingerprint": config_fingerprint(config)})
-        document = plan_artefact.sealed(artefact)
+        document = plan_artefact.seal(artefact)
         if as_json:
             click.echo(json.dumps(document, indent=2, ensure_ascii=False))
         if output:

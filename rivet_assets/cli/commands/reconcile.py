@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, asked, load, say, windows
+from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, load, say, windows, windows_asked_for
 from rivet_resources.errors import ConfigError, RivetError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def reconcile_command(
     from rivet_assets.prove.reconcile import reconcile_export  # start
     from rivet_assets.run.scope import state_of  # start
 
-    keys = asked(partitions, ranges)
+    keys = windows_asked_for(partitions, ranges)
     config = load(path, params)
     exports = exports_of(config, names, keys)
     state = state_of(config)

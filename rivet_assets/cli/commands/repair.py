@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rivet_assets.cli.commands.reconcile import DEPTHS, each_by_itself, exports_of, worst
-from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, asked, load, say, windows
+from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, load, say, windows, windows_asked_for
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -42,7 +42,7 @@ def repair_command(
     from rivet_assets.prove.reconcile_report import read_report  # start
     from rivet_assets.run.scope import state_of  # start
 
-    keys = asked(partitions, ranges)
+    keys = windows_asked_for(partitions, ranges)
     config = load(path, params)
     given = read_report(report) if report is not None else None
     exports = exports_of(config, names, keys)
@@ -74,13 +74,13 @@ def _find_flagged(
 ) -> tuple[Flagged, ...]:  # fmt: skip
     """Take the windows of the report, or look now: at the source, and at the files."""
     from rivet_assets.config.selection import keys_of  # start
-    from rivet_assets.prove.flagged_windows import flagged_now  # start
+    from rivet_assets.prove.flagged_windows import find_flagged  # start
 
     wanted = keys_of(export, keys)
     if given is None:
         if export.answers.no_repair:
             return ()
-        return flagged_now(config, export, depth=depth, windows=wanted or None, state=state, tell=lambda line: None)
+        return find_flagged(config, export, depth=depth, windows=wanted or None, state=state, tell=lambda line: None)
     return tuple(each for each in given if each.export == export.name and (not wanted or each.window in wanted))
 
 

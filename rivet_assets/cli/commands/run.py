@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, asked, load, say, windows
+from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, load, say, windows, windows_asked_for
 
 # Options of the original that mean nothing here, and what to do instead.
 ELSEWHERE = {
@@ -65,7 +65,7 @@ def run_command(
     from rivet_assets.launch.summary_files import write_summary  # start
     from rivet_assets.run.admission import ADOPT  # start
 
-    keys = asked(partitions, ranges)
+    keys = windows_asked_for(partitions, ranges)
     config = load(path, params)
     tags = {ADOPT: "true"} if adopt else {}
     with Screen(quiet=quiet, verbose=verbose).showing() as screen:

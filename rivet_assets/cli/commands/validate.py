@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, asked, load, say, windows
+from rivet_assets.cli.options import CONFIG, JSON, NAMES, PARAM, load, say, windows, windows_asked_for
 from rivet_resources.errors import ConfigError
 
 
@@ -35,14 +35,14 @@ def validate_command(
 ) -> int:  # fmt: skip
     """Prove that what is published is what was committed; exit code 3 when it is not, 1 when that cannot be told."""
     from rivet_assets.cli.terminal import show  # start
-    from rivet_assets.config.selection import chosen, keys_of  # start
+    from rivet_assets.config.selection import choose_exports, keys_of  # start
     from rivet_assets.prove import validate_report  # start
     from rivet_assets.prove.validate import ValidationScope, validate_export  # start
     from rivet_assets.run.scope import state_of  # start
 
-    keys = asked(partitions, ranges)
+    keys = windows_asked_for(partitions, ranges)
     config = load(path, params)
-    exports = chosen(config, names, ())
+    exports = choose_exports(config, names, ())
     state, date = state_of(config), day.date() if day else None
     found = []
     for export in exports:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rivet_resources.contracts.evidence import Explained
 from rivet_resources.contracts.relation import Chunk
-from rivet_resources.engines.datagen.pages import wanted
+from rivet_resources.engines.datagen.pages import parse_numbers
 from rivet_resources.engines.datagen.rows import Recipe, numbers
 
 
@@ -17,7 +17,7 @@ def explain(recipe: Recipe, chunk: Chunk, *, end: int | None) -> Explained:
     Args:
         end: of the stream; None when it has none.
     """
-    within, rest = wanted(chunk, numbers(recipe), end)
+    within, rest = parse_numbers(chunk, numbers(recipe), end)
     made = (within.high or 0) - within.low
     filtered = ", then filtered" if rest else ""
     return Explained(

@@ -29,7 +29,7 @@ from rivet_resources.errors import SourceError
 # --- what a chunk says ---------------------------------------------------------------------------
 
 
-def wanted(chunk: Chunk, names: tuple[str, ...], end: int | None) -> tuple[sql.Numbers, str]:
+def parse_numbers(chunk: Chunk, names: tuple[str, ...], end: int | None) -> tuple[sql.Numbers, str]:
     """Return the numbers a chunk means, and the predicate that is still to be evaluated on them.
 
     Raises:
@@ -92,7 +92,7 @@ class Maker:
         made = rows(self.recipe, wanted).select([column.name for column in self.columns])
         table, special = self._cells.decode([made])
         if where:
-            table = sql.kept(self.duckdb, table, where)
+            table = sql.keep_rows(self.duckdb, table, where)
         return Page(table=table, special=special, statement_ms=(time.perf_counter() - began) * 1000)
 
     def pages(self, wanted: sql.Numbers, *, where: str, size: int) -> Iterator[tuple[int, Page]]:
@@ -115,7 +115,7 @@ def read(
 ) -> Generator[Page, None, Effort]:
     """Read a chunk page by page; see `Source.pages`. A page waits for all its rows before it is shown."""
     recipe = stream.recipe_at(snapshot)
-    within, where = wanted(chunk, numbers(recipe), stream.max_events or None)
+    within, where = parse_numbers(chunk, numbers(recipe), stream.max_events or None)
     maker = Maker(recipe, columns, chunk=chunk.index, strict=frozenset(chunk.key))
     rate = stream.events_per_second / chunk.abreast
     bucket = TokenBucket(rate)

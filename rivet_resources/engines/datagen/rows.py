@@ -126,7 +126,7 @@ def pick(vocabulary: Sequence[str], places: Numbers) -> pa.Array:
     return pa.array(vocabulary, pa.string()).take(pa.array(places))
 
 
-def numbered(prefix: str, numbers: Numbers) -> pa.Array:
+def number_texts(prefix: str, numbers: Numbers) -> pa.Array:
     """Write numbers with at least eight digits behind a prefix."""
     digits = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), 8, "0")
     return pc.binary_join_element_wise(prefix, digits, "")
@@ -144,7 +144,7 @@ def text(numbers: Numbers) -> pa.Array:
     return pa.array(numbers).cast(pa.string())
 
 
-def joined(*pieces: pa.Array | str) -> pa.Array:
+def join_texts(*pieces: pa.Array | str) -> pa.Array:
     """Join texts row by row."""
     return pc.binary_join_element_wise(*pieces, "")
 
@@ -179,13 +179,13 @@ def _random(draws: Draws) -> list[pa.Array]:
 
 def _users(draws: Draws) -> list[pa.Array]:
     first, last = draws.choice(0, words.FIRST_NAMES), draws.choice(1, words.LAST_NAMES)
-    name = pc.utf8_lower(joined(first, ".", last))
+    name = pc.utf8_lower(join_texts(first, ".", last))
     days = draws.clock // DAY_MICROSECONDS - draws.below(6, 3 * 365 + 1)
     return [
-        numbered("user_", draws.n),
+        number_texts("user_", draws.n),
         first,
         last,
-        joined(name, "@", draws.choice(2, words.DOMAINS)),
+        join_texts(name, "@", draws.choice(2, words.DOMAINS)),
         pa.array(18 + draws.below(3, 62)),
         draws.choice(4, words.COUNTRIES),
         pa.array(draws.below(5, 4) == 0),
@@ -197,7 +197,7 @@ def _orders(draws: Draws) -> list[pa.Array]:
     quantity = 1 + draws.below(2, 9)
     price = 10_00 + draws.below(3, 200_00 + 1)
     return [
-        numbered("ORD-", draws.n),
+        number_texts("ORD-", draws.n),
         _customer(draws, 0),
         draws.choice(1, words.PRODUCTS),
         pa.array(quantity),
@@ -210,7 +210,7 @@ def _orders(draws: Draws) -> list[pa.Array]:
 
 
 def _customer(draws: Draws, place: int) -> pa.Array:
-    return numbered("user_", 1 + draws.below(place, 9999))
+    return number_texts("user_", 1 + draws.below(place, 9999))
 
 
 def _events(draws: Draws) -> list[pa.Array]:
@@ -230,16 +230,18 @@ def _payload(draws: Draws, types: Numbers) -> pa.Array:
     """Write each event's JSON: what its type has, `{}` for types that have nothing."""
     cents = 1_00 + draws.below(8, 499_00 + 1)
     referrer = pick(("", *(f'"referrer":"{at}",' for at in words.REFERRERS)), draws.below(10, 4))
-    page_view = joined(
+    page_view = join_texts(
         '{"url":"https://shop.example', draws.choice(9, words.PATHS), '",', referrer,
         '"duration_ms":', text(100 + draws.below(11, 29_900)), "}",
     )  # fmt: skip
-    click = joined(
+    click = join_texts(
         '{"element_id":"', draws.choice(12, words.ELEMENTS), '","x":', text(draws.below(13, 1920)),
         ',"y":', text(draws.below(14, 1080)), "}",
     )  # fmt: skip
     hundredths = pc.utf8_lpad(text(cents % 100), 2, "0")
-    purchase = joined('{"amount":', text(cents // 100), ".", hundredths, ',"items":', text(1 + draws.below(15, 9)), "}")
+    purchase = join_texts(
+        '{"amount":', text(cents // 100), ".", hundredths, ',"items":', text(1 + draws.below(15, 9)), "}"
+    )
     kinds = ((words.PAGE_VIEW, page_view), (words.CLICK, click), (words.PURCHASE, purchase))
     is_kind = pa.StructArray.from_arrays([pa.array(types == kind) for kind, _ in kinds], names=["v", "c", "p"])
     return pc.case_when(is_kind, *(made for _, made in kinds), "{}")
@@ -249,7 +251,9 @@ def _metrics(draws: Draws) -> list[pa.Array]:
     places = draws.below(0, len(words.METRICS))
     low, span = (np.array([getattr(m, name) for m in words.METRICS], dtype=np.int64) for name in ("low", "span"))
     hundredths = low[places] + draws.below(1, span[places] + 1)
-    tags = joined('{"env":"', draws.choice(3, words.ENVIRONMENTS), '","region":"', draws.choice(4, words.REGIONS), '"}')
+    tags = join_texts(
+        '{"env":"', draws.choice(3, words.ENVIRONMENTS), '","region":"', draws.choice(4, words.REGIONS), '"}'
+    )
     return [
         pa.array(draws.n),
         pick([metric.name for metric in words.METRICS], places),
@@ -262,7 +266,7 @@ def _metrics(draws: Draws) -> list[pa.Array]:
 
 
 def _key_value(draws: Draws) -> list[pa.Array]:
-    return [numbered("key_", draws.n), draws.hex(0, 16, prefix="value_")]
+    return [number_texts("key_", draws.n), draws.hex(0, 16, prefix="value_")]
 
 
 # `connectors.md`, 5. Amounts of money are decimals, since doubles would not hold the exact product.

@@ -158,7 +158,7 @@ def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([render(c) if is_uuid else c.storage for c in column.chunks], pa.string())
 
 
-def kept(connection: duckdb.DuckDBPyConnection, page: pa.Table, where: str) -> pa.Table:
+def keep_rows(connection: duckdb.DuckDBPyConnection, page: pa.Table, where: str) -> pa.Table:
     """Keep the rows of a page that satisfy a predicate, in their order."""
     if not where or not page.num_rows:
         return page

@@ -20,8 +20,8 @@ from rivet_resources.engines.mysql.columns import (
     Described,
     base_of,
     column_of,
-    described_of,
     is_key,
+    read_definition,
     unknown_zone,
     zones,
 )
@@ -187,12 +187,12 @@ def _columns_of(catalog: Catalog, table: _Table, rules: TypeRules) -> list[Descr
         raise _denial(catalog, table) from None
     rows = catalog.ask(table.fill(COLUMNS), doing=doing)
     json_columns = _json_columns(catalog, table) if any(row[1] == "longtext" for row in rows) else frozenset()
-    made = [_described(row, json_columns) for row in rows]
+    made = [_describe(row, json_columns) for row in rows]
     listed = {key.rpartition(".")[2] for key in rules.columns}
     return [described for described in made if described.name in shown or described.name in listed]
 
 
-def _described(row: Row, json_columns: frozenset[str]) -> Described:
+def _describe(row: Row, json_columns: frozenset[str]) -> Described:
     name, data_type, column_type, nullable, comment, precision, scale, charset = (cell or "" for cell in row)
     return Described(
         name=name,
@@ -287,13 +287,13 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
         SourceError: the server cannot parse it.
     """
     derived = sql.derived(sql.render_parameters(sql.strip_query(query), params))
-    results = _described_query(catalog, derived)
-    described = [described_of(result) for result in results]
+    results = _describe_query(catalog, derived)
+    described = [read_definition(result) for result in results]
     columns = _decide_types(catalog, described, rules, relation="query")
     return CatalogRows(Relation(name="query", sql=derived, columns=columns, is_table=False))
 
 
-def _described_query(catalog: Catalog, derived: str) -> tuple[Definition, ...]:
+def _describe_query(catalog: Catalog, derived: str) -> tuple[Definition, ...]:
     try:
         return catalog.prepare(f"SELECT * FROM {derived}", doing="describing the query")
     except SourceError as error:

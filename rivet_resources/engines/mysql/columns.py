@@ -74,7 +74,7 @@ UNSIGNED, ENUM, SET, NOT_NULL = 32, 256, 2048, 1
 BINARY_CHARSET, DECIMAL_TYPES, BIT_TYPE = 63, (0, 246), 16
 
 
-def described_of(definition: Definition) -> Described:
+def read_definition(definition: Definition) -> Described:
     """Read a result's column definition; its NOT NULL flag is not believed, since an outer join can break it."""
     base, native = _field_base(definition)
     precision = definition.length - (1 if definition.scale else 0) - (0 if definition.flags & UNSIGNED else 1)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rivet_resources.contracts.settings import Tls
 from rivet_resources.engines.mysql import sql
 from rivet_resources.engines.mysql.errors import connect_fault, fault
-from rivet_resources.engines.mysql.sign_in import guarded
+from rivet_resources.engines.mysql.sign_in import guard_connections
 from rivet_resources.engines.mysql.wire import packets as mysql_packets
 from rivet_resources.engines.shared.server import Address, is_loopback, system_authorities
 from rivet_resources.errors import ConfigError, SourceError
@@ -93,7 +93,9 @@ def connect(line: ConnectionParams) -> Connection[Any]:
 
     parameters = line.parameters()
     try:
-        connection: Connection[Any] = guarded()(is_verified=line.is_verified, is_local=line.is_local, **parameters)
+        connection: Connection[Any] = guard_connections()(
+            is_verified=line.is_verified, is_local=line.is_local, **parameters
+        )
     except (pymysql.MySQLError, OSError, EOFError, RuntimeError, *mysql_packets.MALFORMED) as error:
         raise connect_fault(error, where=line.where, secrets=line.secrets) from None
     try:

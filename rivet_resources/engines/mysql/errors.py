@@ -156,7 +156,7 @@ def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = 
     return fault(error, doing=f"connecting to MySQL at {where}", secrets=secrets)
 
 
-def changed(error: RivetError, cause: BaseException, *, relation: str) -> RivetError:
+def change_of_relation(error: RivetError, cause: BaseException, *, relation: str) -> RivetError:
     """Return that the relation changed under the reader, when the code means that; else the error itself."""
     if code_of(cause) not in CHANGED:
         return error

@@ -22,7 +22,7 @@ from rivet_resources.engines.mysql import pages as mysql_pages
 from rivet_resources.engines.mysql.catalog import Catalog
 from rivet_resources.engines.mysql.connect import ConnectionParams
 from rivet_resources.engines.mysql.reader import Reader
-from rivet_resources.engines.shared.first_statement import first_statement, tell, unpaused
+from rivet_resources.engines.shared.first_statement import first_statement, no_pause, tell
 
 Node = Mapping[str, Any]
 # A walk along a whole index: as good as a range of it, unless most of what it finds is thrown away.
@@ -62,7 +62,7 @@ def explain(
     catalog: Catalog, line: ConnectionParams, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace
 ) -> Explained:
     """Ask the planner about the first page of a chunk; see the protocol."""
-    reader = Rehearsal(line=line, chunk=chunk, columns=columns, pace=pace, wait=unpaused)
+    reader = Rehearsal(line=line, chunk=chunk, columns=columns, pace=pace, wait=no_pause)
     statement = first_statement(mysql_pages.ways(reader))
     doing = f"explaining the first page of {reader.name}"
     rows = catalog.ask(f"EXPLAIN FORMAT=JSON {statement}", doing=doing)

@@ -113,7 +113,7 @@ def horizon(
     if base in STAMPS:
         cap = _cap(session, timedelta(seconds=lag_seconds))
         return _stamp_horizon(session, relation, (spelled, base), column, after=after, cap=cap)
-    return _settled_horizon(session, relation, (spelled, base), column, after=after)
+    return _settle_horizon(session, relation, (spelled, base), column, after=after)
 
 
 # --- who may still write -------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def _cap_sql(cap: datetime, base: str) -> str:
 # --- cursors without a clock ---------------------------------------------------------------------
 
 
-def _settled_horizon(
+def _settle_horizon(
     session: HorizonSession, relation: Relation, spelling: tuple[str, str], column: Column, *, after: str | None
 ) -> Horizon:
     spelled, base = spelling

@@ -194,7 +194,7 @@ class Reader:
     def _fault(self, error: Exception, doing: str, seconds: float) -> RivetError:
         """Classify; where the code does not tell, ask whether the server still answers us."""
         found = errors.fault(error, doing=doing, user=self.line.address.user, secrets=self.line.secrets)
-        found = errors.changed(found, error, relation=self.name)
+        found = errors.change_of_relation(found, error, relation=self.name)
         is_told = errors.code_of(error) not in (0, errors.CANCELLED)
         if is_told or isinstance(found, SourceLost) or self._is_alive():
             return found

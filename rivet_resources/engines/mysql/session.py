@@ -41,7 +41,7 @@ from rivet_resources.engines.mysql import (
 )
 from rivet_resources.engines.mysql import sql
 from rivet_resources.engines.mysql.catalog import CatalogRows
-from rivet_resources.engines.mysql.columns import described_of, is_key
+from rivet_resources.engines.mysql.columns import is_key, read_definition
 from rivet_resources.engines.mysql.connect import ConnectionParams, Row, cell_text, connect, rows_of
 from rivet_resources.engines.mysql.errors import fault
 from rivet_resources.engines.mysql.wire import packets as mysql_packets
@@ -211,7 +211,7 @@ class MySqlSession:
             return sql.quote(expression), column.fact("base")
         require_expression(expression, relation)
         described = self.prepare(f"SELECT {expression} FROM {relation.sql}", doing=f"describing {expression}")
-        return expression, described_of(described[0]).base
+        return expression, read_definition(described[0]).base
 
     # --- walking an index ------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ def _bits(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
     padded = np.zeros((len(found.starts), WORD), np.uint8)
     if width:
         padded[:, WORD - width :] = found.records(width)
-    number = cells.typed(padded.view(">u8")[:, 0].astype(np.uint64), found.rows, pa.uint64())
+    number = cells.fixed_width_array(padded.view(">u8")[:, 0].astype(np.uint64), found.rows, pa.uint64())
     return fitted(number, lambda part: part.cast(column.arrow), "out_of_range", counts, nulls(column))
 
 
@@ -155,7 +155,7 @@ def _uuid(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
     letters = np.delete(found.records(UUID_LENGTH), UUID_DASHES, axis=1)
     nibbles = (letters & np.uint8(0xF)) + np.uint8(9) * (letters >> np.uint8(6))
     packed = nibbles[:, ::2] << np.uint8(4) | nibbles[:, 1::2]
-    return pa.ExtensionArray.from_storage(column.arrow, cells.typed(packed, found.rows, pa.binary(16)))
+    return pa.ExtensionArray.from_storage(column.arrow, cells.fixed_width_array(packed, found.rows, pa.binary(16)))
 
 
 def _binary(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:

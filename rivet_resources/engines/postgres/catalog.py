@@ -112,7 +112,7 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules) -> Relation:
     """
     table = _find(catalog, name)
     described = _columns_of(catalog, table)
-    columns = typed(catalog, described, rules, relation=table.label, is_table=True)
+    columns = type_columns(catalog, described, rules, relation=table.label, is_table=True)
     key, indexed = indexes(catalog, table.oid)
     leaves, rows, size = _leaves(catalog, table)
     return Relation(
@@ -236,7 +236,7 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
     if not results:
         raise ConfigError("The query returns no columns; select at least one.")
     described = [Described(name=name, oid=oid, modifier=modifier) for name, oid, modifier in results]
-    columns = typed(catalog, described, rules, relation="query", is_table=False)
+    columns = type_columns(catalog, described, rules, relation="query", is_table=False)
     return Relation(name="query", sql=derived, columns=columns, is_table=False)
 
 
@@ -248,7 +248,7 @@ SELECT t.oid::int8, t.typname, t.typtype::text, t.typelem::int8, t.typbasetype::
 FROM pg_type t LEFT JOIN pg_type e ON e.oid = t.typelem WHERE t.oid = ANY (%s::oid[])"""
 
 
-def typed(
+def type_columns(
     catalog: Catalog, described: Sequence[Described], rules: TypeRules, *, relation: str, is_table: bool
 ) -> tuple[Column, ...]:
     """Decide every column's type.

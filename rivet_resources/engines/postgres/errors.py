@@ -166,7 +166,7 @@ def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = 
     return fault(error, doing=f"connecting to PostgreSQL at {where}", secrets=secrets)
 
 
-def changed(error: RivetError, cause: BaseException, *, relation: str) -> RivetError:
+def change_of_relation(error: RivetError, cause: BaseException, *, relation: str) -> RivetError:
     """Return that the relation changed under the reader, when the SQLSTATE means that; else the error itself."""
     if sqlstate_of(cause) not in CHANGED or isinstance(error, SourceLost):
         return error

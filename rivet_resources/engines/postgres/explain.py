@@ -18,7 +18,7 @@ from rivet_resources.engines.postgres.catalog import Catalog
 from rivet_resources.engines.postgres.connect import ConnectionParams
 from rivet_resources.engines.postgres.pages import WAYS
 from rivet_resources.engines.postgres.reader import Reader
-from rivet_resources.engines.shared.first_statement import first_statement, tell, unpaused
+from rivet_resources.engines.shared.first_statement import first_statement, no_pause, tell
 
 Node = Mapping[str, Any]
 
@@ -56,7 +56,7 @@ def explain(
     catalog: Catalog, line: ConnectionParams, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace
 ) -> Explained:
     """Ask the planner about the first page of a chunk; see the protocol."""
-    reader = Rehearsal(line=line, snapshot=None, chunk=chunk, columns=columns, pace=pace, wait=unpaused)
+    reader = Rehearsal(line=line, snapshot=None, chunk=chunk, columns=columns, pace=pace, wait=no_pause)
     statement = first_statement(iter(WAYS[chunk.reader](reader)))
     if not statement:
         return Explained("", "blocks", text="the table is empty: there is no page to ask for")

@@ -137,7 +137,7 @@ def horizon(
     """
     if column.fact("base") in STAMPS:
         return _stamp_horizon(session, relation, expression, column, after=after, lag=timedelta(seconds=lag_seconds))
-    return _settled_horizon(session, relation, expression, column, after=after)
+    return _settle_horizon(session, relation, expression, column, after=after)
 
 
 # --- stamps --------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def _cap(session: HorizonSession, lag: timedelta) -> tuple[datetime | None, str]
     if lag and known.cap is None:
         return known.asked_at - lag, f"stayed cursor_lag behind; {HIDDEN}"
     if known.cap is None:
-        return _settled_cap(session)
+        return _settle_cap(session)
     if lag and known.asked_at - lag < known.cap:
         return known.asked_at - lag, f"stayed {lag.total_seconds():g} s behind (cursor_lag)"
     return known.cap, known.note
@@ -213,7 +213,7 @@ STANDBY = "a standby does not show the primary's open transactions"
 HIDDEN = "this user may not see when other transactions began (GRANT pg_read_all_stats would let it)"
 
 
-def _settled_cap(session: HorizonSession) -> tuple[datetime | None, str]:
+def _settle_cap(session: HorizonSession) -> tuple[datetime | None, str]:
     """Wait until whoever is open now has ended; what the new snapshot does not show began after that."""
     now = session.now()
     with session.beside() as beside:
@@ -236,7 +236,7 @@ def _cap_sql(cap: datetime, base: str, zone: str) -> str:
 # --- cursors without a clock ---------------------------------------------------------------------
 
 
-def _settled_horizon(
+def _settle_horizon(
     session: HorizonSession, relation: Relation, expression: str, column: Column, *, after: str | None
 ) -> Horizon:
     spelled, base = session.typed(relation, expression)

@@ -148,7 +148,7 @@ def _pooler(
     if connection.info.backend_pid == server["pid"] and took_options:
         yield Finding("pooler", "ok", "none: the server itself answers")
         return
-    shares, keeps = _asked_twice(two)
+    shares, keeps = _ask_twice(two)
     refused = "" if took_options and keeps else "; it drops session settings, so they are pinned in each transaction"
     name = line.parameters["application_name"]
     lost = "" if server["application"] == name else "; it drops our application_name"
@@ -166,7 +166,7 @@ def _pooler(
     yield Finding("pooler", "warn" if refused or lost else "ok", text, fix)
 
 
-def _asked_twice(two: Two) -> tuple[bool, bool]:
+def _ask_twice(two: Two) -> tuple[bool, bool]:
     """Return whether two connections open at once are answered by one backend, and keep what they were set to."""
     ask = "SELECT pg_backend_pid(), current_setting('default_transaction_read_only')"
     with two() as (first, second):
@@ -235,9 +235,9 @@ def _limits(catalog: Catalog, line: ConnectionParams, server: Mapping[str, Any],
             ours = line.settings[name]
             effective = catalog.ask("SELECT setting FROM pg_settings WHERE name = %s", (name,), doing=f"reading {name}")
             if str(effective[0][0]) == ours:
-                yield Finding(name, "ok", f"the role's {role[name]} gives way to this session's {_spoken(ours)}")
+                yield Finding(name, "ok", f"the role's {role[name]} gives way to this session's {_speak(ours)}")
             else:
-                text = f"the role's {role[name]} stands, although {_spoken(ours)} was asked for"
+                text = f"the role's {role[name]} stands, although {_speak(ours)} was asked for"
                 yield Finding(name, "warn", text, f"ALTER ROLE {user} RESET {name};")
     oldest = server["oldest"] or 0.0
     if oldest > DAY_SECONDS:
@@ -246,7 +246,7 @@ def _limits(catalog: Catalog, line: ConnectionParams, server: Mapping[str, Any],
         yield Finding("long_transaction", "warn", text, fix)
 
 
-def _spoken(milliseconds: str) -> str:
+def _speak(milliseconds: str) -> str:
     return "no limit" if milliseconds == "0" else f"{int(milliseconds) / 1000:g} s"
 
 

@@ -146,7 +146,7 @@ class Reader:
     def _fault(self, error: Exception, doing: str, seconds: float) -> RivetError:
         """Classify; where neither SQLSTATE nor text tells, ask whether the server still answers us."""
         found = errors.fault(error, doing=doing, user=self.line.user, secrets=self.line.secrets)
-        found = errors.changed(found, error, relation=self.name)
+        found = errors.change_of_relation(found, error, relation=self.name)
         if errors.sqlstate_of(error) or isinstance(found, SourceLost):
             return found
         if self._connection is not None and _is_alive(self._connection):

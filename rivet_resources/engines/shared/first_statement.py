@@ -35,5 +35,5 @@ def first_statement(pages: Iterator[Page]) -> str:
     return ""
 
 
-def unpaused(rows: int) -> None:
+def no_pause(rows: int) -> None:
     """Stand in for the throttle: nothing is read, so nothing waits."""

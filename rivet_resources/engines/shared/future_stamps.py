@@ -42,7 +42,7 @@ def ahead(
         spelled: the cursor, as the engine compares it.
         newest: its greatest value, in its canonical form.
     """
-    bound = _bound_of_now(newest, session.now())
+    bound = _write_bound(newest, session.now())
     if not _is_above(newest, bound):
         return ""
     rows = session.count(relation, where=f"{spelled} > {literal(bound, column)}")
@@ -51,7 +51,7 @@ def ahead(
     )
 
 
-def _bound_of_now(like: str, now: datetime) -> str:
+def _write_bound(like: str, now: datetime) -> str:
     """Write the instant beyond which no clock of today is, in the form of another stamp."""
     if like.endswith("Z"):
         return f"{(now + ZONED_SLACK).astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"

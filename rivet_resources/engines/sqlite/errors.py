@@ -63,7 +63,7 @@ def fault(error: BaseException, *, doing: str, path: str) -> RivetError:
     return faults.for_good(doing, said)
 
 
-def changed(error: RivetError, cause: BaseException, *, relation: str) -> RivetError:
+def change_of_relation(error: RivetError, cause: BaseException, *, relation: str) -> RivetError:
     """Return that the relation changed under the reader, when the message means that; else the error itself."""
     if code_of(cause) != SCHEMA and not any(piece in str(cause) for piece in CHANGED):
         return error

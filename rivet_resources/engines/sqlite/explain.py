@@ -15,7 +15,7 @@ from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.types import Column
-from rivet_resources.engines.shared.first_statement import first_statement, tell, unpaused
+from rivet_resources.engines.shared.first_statement import first_statement, no_pause, tell
 from rivet_resources.engines.sqlite import pages as sqlite_pages
 from rivet_resources.engines.sqlite.catalog import Catalog
 from rivet_resources.engines.sqlite.connect import ConnectionParams
@@ -40,7 +40,7 @@ def explain(
     catalog: Catalog, line: ConnectionParams, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace
 ) -> Explained:
     """Ask the planner about the first page of a chunk; see the protocol."""
-    reader = Rehearsal(line=line, chunk=chunk, columns=columns, pace=pace, wait=unpaused)
+    reader = Rehearsal(line=line, chunk=chunk, columns=columns, pace=pace, wait=no_pause)
     statement = first_statement(sqlite_pages.ways(reader))
     rows = catalog.ask(f"EXPLAIN QUERY PLAN {statement}", doing=f"explaining the first page of {reader.name}")
     return digest(statement, [str(row[3]) for row in rows], filters=bool(chunk.where))

@@ -25,7 +25,7 @@ from rivet_resources.engines.shared.cells import Cells
 from rivet_resources.engines.shared.effort import Spent
 from rivet_resources.engines.shared.paging import check_cells, relation_name
 from rivet_resources.engines.sqlite.connect import ConnectionParams
-from rivet_resources.engines.sqlite.errors import changed, fault
+from rivet_resources.engines.sqlite.errors import change_of_relation, fault
 from rivet_resources.engines.sqlite.values import READERS, batch
 from rivet_resources.errors import RivetError, SourceLost, StatementTimeout
 
@@ -140,7 +140,7 @@ class Reader:
 
     def _fault(self, error: sqlite3.Error, what: str) -> RivetError:
         found = fault(error, doing=f"reading {what} of {self.name}", path=str(self.line.path))
-        return changed(found, error, relation=self.name)
+        return change_of_relation(found, error, relation=self.name)
 
     def _page(self, batches: list[pa.RecordBatch], seconds: float) -> Page:
         self._has_given = True

@@ -157,7 +157,7 @@ class SqliteSession:
         """
         column = relation.column(expression)
         if column is not None:
-            return sql.ordered(column), column
+            return sql.order_by(column), column
         require_expression(expression, relation)
         return f"{expression} COLLATE BINARY", None
 
@@ -190,7 +190,7 @@ class SqliteSession:
         column = relation.column(key[0]) if len(key) == 1 else None
         if column is None or pieces < 2:
             return ()
-        rows = self._steps(relation, sql.quote(column.name), sql.ordered(column), pieces)
+        rows = self._steps(relation, sql.quote(column.name), sql.order_by(column), pieces)
         return tuple(dict.fromkeys(self.canonical(rows, column)))
 
     def _steps(self, relation: Relation, selected: str, spelled: str, pieces: int) -> Rows:

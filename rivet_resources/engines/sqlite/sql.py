@@ -173,7 +173,7 @@ def strip_query(query: str) -> str:
 after_key = after_row
 
 
-def ordered(column: Column) -> str:
+def order_by(column: Column) -> str:
     """Return what orders by a column as literals compare it."""
     is_text = column.fact("wire") in ("text", "stamp", "loose", "any") or pa.types.is_string(column.arrow)
     return quote(column.name) + (" COLLATE BINARY" if is_text else "")
@@ -187,7 +187,7 @@ class CollatedDialect:
     after_key = staticmethod(after_key)
 
     def __init__(self, columns: Sequence[Column]) -> None:
-        self._ordered = {column.name: ordered(column) for column in columns}
+        self._ordered = {column.name: order_by(column) for column in columns}
 
     def quote(self, name: str) -> str:
         """Return a column as it is compared and ordered."""

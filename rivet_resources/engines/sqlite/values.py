@@ -31,14 +31,14 @@ def batch(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pa.Reco
     cells = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     arrays, flags = [], []
     for column, values in zip(columns, cells, strict=True):
-        array, flag = taken(column.fact("wire"), values)
+        array, flag = take_cells(column.fact("wire"), values)
         arrays.append(array)
         flags.append(flag)
     names = [str(i) for i in range(2 * len(columns))]
     return pa.RecordBatch.from_arrays([*arrays, *flags], names=names)
 
 
-def taken(wire: str, values: Values) -> tuple[pa.Array, pa.Array]:
+def take_cells(wire: str, values: Values) -> tuple[pa.Array, pa.Array]:
     """Take the cells whose class the wire carries; the others are NULL and flagged."""
     allowed, arrow, convert = WIRES[wire]
     kinds = set(map(type, values))

@@ -168,7 +168,7 @@ def closed_database(name: str, *, where: str, user: str) -> SourceAuth:
     )
 
 
-def changed(error: RivetError, cause: BaseException, *, relation: str) -> RivetError:
+def change_of_relation(error: RivetError, cause: BaseException, *, relation: str) -> RivetError:
     """Return that the relation changed under the reader, when the number means that; else the error itself."""
     if number_of(cause) not in CHANGED or isinstance(error, SourceLost):
         return error

@@ -17,7 +17,7 @@ from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.types import Column
-from rivet_resources.engines.shared.first_statement import first_statement, tell, unpaused
+from rivet_resources.engines.shared.first_statement import first_statement, no_pause, tell
 from rivet_resources.engines.sqlserver.catalog import Catalog
 from rivet_resources.engines.sqlserver.connect import ConnectionParams
 from rivet_resources.engines.sqlserver.pages import WAYS
@@ -45,7 +45,7 @@ def explain(
     catalog: Catalog, line: ConnectionParams, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace
 ) -> Explained:
     """Ask the planner about the first page of a chunk; see the protocol. Without SHOWPLAN, the catalog answers."""
-    reader = Rehearsal(line=line, chunk=chunk, columns=columns, pace=pace, wait=unpaused)
+    reader = Rehearsal(line=line, chunk=chunk, columns=columns, pace=pace, wait=no_pause)
     statement = first_statement(iter(WAYS[chunk.reader](reader)))
     doing = f"explaining the first page of {reader.name}"
     try:

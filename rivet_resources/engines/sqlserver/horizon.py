@@ -94,7 +94,7 @@ def horizon(
         return _rowversion_horizon(session, relation, expression, column, after=after)
     if base in STAMPS:
         return _stamp_horizon(session, relation, expression, column, after=after, lag=timedelta(seconds=lag_seconds))
-    return _settled_horizon(session, relation, expression, column, after=after)
+    return _settle_horizon(session, relation, expression, column, after=after)
 
 
 # --- stamps --------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def _rowversion_horizon(
     return Horizon(high or after, "rows of open transactions wait for the next run" if is_held else "")
 
 
-def _settled_horizon(
+def _settle_horizon(
     session: HorizonSession, relation: Relation, expression: str, column: Column, *, after: str | None
 ) -> Horizon:
     spelled = session.spelled(relation, expression)

@@ -23,7 +23,7 @@ from rivet_resources.engines.shared.effort import Spent
 from rivet_resources.engines.shared.paging import ABORT_BYTES, TooLarge, check_cells, relation_name
 from rivet_resources.engines.sqlserver import driver, errors
 from rivet_resources.engines.sqlserver.connect import ConnectionParams, connect, run
-from rivet_resources.engines.sqlserver.values import READ, arranged, items, wire_order
+from rivet_resources.engines.sqlserver.values import READ, arrange, items, wire_order
 from rivet_resources.errors import RivetError, SourceError, SourceLost, StatementTimeout
 
 # Rows of one Arrow batch; the driver binds so many at once, or fetches them singly behind a `(max)` column.
@@ -102,7 +102,7 @@ class Reader:
             batch = driver.batch_of(self._cursor, rows)
         except driver.DriverRefused as error:
             raise self._fault(error, f"reading the stream of {self.name}") from None
-        return self._page([arranged(batch, self._order)], time.perf_counter() - started)
+        return self._page([arrange(batch, self._order)], time.perf_counter() - started)
 
     def close(self) -> None:
         """Close the connection, which ends what runs on it; safe to call twice."""
@@ -140,7 +140,7 @@ class Reader:
         try:
             found, size = [], 0
             for batch in driver.batches(cursor, BATCH_ROWS):
-                found.append(arranged(batch, self._order))
+                found.append(arrange(batch, self._order))
                 size += batch.nbytes
                 if limit is not None and size > limit:
                     raise TooLarge
@@ -158,7 +158,7 @@ class Reader:
 
     def _fault(self, error: driver.DriverRefused, doing: str) -> RivetError:
         found = errors.fault(error, doing=doing, user=self.line.user, secrets=self.line.secrets)
-        return errors.changed(found, error, relation=self.name)
+        return errors.change_of_relation(found, error, relation=self.name)
 
     def _open(self) -> None:
         """Connect if need be, and begin the transaction of one instant.

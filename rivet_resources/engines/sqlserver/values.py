@@ -36,7 +36,7 @@ def wire_order(columns: Sequence[Column]) -> list[int]:
     return short + long
 
 
-def arranged(batch: pa.RecordBatch, order: Sequence[int]) -> pa.RecordBatch:
+def arrange(batch: pa.RecordBatch, order: Sequence[int]) -> pa.RecordBatch:
     """Put a batch of the wire back into the order of columns, then flags."""
     arrays = [batch.column(place) for _, place in sorted((item, place) for place, item in enumerate(order))]
     return pa.RecordBatch.from_arrays(arrays, names=[str(i) for i in range(len(arrays))])

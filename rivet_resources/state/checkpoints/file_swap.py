@@ -82,7 +82,7 @@ class CheckpointFile:
 
 
 @contextmanager
-def settled(place: CheckpointFile) -> Iterator[None]:
+def read_settled(place: CheckpointFile) -> Iterator[None]:
     """Read between writes, never amid one; where nobody ever wrote, there is nothing to wait for."""
     try:
         descriptor = os.open(place.lock, os.O_RDONLY | os.O_CLOEXEC)

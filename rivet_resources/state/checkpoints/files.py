@@ -25,8 +25,8 @@ from rivet_resources.state.checkpoints.file_swap import (
     keep_previous,
     key_of,
     read,
+    read_settled,
     salvage,
-    settled,
     sweep,
     sync_folder,
     write_json,
@@ -98,7 +98,7 @@ class FileCheckpoints:
             CheckpointUnusable: there is one that cannot be read, or one was saved and is gone.
         """
         place = self._place(key)
-        with settled(place):
+        with read_settled(place):
             return read(place, key)[1]
 
     def waiting(self, key: str) -> Checkpoint | None:

@@ -30,7 +30,7 @@ from rivet_resources.state.checkpoints.record import (
 )
 from rivet_resources.state.database import METADATA, Database, insert
 from rivet_resources.state.patience import patient
-from rivet_resources.state.scopes import SEPARATOR, escaped
+from rivet_resources.state.scopes import SEPARATOR, escape
 
 checkpoint = Table(
     "checkpoint",
@@ -77,7 +77,7 @@ class TableCheckpoints:
 
     def __init__(self, database: Database, *, project: str = "") -> None:
         self._database = database
-        self._prefix = f"{escaped(project)}{SEPARATOR}" if project else ""
+        self._prefix = f"{escape(project)}{SEPARATOR}" if project else ""
         self.name = f"the state store {database.name}"
 
     def __repr__(self) -> str:

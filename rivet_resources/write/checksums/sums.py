@@ -98,8 +98,8 @@ def keyed_sum(key: pa.ChunkedArray, column: pa.ChunkedArray) -> int:
     joined = pa.table([key, column], names=["key", "cell"])
     joined = joined.filter(joined.column("cell").is_valid())
     keys, cells = (_whole(each) for each in joined.columns)
-    filled = pc.if_else(keys.is_valid(), _spread(keys), pa.scalar(b"", pa.large_binary()))
-    both = pc.binary_join_element_wise(filled, _spread(cells), pa.scalar(b"", pa.large_binary()))
+    filled = pc.if_else(keys.is_valid(), _spread_cells(keys), pa.scalar(b"", pa.large_binary()))
+    both = pc.binary_join_element_wise(filled, _spread_cells(cells), pa.scalar(b"", pa.large_binary()))
     return int(cell_hashes(both).sum())
 
 
@@ -109,7 +109,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(one.chunks) if isinstance(one, pa.ChunkedArray) else one
 
 
-def _spread(column: pa.Array) -> pa.Array:
+def _spread_cells(column: pa.Array) -> pa.Array:
     """Return the cells' bytes, with NULL where a cell is NULL."""
     present = as_binary(plain(column.drop_null())).cast(pa.large_binary())
     places = np.cumsum(column.is_valid().to_numpy(zero_copy_only=False)) - 1

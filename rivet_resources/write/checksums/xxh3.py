@@ -80,7 +80,7 @@ def cell_hashes(cells: pa.Array) -> Hashes:
     found = np.empty(len(cells), np.uint64)
     if not len(cells):
         return found
-    values, offsets = _laid_out(cells)
+    values, offsets = _lay_out(cells)
     for lo in range(0, len(cells), BLOCK):
         hi = min(lo + BLOCK, len(cells))
         _hash_block(cells.slice(lo, hi - lo), values, offsets[lo : hi + 1], found[lo:hi])
@@ -170,7 +170,7 @@ class _Scattered:
         return np.ndarray((len(self.values) - width + 1,), f"<u{width}", self.values, 0, (1,))[places]
 
 
-def _laid_out(cells: pa.Array) -> tuple[Bytes, Places]:
+def _lay_out(cells: pa.Array) -> tuple[Bytes, Places]:
     """Look at the bytes of an array, and at where each cell begins and the last one ends."""
     wide = pa.types.is_large_binary(cells.type) or pa.types.is_large_string(cells.type)
     _, offsets, values = cells.buffers()
@@ -245,7 +245,7 @@ def _long(cells: _Cells, pairs: int) -> Hashes:
         first, last, secret = 2 * pair, 2 * (pairs - 1 - pair), SECRET[4 * pair : 4 * pair + 4]
         found += _product_folded(head[first] ^ secret[0], head[first + 1] ^ secret[1])
         found += _product_folded(tail[last] ^ secret[2], tail[last + 1] ^ secret[3])
-    return _spread(found)
+    return _avalanche_long(found)
 
 
 # Shortest and longest cell, and how they are hashed.
@@ -290,10 +290,10 @@ def _fold(first: Hashes, last: Hashes, lengths: Hashes | np.uint64) -> Hashes:
     found += lengths
     found += high
     found += _product_folded(low, high)
-    return _spread(found)
+    return _avalanche_long(found)
 
 
-def _spread(keyed: Hashes) -> Hashes:
+def _avalanche_long(keyed: Hashes) -> Hashes:
     """Finish more than 8 bytes (`XXH3_avalanche`); writes over what it gets."""
     keyed ^= keyed >> _U(37)
     keyed *= PRIME_MX1

@@ -83,7 +83,7 @@ def _cells(column: pa.Array, field: pa.Field) -> tuple[pa.StringArray, bool]:
     """Spell one column, NULL staying NULL; and say whether its cells still want quotes around them."""
     kind = _plain(field.type)
     if _is_json(field.type):
-        return _embedded(column.storage.cast(pa.string()), field.name), False
+        return _embed(column.storage.cast(pa.string()), field.name), False
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if column.type != kind:
@@ -119,7 +119,7 @@ def _escape(column: pa.StringArray) -> pa.StringArray:
     return column
 
 
-def _embedded(column: pa.StringArray, name: str) -> pa.StringArray:
+def _embed(column: pa.StringArray, name: str) -> pa.StringArray:
     """Put JSON on one line; inside it a line feed can only stand between tokens.
 
     Raises:

@@ -95,7 +95,7 @@ def _slow(block: bytes, fields: Sequence[pa.Field], names: Sequence[str]) -> dic
     """Read columns of a block with Python's parser."""
     lines = block.decode()[:-1].split("\n")
     texts = {field.name for field in fields if _is_json(field.type)}
-    raw = _cut(lines, texts, names) if texts else {}
+    raw = _cut_members(lines, texts, names) if texts else {}
     rows = [json.loads(line, parse_float=Decimal) for line in lines] if len(texts) < len(fields) else []
     columns: dict[str, pa.Array] = {}
     for field in fields:
@@ -106,7 +106,7 @@ def _slow(block: bytes, fields: Sequence[pa.Field], names: Sequence[str]) -> dic
     return columns
 
 
-def _cut(lines: Sequence[str], wanted: set[str], names: Sequence[str]) -> dict[str, list[str | None]]:
+def _cut_members(lines: Sequence[str], wanted: set[str], names: Sequence[str]) -> dict[str, list[str | None]]:
     """Cut the members `wanted` out of each line, as they stand there; every line has all names in one order."""
     scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # its C function, documented in json.decoder
     last = max(place for place, name in enumerate(names) if name in wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pymysql
 import pytest
 
-from rivet_resources.engines.mysql.errors import changed, clean, connect_fault, fault
+from rivet_resources.engines.mysql.errors import change_of_relation, clean, connect_fault, fault
 from rivet_resources.errors import (
     RivetError,
     SourceAuth,
@@ -80,7 +80,7 @@ def test_change_under_the_reader_is_told_from_other_faults(code: int, is_change:
     """A relation that was there when it was planned has changed."""
     cause = pymysql.err.ProgrammingError(code, "said")
 
-    found = changed(fault(cause, doing="reading t"), cause, relation="t")
+    found = change_of_relation(fault(cause, doing="reading t"), cause, relation="t")
 
     assert is_change == isinstance(found, SourceChanged)
 

@@ -16,7 +16,7 @@ from rivet_resources.contracts.evidence import Finding
 from rivet_resources.engines.postgres.log import create_slot as postgres_begin
 from rivet_resources.engines.postgres.log.log import PostgresLog
 from rivet_resources.engines.postgres.log.lsn import lsn_number, position
-from rivet_resources.engines.postgres.log.peek import Peek, copied
+from rivet_resources.engines.postgres.log.peek import Peek, copy_messages
 from rivet_resources.engines.postgres.source import Postgres
 from rivet_resources.errors import (
     ConfigError,
@@ -149,7 +149,7 @@ def test_second_reader_is_refused_and_the_first_unharmed(fresh: str) -> None:
             with pytest.raises(LogBusy, match="is active for PID"):
                 log.acknowledge(far)
             with pytest.raises(LogBusy, match="is active for PID"):
-                list(copied(log._connection, Peek("rivet_busy", "rivet_busy", 1 << 60, 10, {}), line=log.line))
+                list(copy_messages(log._connection, Peek("rivet_busy", "rivet_busy", 1 << 60, 10, {}), line=log.line))
         with psycopg.connect(fresh) as connection:
             active = connection.execute("SELECT active FROM pg_replication_slots WHERE slot_name = 'rivet_busy'")
             assert (True,) == active.fetchone()

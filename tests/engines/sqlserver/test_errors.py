@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rivet_resources.engines.sqlserver.driver import DriverRefused
-from rivet_resources.engines.sqlserver.errors import PASSING, changed, clean, connect_fault, fault, number_of
+from rivet_resources.engines.sqlserver.errors import PASSING, change_of_relation, clean, connect_fault, fault, number_of
 from rivet_resources.errors import (
     RivetError,
     SourceAuth,
@@ -115,7 +115,7 @@ def test_a_table_that_vanishes_while_it_is_read_is_named_so():
     """208 and 207 in mid-read mean that the table was changed, not that the name is wrong."""
     cause = DriverRefused("Invalid object name", number=208)
 
-    assert type(changed(fault(cause, doing="x"), cause, relation="dbo.t")).__name__ == "SourceChanged"
+    assert type(change_of_relation(fault(cause, doing="x"), cause, relation="dbo.t")).__name__ == "SourceChanged"
 
 
 def test_every_passing_number_is_retried():

@@ -26,7 +26,7 @@ from rivet_assets.dagster.on_demand import OnDemand, on_demand
 from rivet_assets.dagster.pools import drain_pool, limit_to_one
 from rivet_assets.run.drain import LEASE
 from rivet_assets.run.drain_verdicts import MIRROR, MirrorComparison, mirror_verdict
-from rivet_assets.run.log_status import drained_to
+from rivet_assets.run.log_status import read_position
 from rivet_assets.run.scope import state_of
 from rivet_resources.errors import LogBusy, SourceUnreachable
 from rivet_resources.state.checkpoints.stores import Checkpoint, state_checkpoints
@@ -535,4 +535,4 @@ def test_instance_in_memory_is_left_alone(instance):
 
 def test_no_checkpoint_no_position():
     """The one place that knows what a checkpoint of a first run means."""
-    assert drained_to(None) is None
+    assert read_position(None) is None

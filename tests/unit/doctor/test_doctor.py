@@ -17,7 +17,7 @@ from rivet_assets.doctor import examine as doctor
 from rivet_assets.doctor import machine as doctor_machine
 from rivet_assets.doctor.examine import examine
 from rivet_assets.doctor.report import document, exit_code, render
-from rivet_assets.doctor.row import CATEGORIES, Row, failed
+from rivet_assets.doctor.row import CATEGORIES, Row, fault_row
 from rivet_assets.run.drain import LEASE
 from rivet_assets.run.scope import state_of
 from rivet_resources import errors, extras
@@ -534,6 +534,6 @@ def subclasses(kind: type) -> list[type]:
 
 def test_unknown_error_keeps_its_text_and_code():
     """Nothing that Rivet says on purpose is lost."""
-    row = failed("source shop", "connect", errors.SourceError("No."))
+    row = fault_row("source shop", "connect", errors.SourceError("No."))
 
     assert ("fail", "No.", "RIVET_SOURCE_REFUSED", "other") == (row.status, row.text, row.code, row.category)

@@ -28,7 +28,7 @@ from rivet_assets.launch.recorder import News
 from rivet_assets.launch.summary_files import FOLDER, KEPT, resume_command, write_run_files, write_summary
 from rivet_assets.run.drift import Drift
 from rivet_assets.run.journal import CHUNKS_TOLD, Journal
-from rivet_assets.run.progress import Progress, Reporter, watched_by
+from rivet_assets.run.progress import Progress, Reporter, watch_progress
 from rivet_assets.run.report import Report
 from rivet_assets.run.words import human_bytes
 from rivet_resources.errors import WORST_FIRST, RivetError
@@ -423,7 +423,7 @@ def test_progress_reaches_watchers_or_else_the_log(monkeypatch: pytest.MonkeyPat
     watched: list[Progress] = []
     reporter = Reporter(told.append)
     first, later = Progress("orders", "all", 0, 4, 0, 0.0), Progress("orders", "all", 2, 4, 50, 11.0)
-    with watched_by(watched.append):
+    with watch_progress(watched.append):
         reporter(first)
     clock[0] = 11.0
 

@@ -13,7 +13,7 @@ from rivet_assets.blocks.notifications import Notifications, Slack, Webhook
 from rivet_assets.config.load import load_text
 from rivet_assets.launch.outcome import Outcome
 from rivet_assets.launch.outcome_of_run import end_of
-from rivet_assets.notify.messages import FAILED, OTHERWISE, Ended, ended, slack_body, triggers, webhook_body
+from rivet_assets.notify.messages import FAILED, OTHERWISE, Ended, slack_body, sum_up, triggers, webhook_body
 from rivet_assets.notify.notify import notify, notify_success, wants
 from rivet_resources.state.runs import RunRecord
 from rivet_resources.state.store import default_url, open_state
@@ -72,7 +72,7 @@ def test_records_of_a_run_are_summed_up(
     records: list[RunRecord], before: RunRecord | None, expected: dict[str, object]
 ) -> None:
     """Windows add up; a try that failed before one that succeeded makes it degraded, not failed."""
-    told = ended("orders", records, before=before)
+    told = sum_up("orders", records, before=before)
 
     assert expected == {name: getattr(told, name) for name in expected}
 

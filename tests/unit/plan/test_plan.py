@@ -17,7 +17,7 @@ import pytest
 from rivet_assets.config.load import load_config
 from rivet_assets.dagster.export_asset import build_export_asset
 from rivet_assets.plan import artefact as plan_artefact
-from rivet_assets.plan.annotate_waves import annotate, annotated
+from rivet_assets.plan.annotate_waves import annotate, with_waves
 from rivet_assets.plan.artefact import (
     Computed,
     Diagnostics,
@@ -27,7 +27,7 @@ from rivet_assets.plan.artefact import (
     PlanUnusable,
     Prioritization,
 )
-from rivet_assets.plan.fingerprint import export_fingerprint, hidden, redacted
+from rivet_assets.plan.fingerprint import collect_hidden, export_fingerprint, redact
 from rivet_assets.plan.priority import (
     COSTS,
     POINTS,
@@ -297,7 +297,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield path
 
 
-SEALED = plan_artefact.sealed(artefact(entry()))
+SEALED = plan_artefact.seal(artefact(entry()))
 
 
 def stored(folder: Path, document: object) -> Path:
@@ -439,9 +439,9 @@ def canaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_resolved_plan_holds_no_secret(canaries: Path) -> None:
     """Passwords are gone, what came from outside is its reference again, and names of variables stay."""
     config = load_config(canaries, params={"CANARY_PARAM": "canary-3"})
-    hide = hidden(config, {"CANARY_PARAM": "canary-3"})
+    hide = collect_hidden(config, {"CANARY_PARAM": "canary-3"})
 
-    shown = json.dumps(redacted(config, config.exports[0], hide))
+    shown = json.dumps(redact(config, config.exports[0], hide))
 
     assert "canary-" not in shown
     for words in ("${CANARY_WORD}", "${CANARY_PARAM}", "CANARY_URL", "./lake"):
@@ -455,7 +455,7 @@ def test_written_password_is_hidden_too(tmp_path: Path) -> None:
     (tmp_path / "rivet.yaml").write_text(written.replace("${CANARY_WORD}", "w").replace("${CANARY_PARAM}", "p"))
     config = load_config(tmp_path / "rivet.yaml")
 
-    shown = json.dumps(redacted(config, config.exports[0], hidden(config, {})))
+    shown = json.dumps(redact(config, config.exports[0], collect_hidden(config, {})))
 
     assert "canary" not in shown
     assert '"url": "(hidden)"' in shown
@@ -618,12 +618,12 @@ def test_wave_is_written_and_every_other_byte_stays(case: str, tmp_path: Path) -
 
     assert after.encode() == path.read_bytes()
     assert changed == (["a"] if before != after else [])
-    assert after == annotated(after, {"a": 2})[0]  # a second time changes nothing
+    assert after == with_waves(after, {"a": 2})[0]  # a second time changes nothing
 
 
 def test_several_exports_get_their_waves_at_once() -> None:
     """Edits do not shift each other."""
-    text, changed = annotated("exports:\n- name: a\n- {name: b}\n- wave: 1\n  name: c\n", {"a": 1, "b": 22, "c": 333})
+    text, changed = with_waves("exports:\n- name: a\n- {name: b}\n- wave: 1\n  name: c\n", {"a": 1, "b": 22, "c": 333})
 
     assert "exports:\n- name: a\n  wave: 1\n- {name: b, wave: 22}\n- wave: 333\n  name: c\n" == text
     assert ["a", "b", "c"] == changed

@@ -11,7 +11,13 @@ import pytest
 from rivet_assets.modes.full import Full
 from rivet_assets.modes.reread import above, below, gaps
 from rivet_assets.prove.reconcile_report import Flagged, exit_code, flagged_in, flagged_of
-from rivet_assets.prove.reconcile_result import ChunkVerdict, Reconciled, WindowVerdict, reconciled_facts, worded
+from rivet_assets.prove.reconcile_result import (
+    ChunkVerdict,
+    Reconciled,
+    WindowVerdict,
+    facts_of_reconcile,
+    word_verdict,
+)
 from rivet_assets.prove.reconcile_window import differing
 from rivet_resources.commit.manifest_entries import ColumnChecksum, ManifestChunk, ManifestRange
 from rivet_resources.contracts.relation import KeyRange
@@ -105,10 +111,10 @@ def test_facts_hold_no_key_of_a_row() -> None:
     rows = RowDifferences(1, 0, 0, (Example("missing", ("the-key",)),))
     found = Reconciled("orders", "full", "rows", (window("mismatch", source_count=2, exported_rows=1, rows=rows),))
 
-    facts = reconciled_facts(found)
+    facts = facts_of_reconcile(found)
 
     assert (facts["rivet/verdict"], facts["rivet/source_count"], facts["rivet/exported_rows"]) == ("mismatch", 2, 1)
-    assert "the-key" not in str(facts) + worded(found.windows[0], Full.answers)
+    assert "the-key" not in str(facts) + word_verdict(found.windows[0], Full.answers)
 
 
 def test_report_just_made_and_report_read_flag_the_same() -> None:

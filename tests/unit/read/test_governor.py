@@ -27,7 +27,7 @@ from rivet_resources.read.governor import LOWEST_STEP, Course, Level, level_of, 
 from rivet_resources.read.governor_thread import ChunkSlots, Governor
 from rivet_resources.read.source_cost import harm
 from rivet_resources.read.stage import Exporter
-from rivet_resources.read.throttle import Latency, Throttle, tell_speed, told_speed
+from rivet_resources.read.throttle import Latency, Throttle, read_speed, tell_speed
 from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.state.store import State, open_state
 from tests.fakes import FAST, TableSource, extract_of
@@ -385,11 +385,11 @@ def test_step_down_holds_the_next_groups_back(tmp_path: Path) -> None:
 
 def test_speed_travels_through_the_scratch_folder(tmp_path: Path) -> None:
     """What was told is read; without a file, or with a torn one, it is full speed."""
-    assert (1.0, 1.0) == (told_speed(tmp_path / "nowhere"), told_speed(None))
+    assert (1.0, 1.0) == (read_speed(tmp_path / "nowhere"), read_speed(None))
     tell_speed(tmp_path / "run", 0.25)
-    assert 0.25 == told_speed(tmp_path / "run")
+    assert 0.25 == read_speed(tmp_path / "run")
     (tmp_path / "run" / "speed").write_text("")
-    assert 1.0 == told_speed(tmp_path / "run")
+    assert 1.0 == read_speed(tmp_path / "run")
 
 
 def test_task_at_a_quarter_waits_three_times_as_long_as_its_page_took(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def heard_in_the_background(answer: Connection) -> None:
     with interruption.listening(lambda: None):
         setup_interrupt_handlers()  # what Dagster does whenever a step ends
         os.kill(os.getpid(), signal.SIGTERM)
-        answer.send(interruption.asked())
+        answer.send(interruption.is_asked())
         os._exit(0)
 
 

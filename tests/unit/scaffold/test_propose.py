@@ -17,7 +17,7 @@ from rivet_assets.scaffold.init import destination_block, look
 from rivet_assets.scaffold.names import comment, export_names, scalar, table_key
 from rivet_assets.scaffold.propose import FULL_ROWS, MANY_ROWS, Proposal, append_only, chunk_rows, propose, rows_of
 from rivet_assets.scaffold.source import point
-from rivet_assets.scaffold.yaml import Scaffold, is_sensitive, named, render, wide_columns
+from rivet_assets.scaffold.yaml import Scaffold, is_sensitive, name_proposals, render, wide_columns
 from rivet_resources import registry
 from rivet_resources.contracts.evidence import ColumnFacts, IndexFacts, Kind, TableFacts
 from rivet_resources.contracts.settings import pace
@@ -530,4 +530,4 @@ def test_names_in_the_catalogue_are_those_of_the_file() -> None:
 
     exports = load_text(render(scaffold(), proposals), file=Path("x.yaml")).exports
 
-    assert [name for name, _ in named(proposals)] == [export.name for export in exports]
+    assert [name for name, _ in name_proposals(proposals)] == [export.name for export in exports]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from rivet_resources.contracts.types import JSON, UUID
-from rivet_resources.spark.cells import held, restored, spark_type
+from rivet_resources.spark.cells import from_spark, spark_type, to_spark
 
 
 def extension(kind: pa.DataType, stored: list[object]) -> pa.Array:
@@ -40,22 +40,22 @@ CELLS = {
 @pytest.mark.parametrize("cells", CELLS.values(), ids=CELLS)
 @pytest.mark.parametrize("start", [0, 1])
 def test_cells_come_back_from_spark_as_they_went(cells: pa.Array, start: int) -> None:
-    """`restored` undoes `held`, also for a slice of an array."""
+    """`from_spark` undoes `to_spark`, also for a slice of an array."""
     cells = cells.slice(start)
 
-    there = held(cells, cells.type)
+    there = to_spark(cells, cells.type)
 
     assert spark_type(cells.type) == there.type
-    assert cells.equals(restored(there, cells.type))
+    assert cells.equals(from_spark(there, cells.type))
 
 
 def test_cells_of_an_older_type_become_the_newer_one() -> None:
     """A column that was widened since gives cells of its new type."""
-    assert pa.array([1, None], pa.int64()).equals(held(pa.array([1, None], pa.int32()), pa.int64()))
-    assert pa.array([Decimal(7)], pa.decimal128(20, 0)).equals(held(pa.array([7], pa.int32()), pa.uint64()))
+    assert pa.array([1, None], pa.int64()).equals(to_spark(pa.array([1, None], pa.int32()), pa.int64()))
+    assert pa.array([Decimal(7)], pa.decimal128(20, 0)).equals(to_spark(pa.array([7], pa.int32()), pa.uint64()))
 
 
 def test_cell_without_a_place_in_the_newer_type_is_refused() -> None:
     """A text that is no number stops the reading."""
     with pytest.raises(pa.ArrowInvalid):
-        held(pa.array(["seven"]), pa.int64())
+        to_spark(pa.array(["seven"]), pa.int64())

@@ -64,12 +64,12 @@ def test_windows_that_begin_where_another_export_ended_are_doubted(store: State)
     """Also after the other one took its rows over, and not for that one itself."""
     began = Evidence(committed=frozenset({"b1"}), starts=frozenset({"5", "7"}))
     theirs = store.of(BILLING).adoptions()
-    assert {"5"} == theirs.doubted_starts("orders", began)
+    assert {"5"} == theirs.find_doubted("orders", began)
 
     store.of(SHOP).adoptions().take("orders", OWN)
 
-    assert {"5"} == theirs.doubted_starts("orders", began)
-    assert set() == store.of(SHOP).adoptions().doubted_starts("orders", began)
+    assert {"5"} == theirs.find_doubted("orders", began)
+    assert set() == store.of(SHOP).adoptions().find_doubted("orders", began)
 
 
 def test_all_rows_are_taken_when_a_user_says_so(store: State):

@@ -21,7 +21,7 @@ ZSTD, PLAIN = 0, 255
 LARGEST_EVENT = 1 << 30
 
 
-def inflated(data: bytes) -> bytes:
+def inflate(data: bytes) -> bytes:
     """Undo MariaDB's log_bin_compress: a byte that says how many bytes hold the length, the length, zlib's own.
 
     Raises:
@@ -30,10 +30,10 @@ def inflated(data: bytes) -> bytes:
     if not data or data[0] & 0xF0 != 0x80:
         raise ValueError("compressed by a way that is not zlib's")
     start = 1 + (data[0] & 7)
-    return deflated(data[start:], size=int.from_bytes(data[1:start], "big"))
+    return decompress(data[start:], size=int.from_bytes(data[1:start], "big"))
 
 
-def deflated(data: bytes, *, size: int | None, wbits: int = zlib.MAX_WBITS) -> bytes:
+def decompress(data: bytes, *, size: int | None, wbits: int = zlib.MAX_WBITS) -> bytes:
     """Return what zlib packed; it makes no more memory than `size`, or the largest event, needs.
 
     Raises:
@@ -50,7 +50,7 @@ def deflated(data: bytes, *, size: int | None, wbits: int = zlib.MAX_WBITS) -> b
     return found
 
 
-def unpacked(data: bytes) -> Iterator[bytes]:
+def unpack_events(data: bytes) -> Iterator[bytes]:
     """Yield the events of a TRANSACTION_PAYLOAD, each with the place of the whole as its own; they have no checksums.
 
     Raises:
@@ -83,13 +83,13 @@ def _head(data: bytes) -> tuple[dict[int, int], int]:
     fields, at = {}, PAYLOAD_START
     while data[at]:
         kind = data[at]
-        length, at = packed(data, at + 1)
-        fields[kind], _ = packed(data, at)
+        length, at = read_packed(data, at + 1)
+        fields[kind], _ = read_packed(data, at)
         at += length
     return fields, at + 1
 
 
-def packed(data: bytes, at: int) -> tuple[int, int]:
+def read_packed(data: bytes, at: int) -> tuple[int, int]:
     """Read a length-coded number; it and the place behind it.
 
     Raises:

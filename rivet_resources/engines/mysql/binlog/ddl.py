@@ -56,7 +56,7 @@ class Altered:
     stamped: list[str] = field(default_factory=list)  # TIMESTAMPs that a setting of the server fills, or not
 
 
-def altered(body: str) -> Altered:
+def parse_alter(body: str) -> Altered:
     """Take apart what stands behind the table's name."""
     found = Altered()
     for clause in _split(_tokens(body)):

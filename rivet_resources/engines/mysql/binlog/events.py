@@ -12,8 +12,8 @@ import re
 import struct
 from dataclasses import dataclass
 
-from rivet_resources.engines.mysql.binlog.compression import inflated
-from rivet_resources.engines.mysql.binlog.compression import packed as packed
+from rivet_resources.engines.mysql.binlog.compression import inflate
+from rivet_resources.engines.mysql.binlog.compression import read_packed as read_packed
 from rivet_resources.errors import LogRefused
 
 HEADER = 20  # the packet's first byte and the event's own 19
@@ -45,7 +45,7 @@ MOST_COLUMNS = 4096  # of a table. Source: MySQL 9 manual, "Limits on Table Colu
 MALFORMED = (IndexError, KeyError, ValueError, TypeError, StopIteration, OverflowError, RecursionError, struct.error)
 
 
-def malformed(what: str) -> LogRefused:
+def refuse_malformed(what: str) -> LogRefused:
     """Return the refusal of bytes that are not as the servers document them."""
     return LogRefused(
         f"{what} of the binary log is not in the format that MySQL and MariaDB document, so nothing behind it can be "
@@ -106,7 +106,7 @@ class TableMap:
 def _numbers(data: bytes) -> list[int]:
     found, at = [], 0
     while at < len(data):
-        number, at = packed(data, at)
+        number, at = read_packed(data, at)
         found.append(number)
     return found
 
@@ -114,7 +114,7 @@ def _numbers(data: bytes) -> list[int]:
 def _texts(data: bytes) -> list[bytes]:
     found, at = [], 0
     while at < len(data):
-        size, at = packed(data, at)
+        size, at = read_packed(data, at)
         found.append(data[at : at + size])
         at += size
     return found
@@ -134,7 +134,7 @@ def table_name(data: bytes) -> tuple[str, str, int]:
         size = data[at]
         return schema, data[at + 1 : at + 1 + size].decode(), at + size + 2
     except (IndexError, UnicodeDecodeError):
-        raise malformed("A table map") from None
+        raise refuse_malformed("A table map") from None
 
 
 def table_map(data: bytes, *, is_mariadb: bool) -> TableMap:
@@ -146,16 +146,16 @@ def table_map(data: bytes, *, is_mariadb: bool) -> TableMap:
     try:
         return _table_map(data, is_mariadb=is_mariadb)
     except MALFORMED:
-        raise malformed("A table map") from None
+        raise refuse_malformed("A table map") from None
 
 
 def _table_map(data: bytes, *, is_mariadb: bool) -> TableMap:
     schema, table, at = table_name(data)
-    count, at = packed(data, at)
+    count, at = read_packed(data, at)
     types = list(data[at : at + count])
     if not 0 < len(types) == count <= MOST_COLUMNS:  # a row of no column would be read for ever
-        raise malformed("A table map")
-    size, at = packed(data, at + count)
+        raise refuse_malformed("A table map")
+    size, at = read_packed(data, at + count)
     meta = _meta(data[at : at + size], types)
     at += size
     nulls = int.from_bytes(data[at : at + (count + 7) // 8], "little")
@@ -206,7 +206,7 @@ def _optional(data: bytes, at: int) -> dict[int, bytes]:
     found = {}
     while at < len(data):
         kind = data[at]
-        size, at = packed(data, at + 1)
+        size, at = read_packed(data, at + 1)
         found[kind] = data[at : at + size]
         at += size
     return found
@@ -230,10 +230,10 @@ def _collations(given: dict[int, bytes], kind: int, places: list[int]) -> dict[i
 def _labels(raw: bytes, places: list[int]) -> dict[int, tuple[bytes, ...]]:
     found, at, columns = {}, 0, iter(places)
     while at < len(raw):
-        count, at = packed(raw, at)
+        count, at = read_packed(raw, at)
         labels = []
         for _ in range(count):
-            size, at = packed(raw, at)
+            size, at = read_packed(raw, at)
             labels.append(raw[at : at + size])
             at += size
         found[next(columns)] = tuple(labels)
@@ -289,10 +289,10 @@ def query(data: bytes) -> Query:
         size = data[HEADER + 8]
         text = data[database + size + 1 :]
         if data[5] == QUERY_COMPRESSED:
-            text = inflated(text)
+            text = inflate(text)
         return Query(data[database : database + size].decode(), text.decode("utf-8", "replace"))
     except (IndexError, ValueError):
-        raise malformed("A statement") from None
+        raise refuse_malformed("A statement") from None
 
 
 # --- transactions --------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def mysql_gtid(data: bytes) -> tuple[Gtid | None, int]:
         if immediate >> 55 & 1:  # relayed: this server's own commit, then the first one's
             committed = int.from_bytes(data[RELAYED : RELAYED + 7], "little") & LOW_55
     elif len(data) < SHORTEST_GTID:
-        raise malformed("A GTID")
+        raise refuse_malformed("A GTID")
     else:  # MySQL 5.7 says no times
         _, source, number = struct.unpack_from("<B16sQ", data, HEADER)
     return (source, number) if data[5] == GTID else None, committed
@@ -338,7 +338,7 @@ def mariadb_gtid(data: bytes) -> tuple[Gtid, bool]:
     try:
         server, number, domain, flags = GTID_OF_MARIADB.unpack_from(data, 6)
     except struct.error:
-        raise malformed("A GTID") from None
+        raise refuse_malformed("A GTID") from None
     return ((domain, server), number), flags & STANDALONE != 0
 
 
@@ -351,7 +351,7 @@ def rotation(data: bytes) -> tuple[str, int]:
     try:
         name = data[HEADER + 8 :].decode()
     except UnicodeDecodeError:
-        raise malformed("The end of a file") from None
+        raise refuse_malformed("The end of a file") from None
     if not name:
-        raise malformed("The end of a file")
+        raise refuse_malformed("The end of a file")
     return name, int.from_bytes(data[HEADER : HEADER + 8], "little")

@@ -177,10 +177,10 @@ def _decimal(data: bytes) -> str:
         width = DIGIT_BYTES[size]
         digits += f"{int.from_bytes(body[at : at + width], 'big'):0{size}d}"
         at += width
-    return _put_point(digits, scale, negative)
+    return _place_point(digits, scale, negative)
 
 
-def _put_point(digits: str, scale: int, negative: bool) -> str:
+def _place_point(digits: str, scale: int, negative: bool) -> str:
     whole = (digits[: len(digits) - scale] or "0").lstrip("0") or "0"
     part = digits[len(digits) - scale :] if scale else ""
     return ("-" if negative else "") + whole + (f".{part}" if part else "")

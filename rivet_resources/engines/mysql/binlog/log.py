@@ -90,7 +90,7 @@ class MySqlLog:
         self._at: Position | None = None  # where the open dump stands
         self._settings: dict[str, str] = {}
         self._files: list[tuple[str, int]] = []
-        self.server_id = capture.server_id or derived_id(capture.deployment, line.where)
+        self.server_id = capture.server_id or derive_id(capture.deployment, line.where)
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -365,7 +365,7 @@ class MySqlLog:
                 connection.close()
 
 
-def derived_id(deployment: str, where: str) -> int:
+def derive_id(deployment: str, where: str) -> int:
     """Make a server id of 32 bits from deployment and source, never 0 or a small number that people give."""
     digest = hashlib.blake2b(f"{deployment}\0{where}".encode(), digest_size=4).digest()
     return int.from_bytes(digest, "big") | 0x80000000

@@ -23,8 +23,8 @@ from rivet_resources.engines.mysql import catalog as mysql_catalog
 from rivet_resources.engines.mysql import sql
 from rivet_resources.engines.mysql.binlog import events as ev
 from rivet_resources.engines.mysql.binlog.columns import base_native, collations, fits
-from rivet_resources.engines.mysql.binlog.ddl import altered, has_cascades
-from rivet_resources.engines.mysql.binlog.events import Field, Query, TableMap, malformed
+from rivet_resources.engines.mysql.binlog.ddl import has_cascades, parse_alter
+from rivet_resources.engines.mysql.binlog.events import Field, Query, TableMap, refuse_malformed
 from rivet_resources.engines.mysql.binlog.position import BinlogPosition
 from rivet_resources.engines.mysql.binlog.row_layout import RowCells, RowLayout
 from rivet_resources.engines.mysql.binlog.rows import RowsEvent, rows_of
@@ -263,7 +263,7 @@ class TableMaps:
         table = self._ours(match[1], query.database) if match else None
         if match is None or table is None:
             return ""
-        found = altered(match[2])
+        found = parse_alter(match[2])
         gone = self.dropped.setdefault(table, {})
         for name in found.dropped:
             gone.setdefault(name, place)
@@ -334,7 +334,7 @@ class TableMaps:
         try:
             return self._decoded(schema, events, stamped)
         except (IndexError, OverflowError, UnicodeDecodeError, struct.error):
-            raise malformed(f"A row of {schema.table}") from None
+            raise refuse_malformed(f"A row of {schema.table}") from None
 
     def _decoded(self, schema: Schema, events: Sequence[RowsEvent], stamped: Stamped) -> tuple[Changes, np.ndarray]:
         rows = rows_of(events, schema.layout, key=schema.key, keeps_before=self._capture.before)

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql.binlog import events as ev
-from rivet_resources.engines.mysql.binlog.compression import deflated
+from rivet_resources.engines.mysql.binlog.compression import decompress
 from rivet_resources.engines.mysql.binlog.events import Field
 from rivet_resources.engines.mysql.binlog.json import double_text, json_text
 from rivet_resources.engines.mysql.binlog.row_layout import Bytes, RowCells, little
@@ -76,7 +76,7 @@ def _copy_cells(buffer: Bytes, cells: RowCells, valid: pa.Buffer | None, total: 
     )
 
 
-def padded(array: pa.Array, length: int) -> pa.Array:
+def pad(array: pa.Array, length: int) -> pa.Array:
     """Restore the zero bytes that the log leaves out at the end of BINARY(n)."""
     lengths = pc.binary_length(array)
     if pc.all(pc.equal(lengths, length)).as_py() is not False:
@@ -84,7 +84,7 @@ def padded(array: pa.Array, length: int) -> pa.Array:
     return pa.array([None if cell is None else cell.ljust(length, b"\0") for cell in array.to_pylist()], pa.binary())
 
 
-def opened(array: pa.Array) -> pa.Array:
+def inflate_columns(array: pa.Array) -> pa.Array:
     """Open MariaDB's COMPRESSED columns: a byte of method and header, the length, what zlib or nobody packed."""
     return pa.array([None if cell is None else _open_cell(cell) for cell in array.to_pylist()], pa.binary())
 
@@ -99,7 +99,7 @@ def _open_cell(cell: bytes) -> bytes:
         raise LogRefused(f"A COMPRESSED column is packed by method {method}; only zlib (8) is known.")
     length = int.from_bytes(cell[1 : 1 + size], "big")
     try:
-        return deflated(cell[1 + size :], size=length, wbits=-zlib.MAX_WBITS if has_no_header else zlib.MAX_WBITS)
+        return decompress(cell[1 + size :], size=length, wbits=-zlib.MAX_WBITS if has_no_header else zlib.MAX_WBITS)
     except ValueError as error:
         raise LogRefused(
             f"A COMPRESSED column of the binary log cannot be opened: {error}. Let the server's owner check the table "
@@ -148,7 +148,7 @@ def decoder(charset: str, column: Column) -> Any:
     return lambda data: known.decode(data)[0]
 
 
-def decoded(array: pa.Array, charset: str, column: Column) -> pa.Array:
+def decode_texts(array: pa.Array, charset: str, column: Column) -> pa.Array:
     """Turn texts into UTF-8; those that are that already stay bytes, to be checked by who asked."""
     if charset in UTF8:
         return array
@@ -172,7 +172,7 @@ def _is_ascii(array: pa.Array) -> bool:
 # --- labels --------------------------------------------------------------------------------------
 
 
-def labelled(buffer: Bytes, cells: RowCells, field: Field, charset: str) -> pa.Array:
+def spell_labels(buffer: Bytes, cells: RowCells, field: Field, charset: str) -> pa.Array:
     """Spell ENUM and SET: the label, '' for none; labels in the order of their definition."""
     labels = _labels(field.labels, charset)
     at = np.where(cells.null, 0, cells.start)
@@ -304,7 +304,7 @@ def clock_texts(array: pa.Array, field: Field) -> pa.Array:
 FIRST_US, LAST_US = 86400 * 1_000_000, 2147385600 * 1_000_000  # 1970-01-02 and 2038-01-18
 
 
-def zoned(micros: pa.Array, zone: str, column: Column, counts: dict[str, int]) -> pa.Array:
+def to_utc(micros: pa.Array, zone: str, column: Column, counts: dict[str, int]) -> pa.Array:
     """Take naive times of a zone to UTC as CONVERT_TZ does: of two instants the earlier, of none the next there is."""
     outside = pc.or_(pc.less(micros, FIRST_US), pc.greater_equal(micros, LAST_US))
     inside = masked(micros, {"zone_range": outside}, counts, nulls(column)).view(pa.timestamp("us"))

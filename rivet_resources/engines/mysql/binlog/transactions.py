@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from rivet_resources.engines.mysql.binlog import events as ev
 from rivet_resources.engines.mysql.binlog.buffer import Buffer
-from rivet_resources.engines.mysql.binlog.compression import inflated, unpacked
+from rivet_resources.engines.mysql.binlog.compression import inflate, unpack_events
 from rivet_resources.engines.mysql.binlog.errors import RESNAPSHOT
 from rivet_resources.engines.mysql.binlog.events import UPDATE, Query
 from rivet_resources.engines.mysql.binlog.position import BinlogPosition
@@ -98,7 +98,7 @@ class Groups:
         try:
             yield from self._groups(self._events)
         except ev.MALFORMED:  # an event shorter than its kind is, or compressed transactions without end in each other
-            raise ev.malformed(f"The event behind {self.place}") from None
+            raise ev.refuse_malformed(f"The event behind {self.place}") from None
         self.is_complete = True
 
     def _groups(self, events: Iterator[bytes]) -> Iterator[EventGroup]:
@@ -227,9 +227,9 @@ class Groups:
         at = ev.HEADER + 8
         if kind in ev.WITH_EXTRA:
             at += data[at] | data[at + 1] << 8
-        columns, at = ev.packed(data, at)
+        columns, at = ev.read_packed(data, at)
         if columns != len(schema.layout.fields):
-            raise ev.malformed(f"The rows event that ends at {self.place}")
+            raise ev.refuse_malformed(f"The rows event that ends at {self.place}")
         width, full = (columns + 7) // 8, (1 << columns) - 1
         for _ in range(2 if op == UPDATE else 1):
             if int.from_bytes(data[at : at + width], "little") & full != full:
@@ -244,14 +244,14 @@ class Groups:
 
     def _inflate(self, data: bytes, kind: int) -> bytes:
         try:
-            return inflated(data)
+            return inflate(data)
         except Exception as error:
             raise self._refusal(kind, f"compressed rows that cannot be opened ({error})", "Run again.") from None
 
     def _unpack(self, data: bytes) -> Iterator[bytes]:
         """Open one of MySQL's compressed transactions."""
         try:
-            yield from unpacked(data)
+            yield from unpack_events(data)
         except (ValueError, OSError) as error:
             raise self._refusal(
                 ev.PAYLOAD, f"a compressed transaction that cannot be opened ({error})", "Run again."

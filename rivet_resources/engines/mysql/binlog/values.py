@@ -171,7 +171,7 @@ def _stamp(vector: Vector, column: Column, counts: dict[str, int]) -> pa.Array:
             array = masked(array, {"zero_date": _mask(is_zero, vector)}, counts, nulls(column))
         return array.view(column.arrow)
     if zone := column.fact("zone"):
-        return texts.zoned(_naive(vector, column, counts), zone, column, counts).view(column.arrow)
+        return texts.to_utc(_naive(vector, column, counts), zone, column, counts).view(column.arrow)
     return _naive(vector, column, counts).view(column.arrow)
 
 
@@ -214,10 +214,10 @@ def raw(vector: Vector) -> pa.Array:
     """Return the bytes of a column, as stored: BINARY(n) padded again, MariaDB's COMPRESSED opened."""
     field = vector.field
     if field.type in (ev.BLOB_COMPRESSED, ev.VARCHAR_COMPRESSED):
-        return texts.opened(texts.gather(vector.buffer, vector.cells))
+        return texts.inflate_columns(texts.gather(vector.buffer, vector.cells))
     array = texts.gather(vector.buffer, vector.cells)
     if field.type == ev.STRING and not vector.charset:
-        return texts.padded(array, field.length)
+        return texts.pad(array, field.length)
     return array
 
 
@@ -257,13 +257,13 @@ def text_of(vector: Vector, column: Column) -> pa.Array:
     if kind == ev.JSON:
         return texts.json_texts(texts.gather(vector.buffer, vector.cells))
     if kind in (ev.ENUM, ev.SET):
-        return texts.labelled(vector.buffer, vector.cells, field, vector.charset)
+        return texts.spell_labels(vector.buffer, vector.cells, field, vector.charset)
     if base in ("uuid", "inet4", "inet6"):
         return texts.addresses(raw(vector), base)
     if kind == ev.VECTOR or kind == ev.GEOMETRY or (not vector.charset and kind in ev.CHARACTERS):
         return texts.hexadecimal(raw(vector))
     if kind in ev.CHARACTERS:
-        return texts.decoded(raw(vector), vector.charset, column)
+        return texts.decode_texts(raw(vector), vector.charset, column)
     if kind in (ev.FLOAT, ev.DOUBLE):
         return texts.float_texts(floating(vector))
     if kind == ev.DECIMAL:

@@ -62,7 +62,7 @@ def texts(array: pa.Array) -> Texts:
     return Texts(text, starts[rows], lengths[rows], rows)
 
 
-def typed(values: NDArray[np.generic], rows: NDArray[np.bool_] | None, arrow: pa.DataType) -> pa.Array:
+def fixed_width_array(values: NDArray[np.generic], rows: NDArray[np.bool_] | None, arrow: pa.DataType) -> pa.Array:
     """Make an Arrow array of fixed-width values; `rows` says which cells they fill, the others are NULL."""
     if rows is None:
         return pa.Array.from_buffers(arrow, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
@@ -89,7 +89,7 @@ def clock(array: pa.Array) -> pa.Array | None:
         if read is None:
             return None
         number[of_shape] = -read if is_negative else read
-    return typed(number, cells.rows, pa.int64())
+    return fixed_width_array(number, cells.rows, pa.int64())
 
 
 def _begins_with_minus(cells: Texts) -> NDArray[np.bool_]:

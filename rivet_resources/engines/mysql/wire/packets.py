@@ -157,7 +157,7 @@ class PacketRows:
         self._check_sequence(headers)
         if len(self._block) <= SPARE_BYTES:
             SPARE[self.connection] = self._block
-        return joined(columns, self.buffer[:last], headers[:-1])
+        return join_packets(columns, self.buffer[:last], headers[:-1])
 
     @property
     def buffer(self) -> Bytes:
@@ -351,7 +351,7 @@ def _walk_by_steps(buffer: Bytes) -> Places | None:
     return np.array(headers, np.int64) if start == size else None
 
 
-def joined(columns: tuple[Definition, ...], buffer: Bytes, headers: Places) -> RawRows:
+def join_packets(columns: tuple[Definition, ...], buffer: Bytes, headers: Places) -> RawRows:
     """Make rows of packets: a packet of 16 MB goes on in the next, whose header is cut out, in place."""
     behind = np.append(headers[1:], len(buffer))[: len(headers)]  # an answer without rows has none
     starts = headers + HEADER

@@ -73,7 +73,7 @@ def _cuts(raw: RawRows) -> list[Cut]:
     place = raw.starts
     cuts = []
     for _ in raw.columns:
-        cut = _cut(raw.buffer, place)
+        cut = _read_lengths(raw.buffer, place)
         cuts.append(cut)
         place = cut.start + cut.length
     if not np.array_equal(place, raw.ends):
@@ -81,7 +81,7 @@ def _cuts(raw: RawRows) -> list[Cut]:
     return cuts
 
 
-def _cut(buffer: NDArray[np.uint8], place: Places) -> Cut:
+def _read_lengths(buffer: NDArray[np.uint8], place: Places) -> Cut:
     """Read the length-coded value at every place."""
     # A broken length may lead anywhere: clipped here, found by the comparison of the rows' ends. That holds as long as
     # no length is negative or so large that sums wrap: places then only grow, and none is behind its row's end.

@@ -22,7 +22,7 @@ from rivet_resources.engines.mysql.wire.packets import (
     PacketRows,
     RawRows,
     definitions,
-    joined,
+    join_packets,
 )
 from rivet_resources.engines.shared.paging import TooLarge
 
@@ -38,7 +38,7 @@ def stream(connection: Any, statement: str, *, target_bytes: int) -> Iterator[Ra
     Raises:
         pymysql.err.MySQLError: as `mysql_packets.query`, at any bite.
     """
-    columns = _begun(connection, statement)
+    columns = _begin(connection, statement)
     answer, is_first = _Answer(connection), True
     while not answer.is_complete:
         answer.receive()
@@ -57,7 +57,7 @@ def query_or_drop(connection: Any, statement: str, *, limit_bytes: int) -> RawRo
     Raises:
         pymysql.err.MySQLError: as `mysql_packets.query`.
     """
-    columns = _begun(connection, statement)
+    columns = _begin(connection, statement)
     rows = PacketRows(connection, limit_bytes)
     try:
         return rows.read(columns)
@@ -71,7 +71,7 @@ def query_or_drop(connection: Any, statement: str, *, limit_bytes: int) -> RawRo
     return None
 
 
-def _begun(connection: Any, statement: str) -> tuple[Definition, ...]:
+def _begin(connection: Any, statement: str) -> tuple[Definition, ...]:
     from pymysql.constants import COMMAND  # driver
 
     connection._execute_command(COMMAND.COM_QUERY, statement)
@@ -135,12 +135,12 @@ class _Answer:
         """Cut the first packets off and give their rows."""
         end = self.headers[packets] if packets < len(self.headers) else self.walked
         headers = np.array(self.headers[:packets], np.int64)
-        bite = np.frombuffer(self.buffer[:end], np.uint8)  # a copy, which `joined` may write to
+        bite = np.frombuffer(self.buffer[:end], np.uint8)  # a copy, which `join_packets` may write to
         self._check_sequence(bite[headers + 3])
         self.buffer = self.buffer[end:]
         self.headers = [start - end for start in self.headers[packets:]]
         self.walked -= end
-        return joined(columns, bite, headers)
+        return join_packets(columns, bite, headers)
 
     def finish(self) -> None:
         """Read the last packet: raise what the server says, refuse a second result."""

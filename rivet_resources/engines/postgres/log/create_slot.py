@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from rivet_resources.contracts.change_log import Capture, Position, Survey
 from rivet_resources.engines.postgres.catalog import Catalog
 from rivet_resources.engines.postgres.log.lsn import lsn_number, position
-from rivet_resources.engines.postgres.log.survey import publication_of, quoted_name, refuse_lost, refuse_setup
+from rivet_resources.engines.postgres.log.survey import publication_of, quote_table, refuse_lost, refuse_setup
 from rivet_resources.engines.postgres.sql import quote
 from rivet_resources.errors import LogSetup, SourceError, SourcePermission, StatementTimeout
 
@@ -28,7 +28,7 @@ class LogConnection(Catalog, Protocol):
     def limited_to(self, seconds: float) -> AbstractContextManager[None]: ...
 
 
-def taken_over(capture: Capture, found: Survey) -> Position:
+def take_over(capture: Capture, found: Survey) -> Position:
     """Take over the slot that an earlier run of ours made before it died; nothing was read from it.
 
     Raises:
@@ -64,7 +64,7 @@ def begin(log: LogConnection, capture: Capture, found: Survey) -> Position:
 
 def publication_sql(capture: Capture) -> str:
     """Write the publication of these tables and no others, partitions under their root's name."""
-    tables = ", ".join(map(quoted_name, capture.tables))
+    tables = ", ".join(map(quote_table, capture.tables))
     return (
         f"CREATE PUBLICATION {quote(publication_of(capture))} FOR TABLE {tables} "
         "WITH (publish_via_partition_root = true)"

@@ -133,6 +133,6 @@ def untold(what: str, *, at: str, kind: str, slot: str) -> PositionLost:
     return PositionLost(f"Since our checkpoint at {at}, {what}. {ACCEPT.format(slot=slot, kind=kind)}")
 
 
-def lost(why: str, *, slot: str) -> PositionLost:
+def position_lost(why: str, *, slot: str) -> PositionLost:
     """Return the error that the source no longer has what comes behind our checkpoint."""
     return PositionLost(f"{why} {LOST.format(slot=slot)}")

@@ -90,7 +90,7 @@ def names(layout: Known) -> set[str]:
     return {str(column[0]) for column in (layout["columns"] or {}).values()}
 
 
-def dropped_since(then: Known, now: Known) -> int:
+def count_dropped(then: Known, now: Known) -> int:
     """Count the columns that came after the note and are gone again."""
     left = sum(int(number) > then["width"] for number in now["columns"] or {})
     return int(now["width"] - then["width"] - left)
@@ -187,17 +187,17 @@ def _partitions(table: str, then: Known, now: Known, ask: Ask, found: Judged) ->
     )
     if is_retyped and len(swapped) == len(before):  # ALTER … TYPE writes every row anew
         return
-    emptied = {oid: leaf for oid, leaf in swapped.items() if not _kept_rows(leaf, ask)}
+    emptied = {oid: leaf for oid, leaf in swapped.items() if not _keeps_rows(leaf, ask)}
     if not emptied:
         return
     # TRUNCATE of the table itself empties all at once, in one transaction, and the log tells it.
     if set(emptied) == {oid for oid in before if oid in after} and len({leaf[4] for leaf in emptied.values()}) == 1:
         found.truncate_due = True
         return
-    found.differences.append(emptied_alone(table, list(emptied.values())))
+    found.differences.append(truncated_by_name(table, list(emptied.values())))
 
 
-def emptied_alone(table: str, leaves: Sequence[Sequence[Any]]) -> Difference:
+def truncated_by_name(table: str, leaves: Sequence[Sequence[Any]]) -> Difference:
     """Return the error that partitions were truncated by their own names."""
     return _partition(f"{_name_leaves(leaves)} of {table} was truncated, or written anew, by itself")
 
@@ -220,7 +220,7 @@ def _came_with_rows(oid: str, leaf: Sequence[Any], ask: Ask) -> bool:
     return _holds(ask, OLDER.format(name=_quote_leaf(leaf)), (leaf[3], leaf[3], oid), unknown=leaf[5] != leaf[3])
 
 
-def _kept_rows(leaf: Sequence[Any], ask: Ask) -> bool:
+def _keeps_rows(leaf: Sequence[Any], ask: Ask) -> bool:
     """Return whether a partition with new storage kept older rows, as VACUUM FULL and CLUSTER do; not known is no."""
     return _holds(ask, KEPT.format(name=_quote_leaf(leaf)), (leaf[4],), unknown=False)
 

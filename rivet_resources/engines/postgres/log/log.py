@@ -39,10 +39,10 @@ from rivet_resources.engines.postgres.log import (
 from rivet_resources.engines.postgres.log import (
     survey as postgres_survey,
 )
-from rivet_resources.engines.postgres.log.errors import log_fault, lost, untold
+from rivet_resources.engines.postgres.log.errors import log_fault, position_lost, untold
 from rivet_resources.engines.postgres.log.lsn import SnapshotVisibility, lsn_number, moment, position
 from rivet_resources.engines.postgres.log.messages import RelationMessage
-from rivet_resources.engines.postgres.log.peek import SMALL_BYTES, Peek, Wire, copied
+from rivet_resources.engines.postgres.log.peek import SMALL_BYTES, Peek, Wire, copy_messages
 from rivet_resources.engines.postgres.log.relations import RelationCache
 from rivet_resources.engines.postgres.log.survey import publication_of
 from rivet_resources.engines.postgres.log.window import TransactionBatch
@@ -191,7 +191,7 @@ class PostgresLog:
         for table, now in postgres_survey.layouts(survey.facts).items():
             if table not in self._noted:  # a checkpoint of before layouts were noted
                 continue
-            name = postgres_survey.quoted_name(table)
+            name = postgres_survey.quote_table(table)
             found = postgres_layout.judge(table, name, self._noted[table], now, self.ask)
             for difference in found.differences:
                 if difference.kind not in self.capture.accepts:
@@ -219,7 +219,7 @@ class PostgresLog:
         """Make the publication, then the slot, or take over the slot of a dead `begin`; see the protocol."""
         found = self.survey()
         if again and found.facts["slot"]:
-            begun = postgres_begin.taken_over(self.capture, found)
+            begun = postgres_begin.take_over(self.capture, found)
         else:
             begun = postgres_begin.begin(self, self.capture, found)
         self.survey()  # the publication may be new
@@ -320,7 +320,7 @@ class PostgresLog:
         if restart is not None and peek.upto - lsn_number(restart) < SMALL_BYTES:
             try:
                 # Whole before the first is given on: decoding asks the catalog on this same connection.
-                return iter(list(copied(self._connection, peek, line=self.line)))
+                return iter(list(copy_messages(self._connection, peek, line=self.line)))
             except StatementTimeout:  # the other connection has none
                 pass
         return self._wire.batches(peek)
@@ -334,7 +334,7 @@ class PostgresLog:
         facts = self._last.facts if self._last is not None else {}
         table = min(self._truncates_due)
         leaves = list((postgres_survey.layouts(facts)[table]["leaves"] or {}).values())
-        difference = postgres_layout.emptied_alone(table, leaves)
+        difference = postgres_layout.truncated_by_name(table, leaves)
         raise untold(difference.text, at=after.text, kind=difference.kind, slot=self.slot)
 
     def _refuse_strange(self, strange: Mapping[str, set[str]], after: Position) -> None:
@@ -353,7 +353,7 @@ class PostgresLog:
             if then is None or now is None or "columns" in self.capture.accepts:
                 continue
             passing = columns - postgres_layout.names(now)
-            if len(passing) > postgres_layout.dropped_since(then, now):
+            if len(passing) > postgres_layout.count_dropped(then, now):
                 text = f"column {min(passing)} of {table} is in the log, and is neither there now nor was dropped since"
                 raise untold(f"{text}: it was renamed there and back", at=after.text, kind="columns", slot=self.slot)
 
@@ -407,7 +407,7 @@ class PostgresLog:
             return
         text = self._due.text
         if not self.ask(ADVANCE, (text, text, self.slot), doing="advancing the slot"):
-            raise lost(f"The source has no slot {self.slot} any more.", slot=self.slot)
+            raise position_lost(f"The source has no slot {self.slot} any more.", slot=self.slot)
         self._due, self._kept = None, 0
 
     def close(self) -> None:

@@ -56,7 +56,7 @@ class Peek:
         """Write the SELECT; each option hangs on the pinned settings, so they are in force before the first row."""
         pinned = {**self.settings, "work_mem": WORK_MEMORY}
         settings = ", ".join(f"set_config('{name}', {quote_text(value)}, true)" for name, value in pinned.items())
-        names = quote_text(quoted_list(self.publication))
+        names = quote_text(quote_list(self.publication))
         return (
             f"WITH pinned AS MATERIALIZED (SELECT left(concat({settings}), 0) AS nothing) "
             f"SELECT data FROM pinned, LATERAL pg_logical_slot_peek_binary_changes({quote_text(self.slot)}, "
@@ -65,7 +65,7 @@ class Peek:
         )
 
 
-def quoted_list(name: str) -> str:
+def quote_list(name: str) -> str:
     """Write one name as the plugin's list of names takes it."""
     return '"' + name.replace('"', '""') + '"'
 
@@ -94,7 +94,7 @@ class Wire:
         """
         is_whole, self._slot = False, peek.slot
         try:
-            yield from self._fetch(peek) if has_adbc() else copied(self._open_plain(), peek, line=self.line)
+            yield from self._fetch(peek) if has_adbc() else copy_messages(self._open_plain(), peek, line=self.line)
             is_whole = True
         finally:
             if not is_whole:
@@ -171,7 +171,7 @@ def has_adbc() -> bool:
     return find_spec("adbc_driver_postgresql") is not None
 
 
-def copied(connection: psycopg.Connection[Any], peek: Peek, *, line: ConnectionParams) -> Iterator[pa.Array]:
+def copy_messages(connection: psycopg.Connection[Any], peek: Peek, *, line: ConnectionParams) -> Iterator[pa.Array]:
     """Yield the messages by COPY BINARY on a connection that is open anyway: the way where ADBC is not worth it.
 
     Raises:

@@ -15,12 +15,12 @@ from rivet_resources.engines.postgres.log.create_slot import publication_sql
 from rivet_resources.engines.postgres.log.survey import (
     FIRST_STANDBY,
     add_tables,
+    list_unpublished,
     publication_of,
     publish_all,
     publish_by_root,
-    quoted_name,
+    quote_table,
     survey,
-    unpublished,
     unpublished_operations,
 )
 from rivet_resources.engines.postgres.sql import quote
@@ -59,7 +59,7 @@ JOIN pg_class c ON c.oid = to_regclass(u.quoted) JOIN pg_namespace n ON n.oid = 
 def findings(log: Catalog, capture: Capture) -> tuple[Finding, ...]:
     """Judge everything with four short statements."""
     server = log.ask(SERVER, (capture.slot, GIB), doing="reading the server's settings")[0][0]
-    names = [quoted_name(table) for table in capture.tables]
+    names = [quote_table(table) for table in capture.tables]
     tables = log.ask(TABLES, (list(capture.tables), names), doing="reading the tables")
     try:
         facts = survey(log.ask, capture).facts
@@ -148,7 +148,7 @@ def _publication(facts: Mapping[str, Any], capture: Capture) -> Iterator[Finding
         else:
             yield Finding("publication", "warn", f"publication {name} is not there; the first run makes it", fix)
         return
-    if missing := unpublished(facts):
+    if missing := list_unpublished(facts):
         text = f"publication {name} does not have {', '.join(missing)}; they also need a snapshot"
         # A partitioned table that was added is missing all the same while its partitions are published.
         strangers = [table for table in missing if not facts["tables"][table]["membership"]]
@@ -173,7 +173,7 @@ def _missing(facts: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding(f"table {table}", "fail", f"the source shows no table {table}", "fix `table` of the export")
 
 
-def _kept_as(kind: str, persistence: str) -> str:
+def _describe_kept(kind: str, persistence: str) -> str:
     if kind not in ("r", "p"):
         return "is no table"
     return "is an UNLOGGED table" if persistence == "u" else "is a temporary table"
@@ -181,10 +181,12 @@ def _kept_as(kind: str, persistence: str) -> str:
 
 def _table(row: tuple[Any, ...], *, user: str) -> Iterator[Finding]:
     table, kind, identity, has_key, has_index, is_readable, generated, _, label, persistence = row
-    name = quoted_name(table)
+    name = quote_table(table)
     if kind not in ("r", "p") or persistence != "p":
         yield Finding(
-            f"table {table}", "fail", f"{label} {_kept_as(kind, persistence)}, and only permanent tables are in the log"
+            f"table {table}",
+            "fail",
+            f"{label} {_describe_kept(kind, persistence)}, and only permanent tables are in the log",
         )
         return
     if not is_readable:

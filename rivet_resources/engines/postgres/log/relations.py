@@ -115,7 +115,7 @@ class RelationCache:
             )
             for attribute in relation.attributes
         ]
-        made = postgres_catalog.typed(
+        made = postgres_catalog.type_columns(
             self.catalog, described, self._rules(relation), relation=relation.label, is_table=True
         )
         # Deletes may bring the key alone, and a truncate brings nothing: no column of a change rules NULL out.

@@ -39,7 +39,7 @@ class LogRows:
         count = len(captured.columns)
         places, kinds = batch.starts[rows] + 5, batch.kinds[rows]
         if len(places) and int(places.max()) >= len(batch.buffer):
-            raise messages.malformed("A row")
+            raise messages.refuse_malformed("A row")
         tags = batch.buffer[places]
         has_old = (tags == messages.KEY) | (tags == messages.WHOLE)
         begins_old = has_old & (kinds == messages.UPDATE)
@@ -57,7 +57,7 @@ class LogRows:
                 cells.fill(begins_old, given)
         now, ends = messages.walk(batch.buffer, places + 1, count)
         if (ends > batch.ends[rows]).any():  # cells of the next message would be taken for this one's
-            raise messages.malformed("A row")
+            raise messages.refuse_malformed("A row")
         is_deleted = kinds == messages.DELETE
         for i, (cells, new) in enumerate(zip(old, now, strict=True)):
             if begins_old.any():
@@ -91,7 +91,7 @@ def _differs(buffer: Bytes, old: TupleCells, new: TupleCells, rows: Mask) -> Mas
     return mask
 
 
-def unchanged(captured: CapturedRelation, found: LogRows) -> pa.Array | None:
+def name_unchanged(captured: CapturedRelation, found: LogRows) -> pa.Array | None:
     """Name, row by row, the columns the log did not carry; None when it carried all."""
     missing = [cells.kinds == messages.UNCHANGED for cells in found.now]
     if not any(mask.any() for mask in missing):
@@ -114,7 +114,7 @@ def before(captured: CapturedRelation, columns: list[pa.Array], found: LogRows, 
     return pa.StructArray.from_arrays(columns, fields=list(captured.schema), mask=pa.array(~is_given))
 
 
-def joined(first: pa.Array, second: pa.Array, order: Numbers) -> pa.Array:
+def join_in_order(first: pa.Array, second: pa.Array, order: Numbers) -> pa.Array:
     """Concatenate two arrays of one type and put them in order, extension types by their storage."""
     arrow = first.type
     if isinstance(arrow, pa.BaseExtensionType):

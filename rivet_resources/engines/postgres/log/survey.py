@@ -12,7 +12,7 @@ from typing import Any
 
 from rivet_resources.contracts.change_log import Capture, Position, Survey
 from rivet_resources.contracts.evidence import Finding
-from rivet_resources.engines.postgres.log.errors import lost
+from rivet_resources.engines.postgres.log.errors import position_lost
 from rivet_resources.engines.postgres.log.layout import LAYOUT
 from rivet_resources.engines.postgres.log.lsn import lsn_number, position
 from rivet_resources.engines.postgres.sql import quote
@@ -60,7 +60,7 @@ def survey(ask: Ask, capture: Capture) -> Survey:
         SourceError and its kin.
     """
     publication = publication_of(capture)
-    quoted = [quoted_name(table) for table in capture.tables]
+    quoted = [quote_table(table) for table in capture.tables]
     found = ask(
         SURVEY,
         (publication, publication, publication, list(capture.tables), quoted, capture.slot),
@@ -100,7 +100,7 @@ def publication_of(capture: Capture) -> str:
     return capture.publication or capture.slot
 
 
-def quoted_name(table: str) -> str:
+def quote_table(table: str) -> str:
     """Quote a configured table's name for SQL."""
     schema, name = split_name(table)
     return f"{quote(schema)}.{quote(name)}" if schema else quote(name)
@@ -135,7 +135,7 @@ def publishing(facts: Mapping[str, Any]) -> dict[str, int | str]:
     return {"": int(found["oid"]), PUBLISH: f"{published} ({found.get('written')})", **places}
 
 
-def unpublished(facts: Mapping[str, Any]) -> list[str]:
+def list_unpublished(facts: Mapping[str, Any]) -> list[str]:
     """List the configured tables that exist and are not in the publication."""
     return [table for table, found in facts["tables"].items() if found["oid"] and not found["published"]]
 
@@ -150,36 +150,40 @@ def refuse_lost(at: Position, found: Survey) -> None:
     facts, slot, name = found.facts, found.facts["slot"], found.facts["slot_name"]
     refuse_setup(facts)
     if not slot:
-        raise lost(f"The source has no slot {name} any more, and our checkpoint stands at {at.text}.", slot=name)
+        raise position_lost(
+            f"The source has no slot {name} any more, and our checkpoint stands at {at.text}.", slot=name
+        )
     reason = slot.get("invalidation_reason")
     if slot.get("wal_status") == "lost" or reason or slot.get("conflicting"):
-        raise lost(f"The source has invalidated slot {name} ({reason or 'wal_removed'}).", slot=name)
+        raise position_lost(f"The source has invalidated slot {name} ({reason or 'wal_removed'}).", slot=name)
     if found.oldest is not None and found.oldest.key > at.key:
-        raise lost(
+        raise position_lost(
             f"Slot {name} stands at {found.oldest.text}, beyond our checkpoint at {at.text}: someone else read from it "
             "or made it anew.",
             slot=name,
         )
     then, now = json.loads(at.more.get("relations", "{}")), oids(facts)
     if other := [table for table, oid in then.items() if now.get(table, oid) != oid]:
-        raise lost(f"Another table has taken the name of {other[0]} since our checkpoint at {at.text}.", slot=name)
+        raise position_lost(
+            f"Another table has taken the name of {other[0]} since our checkpoint at {at.text}.", slot=name
+        )
     noted, published = json.loads(at.more.get("publishing", "{}")), publishing(facts)
     # Newer servers pass over a publication that was not there when the log was written, in silence.
     if PUBLISH in noted and published.get("") == noted.get("") and published.get(PUBLISH) != noted[PUBLISH]:
-        raise lost(
+        raise position_lost(
             f"Publication {facts['publication_name']} was altered since our checkpoint at {at.text}: changes that it "
             "left out meanwhile are not in the log.",
             slot=name,
         )
     if anew := [table for table, oid in noted.items() if table in published and published[table] != oid]:
         what = f"Table {anew[0]} was taken out of publication" if anew[0] else "Someone dropped publication"
-        raise lost(
+        raise position_lost(
             f"{what} {facts['publication_name']} and put back, since our checkpoint at {at.text}: what changed "
             "between is not in the log.",
             slot=name,
         )
     if found.target.key < at.key and not facts["recovery"]:
-        raise lost(
+        raise position_lost(
             f"The log of the source ends at {found.target.text}, before our checkpoint at {at.text}: it was restored "
             "from a backup, or another server took its place.",
             slot=name,
@@ -216,7 +220,7 @@ def refuse_setup(facts: Mapping[str, Any]) -> None:
             f"owner run: {publish_all(publication)}. If it was so while the tables were written to, those changes are "
             f"lost: then also run SELECT pg_drop_replication_slot('{name}'), and begin anew with `rivet state reset`."
         )
-    if missing := unpublished(facts):
+    if missing := list_unpublished(facts):
         raise LogSetup(missing_tables(missing, publication=publication))
 
 
@@ -247,4 +251,4 @@ def publish_by_root(publication: str) -> str:
 
 def add_tables(missing: Sequence[str], *, publication: str) -> str:
     """Write the ALTER PUBLICATION."""
-    return f"ALTER PUBLICATION {quote(publication)} ADD TABLE {', '.join(map(quoted_name, missing))}"
+    return f"ALTER PUBLICATION {quote(publication)} ADD TABLE {', '.join(map(quote_table, missing))}"

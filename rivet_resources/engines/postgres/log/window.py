@@ -85,7 +85,7 @@ class TransactionBatch:
         try:
             yield from self._decoded(array)
         except (IndexError, UnicodeDecodeError):
-            raise messages.malformed("A message") from None
+            raise messages.refuse_malformed("A message") from None
 
     def _decoded(self, array: pa.Array) -> Iterator[Changes]:
         batch = messages.split(array)
@@ -195,7 +195,7 @@ class TransactionBatch:
         special: Special = {}
         columns = self._cells(batch.buffer, captured, found.now, special)
         before = self._cells(batch.buffer, captured, found.old, special) if self._wants(found) else []
-        envelope = stamps.envelope(rows, codes, 1, unchanged=postgres_rows.unchanged(captured, found))
+        envelope = stamps.envelope(rows, codes, 1, unchanged=postgres_rows.name_unchanged(captured, found))
         if self.before:
             columns.append(postgres_rows.before(captured, before, found, is_given=found.has_old & ~moved))
         if moved.any():
@@ -207,8 +207,8 @@ class TransactionBatch:
                 )
             first = stamps.envelope(rows[moved], np.full(len(gone.kinds), DELETE), 0)
             order = np.argsort(np.concatenate([2 * np.nonzero(moved)[0], 2 * np.arange(len(rows)) + 1]), kind="stable")
-            envelope = [postgres_rows.joined(a, b, order) for a, b in zip(first, envelope, strict=True)]
-            columns = [postgres_rows.joined(a, b, order) for a, b in zip(halves, columns, strict=True)]
+            envelope = [postgres_rows.join_in_order(a, b, order) for a, b in zip(first, envelope, strict=True)]
+            columns = [postgres_rows.join_in_order(a, b, order) for a, b in zip(halves, columns, strict=True)]
         return self._changes(captured, envelope, columns, special)
 
     def _wants(self, found: LogRows) -> bool:

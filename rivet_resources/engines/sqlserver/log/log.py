@@ -34,9 +34,9 @@ from rivet_resources.engines.sqlserver.log.tables import (
     CapturedTable,
     ChangeTables,
     Instance,
-    captured,
     instances_of,
-    looked,
+    read_survey,
+    type_captured,
 )
 from rivet_resources.engines.sqlserver.sql import quote_text
 from rivet_resources.engines.sqlserver.values import items
@@ -90,7 +90,7 @@ class SqlServerLog:
             LogSetup: capture is not enabled, a table is not captured, or the capture job has never run.
             SourcePermission, SourceLost, SourceError
         """
-        look = self._look = looked(self.asking.ask(sql.SURVEY, doing="looking at the change tables"))
+        look = self._look = read_survey(self.asking.ask(sql.SURVEY, doing="looking at the change tables"))
         instances = instances_of(self.capture, look.instances)
         if look.high is None:
             raise LogSetup(
@@ -260,7 +260,7 @@ class SqlServerLog:
         instances = self._instances()
         numbers = ", ".join(str(instance.number) for instance in instances)
         rows = self.asking.ask(sql.COLUMNS.format(objects=numbers), doing="reading the captured columns")
-        return captured(self.capture, instances, rows)
+        return type_captured(self.capture, instances, rows)
 
     def _least(self) -> tuple[Instance, ...]:
         """Ask again for the least positions."""

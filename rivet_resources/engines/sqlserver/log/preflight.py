@@ -12,7 +12,7 @@ from rivet_resources.contracts.evidence import Finding
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.engines.sqlserver.log import sql
 from rivet_resources.engines.sqlserver.log.connection import Asking, OutOfRange
-from rivet_resources.engines.sqlserver.log.tables import ChangeTables, Instance, enabling, instances_of, looked
+from rivet_resources.engines.sqlserver.log.tables import ChangeTables, Instance, enabling, instances_of, read_survey
 from rivet_resources.engines.sqlserver.sql import quote, quote_text
 from rivet_resources.errors import LogSetup, SourceError, SourcePermission
 
@@ -43,7 +43,7 @@ def findings(capture: Capture, asking: Asking) -> Iterator[Finding]:
         return
     yield Finding("cdc", "ok", f"Change capture is enabled in database {name}.")
     try:
-        look = looked(asking.ask(sql.SURVEY, doing="looking at the change tables"))
+        look = read_survey(asking.ask(sql.SURVEY, doing="looking at the change tables"))
     except SourcePermission as error:
         yield Finding("grants", "fail", str(error), f"GRANT SELECT ON SCHEMA::cdc TO {_user(asking)};")
         return

@@ -26,7 +26,7 @@ from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared.cells import Cells, storage
 from rivet_resources.engines.sqlserver.log.sql import ENVELOPE_ITEMS, LSN_BYTES, position_at
 from rivet_resources.engines.sqlserver.log.tables import CapturedTable
-from rivet_resources.engines.sqlserver.values import READ, arranged, wire_order
+from rivet_resources.engines.sqlserver.values import READ, arrange, wire_order
 from rivet_resources.errors import LogRefused
 
 Flags = npt.NDArray[np.bool_]
@@ -92,7 +92,7 @@ class Decoder:
         wanted = (operations != UPDATE_BEFORE) | self._wants_before(operations, touched)
         picked = np.flatnonzero(wanted)
         items = rows.select(range(HEAD, rows.num_columns)).take(pa.array(picked))
-        table, special = self._cells.decode([arranged(items, self._order)])
+        table, special = self._cells.decode([arrange(items, self._order)])
         part = _Part(
             table=table.combine_chunks(),
             marks=marks[picked],
@@ -122,7 +122,7 @@ class Decoder:
     def _told_apart(self, rows: pa.RecordBatch, operations: npt.NDArray[Any], group: range) -> list[int]:
         """Order the rows of one seqval, each update's halves side by side."""
         names = self.table.key or tuple(c.name for c in self.table.columns)
-        cells = arranged(rows.select(range(HEAD, rows.num_columns)), self._order)
+        cells = arrange(rows.select(range(HEAD, rows.num_columns)), self._order)
         places = [i for i, c in enumerate(self.table.columns) if c.name in names]
         by = {row: [str(cells.column(place)[row].as_py()) for place in places] for row in group}
         of = {op: sorted((r for r in group if operations[r] == op), key=by.__getitem__) for op in (1, 2, 3, 4)}

@@ -59,7 +59,7 @@ class CapturedTable:
     key: tuple[str, ...]  # of the unique index the instance was made with; () without one
 
 
-def looked(rows: Rows) -> ChangeTables:
+def read_survey(rows: Rows) -> ChangeTables:
     """Read the survey's rows.
 
     Raises:
@@ -147,7 +147,7 @@ def enabling(schema: str, table: str) -> str:
 # --- columns -------------------------------------------------------------------------------------
 
 
-def captured(capture: Capture, instances: Sequence[Instance], rows: Rows) -> tuple[CapturedTable, ...]:
+def type_captured(capture: Capture, instances: Sequence[Instance], rows: Rows) -> tuple[CapturedTable, ...]:
     """Type the columns that each log carries. Computed ones are left out: the log has NULL for all of them.
 
     Raises:

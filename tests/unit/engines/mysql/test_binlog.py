@@ -17,7 +17,7 @@ from rivet_resources.engines.mysql.binlog.events import Query
 from rivet_resources.engines.mysql.binlog.gtid import MariaDbSet, MySqlSet, gtid_set
 from rivet_resources.engines.mysql.binlog.json import double_text
 from rivet_resources.engines.mysql.binlog.lag import lag
-from rivet_resources.engines.mysql.binlog.log import derived_id
+from rivet_resources.engines.mysql.binlog.log import derive_id
 from rivet_resources.engines.mysql.binlog.position import BinlogPosition, place_of
 from rivet_resources.engines.mysql.binlog.preflight import findings
 from rivet_resources.engines.mysql.binlog.transactions import Groups
@@ -192,10 +192,10 @@ def test_position_of_another_kind_is_refused() -> None:
 
 def test_derived_id_is_one_per_deployment_and_source() -> None:
     """Stable, 32 bits, and no small number that people give to replicas."""
-    ids = {derived_id(deployment, where) for deployment in "ab" for where in ("h:1", "h:2")}
+    ids = {derive_id(deployment, where) for deployment in "ab" for where in ("h:1", "h:2")}
     assert 4 == len(ids)
     assert all(1 << 31 <= each < 1 << 32 for each in ids)
-    assert derived_id("a", "h:1") == derived_id("a", "h:1")
+    assert derive_id("a", "h:1") == derive_id("a", "h:1")
 
 
 @pytest.mark.parametrize(

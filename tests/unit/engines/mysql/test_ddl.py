@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rivet_resources.engines.mysql.binlog.ddl import altered, has_cascades
+from rivet_resources.engines.mysql.binlog.ddl import has_cascades, parse_alter
 
 FILLED = [
     "ADD d int DEFAULT 7",
@@ -43,13 +43,13 @@ NOTHING = [
 @pytest.mark.parametrize("body", FILLED)
 def test_column_that_gives_old_rows_a_value_is_found(body: str) -> None:
     """A default, an implied one, a number, a formula."""
-    assert altered(body).filled == ["d"]
+    assert parse_alter(body).filled == ["d"]
 
 
 @pytest.mark.parametrize("body", PLAIN)
 def test_column_that_is_null_in_old_rows_is_none(body: str) -> None:
     """What a log without a word of them says is right."""
-    found = altered(body)
+    found = parse_alter(body)
     assert "d" in found.added
     assert not found.filled
     assert not found.stamped
@@ -58,7 +58,7 @@ def test_column_that_is_null_in_old_rows_is_none(body: str) -> None:
 @pytest.mark.parametrize("body", NOTHING)
 def test_statement_about_something_else_touches_no_column(body: str) -> None:
     """Indexes, constraints, types, partitions, texts that look like a clause."""
-    found = altered(body)
+    found = parse_alter(body)
     assert [found.added, found.renamed, found.dropped, found.filled] == [[], [], [], []]
 
 
@@ -66,12 +66,12 @@ def test_statement_about_something_else_touches_no_column(body: str) -> None:
                                   "ADD c int, RENAME COLUMN IF EXISTS v TO w"])  # fmt: skip
 def test_renamed_column_is_named(body: str) -> None:
     """With the old name and the new one."""
-    assert altered(body).renamed == [("v", "w")]
+    assert parse_alter(body).renamed == [("v", "w")]
 
 
 def test_dropped_columns_and_stamps_are_named() -> None:
     """The server decides what a TIMESTAMP without a word on NULL begins with."""
-    found = altered("DROP v, DROP COLUMN IF EXISTS `w``x`, ADD s TIMESTAMP, ADD t TIMESTAMP(6) NULL")
+    found = parse_alter("DROP v, DROP COLUMN IF EXISTS `w``x`, ADD s TIMESTAMP, ADD t TIMESTAMP(6) NULL")
     assert found.dropped == ["v", "w`x"]
     assert found.stamped == ["s"]
 

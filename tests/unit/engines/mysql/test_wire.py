@@ -69,7 +69,7 @@ def raw(rows: list[list[bytes | None]], types: list[tuple[int, int]] | None = No
     columns = tuple(Definition(f"c{i}", code, charset, 0, 0, 0) for i, (code, charset) in enumerate(types))
     sizes = np.array([0] + [len(line) + 4 for line in lines])
     headers = np.cumsum(sizes)[:-1].astype(np.int64)
-    return mysql_packets.joined(columns, np.frombuffer(bytearray(packets(*lines)), np.uint8), headers)
+    return mysql_packets.join_packets(columns, np.frombuffer(bytearray(packets(*lines)), np.uint8), headers)
 
 
 class Server:
@@ -129,7 +129,7 @@ def test_an_eight_byte_length_is_read_whole() -> None:
     """A length may be written with more bytes than it needs."""
     line = b"\xfe" + (3).to_bytes(8, "little") + b"abc" + coded(b"d")
     columns = (Definition("a", 253, UTF8, 0, 0, 0), Definition("b", 253, UTF8, 0, 0, 0))
-    rows = mysql_packets.joined(columns, np.frombuffer(bytearray(packets(line)), np.uint8), np.array([0]))
+    rows = mysql_packets.join_packets(columns, np.frombuffer(bytearray(packets(line)), np.uint8), np.array([0]))
 
     assert mysql_wire.batch(rows).to_pylist() == [{"a": "abc", "b": "d"}]
 
@@ -217,7 +217,7 @@ def test_text_that_is_not_utf8_comes_as_bytes(name: str) -> None:
 def test_a_row_that_does_not_end_with_its_packet_is_refused() -> None:
     """Lengths that lead beyond a row, or stop before its end, are no row."""
     for line in (b"\x05abc", b"\x02abc", b"\xfe" + b"\xff" * 8, b""):
-        rows = mysql_packets.joined(
+        rows = mysql_packets.join_packets(
             (Definition("a", 253, UTF8, 0, 0, 0),), np.frombuffer(bytearray(packets(line)), np.uint8), np.array([0])
         )
         with pytest.raises(pymysql.err.InternalError):
