@@ -52,6 +52,10 @@ def patience_seconds(limit_seconds: float) -> float:
     return limit_seconds + min(MARGIN_SECONDS, max(LEAST_MARGIN_SECONDS, limit_seconds))
 
 
+class EndOverdue(KeyboardInterrupt):
+    """An end was asked for, and what was to be finished first takes too long; raised where the main thread waits."""
+
+
 class _Wait:
     """One wait: when it must be over, what ends it, and what may prolong it by as much again."""
 

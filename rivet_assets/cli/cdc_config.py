@@ -130,7 +130,7 @@ def _print(config: RivetConfig, *, say: Callable[[str], None]) -> int:
     export = cast(Cdc, config.exports[0])
     name, source = config.source_of(export)
     state = state_of(config)
-    with interruption.gently() as ended:
+    with interruption.gently() as end:
         site = DrainSite(
             export=export,
             source_name=name,
@@ -139,7 +139,8 @@ def _print(config: RivetConfig, *, say: Callable[[str], None]) -> int:
             state=state,
             folder=config.folder,
             tell=say,
-            is_asked_to_end=ended,
+            is_asked_to_end=end.is_asked,
+            end_within=end.within,
         )
         drained = run_drain(site)
     sys.stdout.flush()

@@ -80,8 +80,8 @@ def _drain(site: DrainSite) -> Drained:
     """Drain; without an end, until a signal asks for one: the window is finished then, and all is well."""
     if site.export.cdc.until_current:
         return run_drain(site)
-    with interruption.gently() as ended:
-        return run_drain(replace(site, is_asked_to_end=ended))
+    with interruption.gently() as end:
+        return run_drain(replace(site, is_asked_to_end=end.is_asked, end_within=end.within))
 
 
 def _checks(export: Cdc, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:

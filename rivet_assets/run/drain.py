@@ -37,7 +37,7 @@ from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session
 from rivet_resources.drain.checkpoint_book import chain_of
 from rivet_resources.drain.drain import drain
-from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, write_finding
+from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, EndWithin, never_ends, write_finding
 from rivet_resources.read.source_cost import log_harm, total
 from rivet_resources.shape.shape import schema_of
 from rivet_resources.state.checkpoints.stores import Checkpoints, file_checkpoints, state_checkpoints
@@ -68,6 +68,7 @@ class DrainSite:
     tell: Tell
     step: Callable[[str], None] = lambda name: None
     is_asked_to_end: Callable[[], bool] = lambda: False
+    end_within: EndWithin = never_ends
     is_adopting: bool = False
     drifts: dict[str, Drift] = field(default_factory=dict)  # by table, as they are found
     warnings: list[str] = field(default_factory=list)  # what is worth a word and stops nothing
@@ -117,6 +118,7 @@ def run_drain(site: DrainSite) -> Drained:
             tell=site.tell,
             step=site.step,
             is_asked_to_end=site.is_asked_to_end,
+            end_within=site.end_within,
         )
         drained = drain(plan, hands)
         site.warnings.extend(warnings_of(drained))

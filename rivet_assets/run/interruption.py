@@ -23,6 +23,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from rivet_resources.deadlines import EndOverdue
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SECONDS = 6.0  # for the command to end by itself; then it is ended
 LOOK_SECONDS = 0.5
@@ -166,33 +168,80 @@ def defer_end() -> Iterator[None]:
         _wish.patient -= 1
 
 
+class GentleEnd:
+    """An end that waits for what is at hand. `is_asked` says whether it was asked for."""
+
+    def __init__(self) -> None:
+        self._wanted = False
+        self._seconds = 0.0  # that the block at hand gets from then on; 0: as long as it takes
+
+    def is_asked(self) -> bool:
+        """Return whether the signal has come."""
+        return self._wanted
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Let the block run for so long after the signal, and no longer. In the main thread only: others never end.
+
+        Raises:
+            EndOverdue: in the block, wherever it waits.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self._seconds = seconds
+        self._start_clock()
+        try:
+            yield
+        finally:
+            self._seconds = 0.0
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def note(self, number: int, frame: object) -> None:
+        """Take the first signal for the wish to end; the second one ends at once."""
+        if self._wanted:
+            _interrupt(number, frame)
+        self._wanted = _wish.gentle = True
+        _wish.forgiven += 1
+        self._start_clock()
+
+    def overdue(self, number: int, frame: object) -> None:
+        """Handle SIGALRM; one that comes when its block has ended is nobody's."""
+        if self._seconds:
+            _hush()
+            raise EndOverdue
+
+    def _start_clock(self) -> None:
+        if self._wanted and self._seconds:
+            signal.setitimer(signal.ITIMER_REAL, self._seconds)
+
+
 @contextmanager
-def gently() -> Iterator[Callable[[], bool]]:
+def gently() -> Iterator[GentleEnd]:
     """Let the first signal end what runs in this block when it suits, and a second one at once.
 
-    Yields a function that says whether the first has come; never, outside of the main thread.
+    Outside of the main thread the end is never asked for.
+
+    Raises:
+        KeyboardInterrupt: also where a block of `GentleEnd.within` took too long, and nobody caught that.
     """
+    end = GentleEnd()
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
+        yield end
         return
-    wanted = False
-
-    def note(number: int, frame: object) -> None:
-        nonlocal wanted
-        if wanted:
-            _interrupt(number, frame)
-        wanted = _wish.gentle = True
-        _wish.forgiven += 1
-
-    before = {number: signal.getsignal(number) for number in _wish.wanted or SIGNALS}
-    for number in before:
-        signal.signal(number, note)
+    ours = {**dict.fromkeys(_wish.wanted or SIGNALS, end.note), signal.SIGALRM: end.overdue}
+    before = {number: signal.getsignal(number) for number in ours}
+    for number, handler in ours.items():
+        signal.signal(number, handler)
     try:
         with defer_end():
-            yield lambda: wanted
+            yield end
+    except EndOverdue:
+        _wish.asked = True
+        raise KeyboardInterrupt from None
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, former in before.items():
+            signal.signal(number, former)
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -19,8 +19,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rivet_resources.contracts.change_log import Commit, Log, Position, Survey
+from rivet_resources.contracts.change_log import Changes, Commit, Log, Position, Survey
 from rivet_resources.contracts.extract import Staged
+from rivet_resources.deadlines import EndOverdue
 from rivet_resources.drain.begin import Beginning
 from rivet_resources.drain.checkpoint_book import DRAINING, CheckpointBook
 from rivet_resources.drain.commit import Committing, schemas_between
@@ -72,7 +73,8 @@ class _Drain:
             position = done.started_from = self.book.position
         else:
             beginning = Beginning(self.plan, self.hands, self.log, self.book, self.committing)
-            position = beginning.position(survey, done)
+            with self.hands.end_within(ENDING_SECONDS):  # a copy may take hours, and can only begin again
+                position = beginning.position(survey, done)
             survey = self.log.survey()
         self._check_position(position, survey, done)
         self.seconds["begin"] = time.monotonic() - self.began
@@ -191,7 +193,8 @@ class _Drain:
         asked_at: float | None = None
         with self._measure_time("read"):
             self.hands.step("read")
-            for item in self.log.read(start, target, most=limit, seen=self.book.seen):
+            items = iter(self.log.read(start, target, most=limit, seen=self.book.seen))
+            while (item := self._next(items)) is not None:
                 if isinstance(item, Commit):
                     return item
                 parts.add(item)
@@ -201,6 +204,18 @@ class _Drain:
                     if time.monotonic() - asked_at > ENDING_SECONDS:
                         raise _GivenUp
         raise SourceLost(f"Export {self.plan.export}: the log ended in the middle of a window. Run again.")
+
+    def _next(self, items: Iterator[Changes | Commit]) -> Changes | Commit | None:
+        """Wait for what the log yields next: a server may look through hours of its log before it says a word.
+
+        Raises:
+            _GivenUp: an end was asked for meanwhile.
+        """
+        try:
+            with self.hands.end_within(ENDING_SECONDS):
+                return next(items, None)
+        except EndOverdue:
+            raise _GivenUp from None
 
     @contextmanager
     def _measure_time(self, name: str) -> Iterator[None]:

@@ -6,6 +6,7 @@ Belongs here: shapes. Not here: the order of effects (`drain.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -93,6 +94,15 @@ class Judge(Protocol):
         """
 
 
+# Raises `EndOverdue` in its block, so many seconds after an end was asked for.
+EndWithin = Callable[[float], AbstractContextManager[None]]
+
+
+def never_ends(seconds: float) -> AbstractContextManager[None]:
+    """Stand in for `EndWithin` where nobody asks for an end."""
+    return nullcontext()
+
+
 @dataclass(frozen=True)
 class DrainServices:
     """What a drain touches, and whom it tells."""
@@ -108,6 +118,7 @@ class DrainServices:
     tell: Callable[[str], None] = lambda text: None
     step: Step = no_hook
     is_asked_to_end: Callable[[], bool] = lambda: False
+    end_within: EndWithin = never_ends
 
 
 @dataclass

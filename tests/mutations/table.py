@@ -286,9 +286,17 @@ RUNNING = (
         ("tests/end_to_end/test_interruption.py::test_any_command_ends_while_it_waits_for_a_server[15]",),
     ),
     Fault(
+        "silent_server_keeps_a_drain_that_was_asked_to_end",
+        "rivet_resources/drain/drain.py",
+        "            with self.hands.end_within(ENDING_SECONDS):\n                return next(items, None)\n",
+        "            return next(items, None)\n",
+        "a drain that waits for the first row of a long log does not end before its supervisor kills it",
+        ("tests/unit/drain/test_drain.py::test_drain_that_waits_for_the_log_ends_when_it_is_asked",),
+    ),
+    Fault(
         "drain_without_end_is_cut",
         "rivet_assets/dagster/drain_asset.py",
-        "        return run_drain(replace(site, is_asked_to_end=ended))\n",
+        "        return run_drain(replace(site, is_asked_to_end=end.is_asked, end_within=end.within))\n",
         "        return run_drain(site)\n",
         "a stream never ends by itself, and its supervisor takes its end for a failure",
         ("tests/end_to_end/test_interruption.py::test_drain_without_end_finishes_its_window",),

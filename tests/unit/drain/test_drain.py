@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -14,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import delete, update
 
+from rivet_assets.run import interruption
 from rivet_resources.commit.manifest import current_manifests, window_manifest
 from rivet_resources.contracts.change_log import Capture, Position, change_schema
 from rivet_resources.contracts.evidence import Finding
@@ -26,13 +30,13 @@ from rivet_resources.contracts.types import Column
 from rivet_resources.destinations.local import Local
 from rivet_resources.drain import drain as drain_module
 from rivet_resources.drain.drain import drain
-from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices
+from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, EndWithin, never_ends
 from rivet_resources.errors import CheckpointUnusable, LogSetup, PositionLost, RivetError, WindowTaken
 from rivet_resources.state.checkpoints.stores import state_checkpoints
 from rivet_resources.state.leases import export_lease
 from rivet_resources.state.store import State, default_url, open_state
 from rivet_resources.write.formats.parquet import Parquet
-from tests.fake_log import FakeLog, FakeSource, place
+from tests.fake_log import FakeLog, FakeReader, FakeSource, place
 
 ORDERS = (Column("id", "int8", pa.int64(), '"id"', nullable=False), Column("total", "int8", pa.int64(), '"total"'))
 LINES = (Column("id", "int8", pa.int64(), '"id"', nullable=False),)
@@ -75,6 +79,7 @@ class Bench:
         self,
         step: Callable[[str], None] = lambda name: None,
         is_asked_to_end: Callable[[], bool] = lambda: False,
+        end_within: EndWithin = never_ends,
         **changes: Any,
     ) -> Drained:
         plan = self.plan(**changes)
@@ -98,7 +103,7 @@ class Bench:
             hands = DrainServices(
                 state=self.state, checkpoints=state_checkpoints(self.state), lease=lease, roots=roots, copy=copy,
                 judge=lambda table, staged, is_between=False: None, scratch=self.folder, step=step,
-                is_asked_to_end=is_asked_to_end,
+                is_asked_to_end=is_asked_to_end, end_within=end_within,
             )  # fmt: skip
             return drain(plan, hands)
 
@@ -218,6 +223,60 @@ def test_window_that_is_read_for_too_long_is_left_to_the_next_run(
     monkeypatch.undo()
     bench.run()
     assert [0, 1, 2] == bench.ids("orders") == bench.ids("lines")
+
+
+@pytest.fixture
+def own_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the wish to end from the tests that come later in this process."""
+    monkeypatch.setattr(interruption, "_wish", interruption._Wish())
+    monkeypatch.setattr(interruption, "_hush", lambda: None)
+
+
+@pytest.mark.usefixtures("own_wish")
+def test_drain_that_waits_for_the_log_ends_when_it_is_asked(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that looks through its log without a word is left waiting, and what it would have said comes again."""
+    bench.run()
+    write(bench.log, 0, 3)
+    monkeypatch.setattr(drain_module, "ENDING_SECONDS", 0.05)
+    read = FakeReader.read
+
+    def silent(*args: Any, **named: Any) -> Iterator[Any]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(60)
+        yield from read(*args, **named)
+
+    monkeypatch.setattr(FakeReader, "read", silent)
+    with interruption.gently() as end:  # in the main thread, where pytest-xdist runs tests
+        done = bench.run(is_asked_to_end=end.is_asked, end_within=end.within, until_current=False)
+
+    assert (0, []) == (done.changes, bench.ids("orders"))
+    assert done.lag is not None
+    monkeypatch.undo()
+    bench.run()
+    assert [0, 1, 2] == bench.ids("orders") == bench.ids("lines")
+
+
+@pytest.mark.usefixtures("own_wish")
+def test_first_copy_ends_when_a_drain_is_asked_to(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of hours does not keep its process; nothing of it is seen, and the next run begins it again."""
+    monkeypatch.setattr(drain_module, "ENDING_SECONDS", 0.05)
+    steps: list[str] = []
+
+    def waiting(name: str) -> None:
+        steps.append(name)
+        if name == "copy" and steps.count("copy") == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+            threading.Event().wait(60)
+
+    with pytest.raises(KeyboardInterrupt), interruption.gently() as end:
+        bench.run(step=waiting, is_asked_to_end=end.is_asked, end_within=end.within, until_current=False)
+
+    assert steps.count("copy") == 1
+    write(bench.log, 0, 2)
+    bench.run(step=steps.append)
+    write(bench.log, 2, 2)
+    bench.run()
+    assert [2, 3] == bench.ids("orders")[-2:]
 
 
 def test_windows_form_one_chain(bench: Bench) -> None:
