@@ -92,7 +92,7 @@ def permits(
     if most is None:
         yield Permits(state, server="", most=None, run_id=run_id)
         return
-    where: str = source.line(f"rivet:{run_id}", pace).where  # type: ignore[attr-defined]  # each engine has its own
+    where: str = source.conn_params(f"rivet:{run_id}", pace).where  # type: ignore[attr-defined]  # each engine has its own
     held = Permits(state, server=where, most=most, run_id=run_id)
     try:
         _await(held, on_event)

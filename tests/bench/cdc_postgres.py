@@ -54,7 +54,7 @@ def fill(url: str, work: str) -> None:
         connection.execute("DROP TABLE IF EXISTS bench")
         connection.execute(TABLE)
         connection.execute(f"DROP PUBLICATION IF EXISTS bench_{work}")
-        with open_log(asked(work), line=Postgres(url=url).line("rivet:bench", EAGER), pace=EAGER) as log:
+        with open_log(asked(work), conn_params=Postgres(url=url).conn_params("rivet:bench", EAGER), pace=EAGER) as log:
             print(json.dumps({"start": log.begin().text}), file=sys.stderr)
         if work == "a":
             for i in range(10_001):
@@ -80,7 +80,7 @@ def counted(url: str, work: str) -> float:
 
 def messages(url: str, work: str) -> list[pa.Array]:
     """Hold all messages of a workload in memory."""
-    wire = Wire(Postgres(url=url).line("rivet:bench", EAGER))
+    wire = Wire(Postgres(url=url).conn_params("rivet:bench", EAGER))
     try:
         with psycopg.connect(url, autocommit=True) as connection:
             end = connection.execute("SELECT pg_current_wal_flush_lsn() - '0/0'::pg_lsn").fetchone()
@@ -108,7 +108,7 @@ def by_vectors(url: str, work: str, batches: list[pa.Array]) -> None:
     from rivet_resources.engines.postgres.log.lsn import SnapshotVisibility
     from rivet_resources.engines.postgres.log.window import TransactionBatch
 
-    with open_log(asked(work), line=Postgres(url=url).line("rivet:bench", EAGER), pace=EAGER) as log:
+    with open_log(asked(work), conn_params=Postgres(url=url).conn_params("rivet:bench", EAGER), pace=EAGER) as log:
         log.survey()
         window = TransactionBatch(log._tables, SnapshotVisibility.parse(""), False, after=0, most=10**9)
         for batch in batches:

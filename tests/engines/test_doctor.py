@@ -445,7 +445,9 @@ def test_proxy_that_hands_out_numbers_of_its_own_is_told(fresh_mariadb: str) -> 
     from rivet_resources.engines.mysql import preflight as mysql_examine
 
     with MySql(url=fresh_mariadb).session(application="rivet:x", pace=EAGER) as session:
-        found = {f.name: f for f in mysql_examine.examine(session, session.line, told_id=-1, tables=(), connections=1)}  # type: ignore[arg-type,attr-defined]
+        found = {
+            f.name: f for f in mysql_examine.examine(session, session.conn_params, told_id=-1, tables=(), connections=1)
+        }  # type: ignore[arg-type,attr-defined]
 
     assert ("warn", True) == (found["pooler"].status, "a proxy stands between" in found["pooler"].text)
 

@@ -1798,7 +1798,7 @@ LATEST = (
     Fault(
         "database_that_recovers_is_a_wrong_password",
         "rivet_resources/engines/sqlserver/connect.py",
-        "    if number_of(error) not in (CANNOT_OPEN, LOGIN_FAILED) or not line.database:\n",
+        "    if number_of(error) not in (CANNOT_OPEN, LOGIN_FAILED) or not conn_params.database:\n",
         "    if True:\n",
         "a server that was just started ends a schedule for good",
         ("tests/engines/sqlserver/test_connect.py::test_a_database_that_cannot_be_opened_yet_may_pass",),

@@ -83,7 +83,7 @@ class ConnectionParams:
         }
 
 
-def connect(line: ConnectionParams) -> Connection[Any]:
+def connect(conn_params: ConnectionParams) -> Connection[Any]:
     """Open one autocommit connection with every setting pinned and read back.
 
     Raises:
@@ -91,41 +91,42 @@ def connect(line: ConnectionParams) -> Connection[Any]:
     """
     import pymysql  # driver
 
-    parameters = line.parameters()
+    parameters = conn_params.parameters()
     try:
         connection: Connection[Any] = guard_connections()(
-            is_verified=line.is_verified, is_local=line.is_local, **parameters
+            is_verified=conn_params.is_verified, is_local=conn_params.is_local, **parameters
         )
     except (pymysql.MySQLError, OSError, EOFError, RuntimeError, *mysql_packets.MALFORMED) as error:
-        raise connect_fault(error, where=line.where, secrets=line.secrets) from None
+        raise connect_fault(error, where=conn_params.where, secrets=conn_params.secrets) from None
     try:
-        pin(connection, line)
+        pin(connection, conn_params)
     except pymysql.MySQLError as error:
         connection._force_close()
-        raise fault(error, doing=f"pinning the session at {line.where}", secrets=line.secrets) from None
+        raise fault(error, doing=f"pinning the session at {conn_params.where}", secrets=conn_params.secrets) from None
     except BaseException:
         connection._force_close()
         raise
     return connection
 
 
-def pin(connection: Connection[Any], line: ConnectionParams) -> None:
+def pin(connection: Connection[Any], conn_params: ConnectionParams) -> None:
     """Set every setting that this server has, and read it back: a proxy may swallow what it does not like.
 
     Raises:
         SourceError: the server shows another value than was set.
     """
-    wanted = line.settings
+    wanted = conn_params.settings
     names = ", ".join(sql.quote_text(name) for name in wanted)
-    shown = f"{line.comment}SHOW SESSION VARIABLES WHERE Variable_name IN ({names})"
+    shown = f"{conn_params.comment}SHOW SESSION VARIABLES WHERE Variable_name IN ({names})"
     there = [str(row[0]).lower() for row in rows_of(connection, shown)]
     rows_of(connection, "SET SESSION " + ", SESSION ".join(f"{name} = {wanted[name]}" for name in there))
     found = {str(row[0]).lower(): row[1] or "" for row in rows_of(connection, shown)}
     for name in there:
         if not _is_same(wanted[name].strip("'"), found.get(name, "")):
             raise SourceError(
-                f"The server at {line.where} shows {name} = {found.get(name)!r} after it was set to {wanted[name]}. "
-                f"Is a proxy between? Connect to the server itself, or let its administrator allow SET {name}."
+                f"The server at {conn_params.where} shows {name} = {found.get(name)!r} after it was set to "
+                f"{wanted[name]}. Is a proxy between? Connect to the server itself, or let its administrator "
+                f"allow SET {name}."
             )
 
 

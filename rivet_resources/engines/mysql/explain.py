@@ -59,10 +59,10 @@ class _Access:
 
 
 def explain(
-    catalog: Catalog, line: ConnectionParams, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace
+    catalog: Catalog, conn_params: ConnectionParams, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace
 ) -> Explained:
     """Ask the planner about the first page of a chunk; see the protocol."""
-    reader = Rehearsal(line=line, chunk=chunk, columns=columns, pace=pace, wait=no_pause)
+    reader = Rehearsal(conn_params=conn_params, chunk=chunk, columns=columns, pace=pace, wait=no_pause)
     statement = first_statement(mysql_pages.ways(reader))
     doing = f"explaining the first page of {reader.name}"
     rows = catalog.ask(f"EXPLAIN FORMAT=JSON {statement}", doing=doing)

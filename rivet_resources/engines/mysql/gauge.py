@@ -58,8 +58,8 @@ BEHIND = ("seconds_behind_source", "seconds_behind_master")
 class MySqlGauge:
     """One connection; see the protocol. Not shared between threads."""
 
-    def __init__(self, line: ConnectionParams, connection: Connection[Any]) -> None:
-        self._line = line
+    def __init__(self, conn_params: ConnectionParams, connection: Connection[Any]) -> None:
+        self._conn_params = conn_params
         self._connection = connection
         names = ", ".join(f"'{name}'" for name in PRESSURE)
         self._statement = next((way.format(names=names) for way in WAYS if self._rows(way.format(names=names))), "")
@@ -89,10 +89,10 @@ class MySqlGauge:
 
         try:
             with self._connection.cursor(DictCursor) as cursor:
-                cursor.execute(self._line.comment + self._replica)
+                cursor.execute(self._conn_params.comment + self._replica)
                 row = {name.lower(): value for name, value in (cursor.fetchone() or {}).items()}
         except (pymysql.MySQLError, OSError) as error:
-            raise fault(error, doing="looking at the replica", secrets=self._line.secrets) from None
+            raise fault(error, doing="looking at the replica", secrets=self._conn_params.secrets) from None
         behind = next((row[name] for name in BEHIND if row.get(name) is not None), None)
         return behind.decode() if isinstance(behind, bytes) else behind
 
@@ -101,9 +101,9 @@ class MySqlGauge:
         import pymysql  # driver
 
         try:
-            return rows_of(self._connection, self._line.comment + statement)
+            return rows_of(self._connection, self._conn_params.comment + statement)
         except (pymysql.MySQLError, OSError) as error:
-            found = fault(error, doing="opening the gauge", secrets=self._line.secrets)
+            found = fault(error, doing="opening the gauge", secrets=self._conn_params.secrets)
             if isinstance(found, SourceLost):
                 raise found from None
             return []
@@ -112,9 +112,9 @@ class MySqlGauge:
         import pymysql  # driver
 
         try:
-            return rows_of(self._connection, self._line.comment + statement)
+            return rows_of(self._connection, self._conn_params.comment + statement)
         except (pymysql.MySQLError, OSError) as error:
-            raise fault(error, doing="looking at the server", secrets=self._line.secrets) from None
+            raise fault(error, doing="looking at the server", secrets=self._conn_params.secrets) from None
 
 
 def digest(rows: list[Any]) -> dict[str, int]:
@@ -127,13 +127,13 @@ def digest(rows: list[Any]) -> dict[str, int]:
 
 
 @contextmanager
-def open_gauge(line: ConnectionParams) -> Iterator[Gauge]:
+def open_gauge(conn_params: ConnectionParams) -> Iterator[Gauge]:
     """Connect for looking; the connection ends with the block.
 
     Raises:
         SourceUnreachable, SourceAuth, SourceLost, SourceError
     """
-    own = replace(line, settings={**line.settings, **LIMITS}, patience_seconds=LOOK_SECONDS + 1)
+    own = replace(conn_params, settings={**conn_params.settings, **LIMITS}, patience_seconds=LOOK_SECONDS + 1)
     connection = connect(own)
     try:
         yield MySqlGauge(own, connection)

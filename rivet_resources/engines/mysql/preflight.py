@@ -47,7 +47,7 @@ class PreflightSession(Catalog, Protocol):
 
 
 def examine(
-    session: PreflightSession, line: ConnectionParams, *, told_id: int, tables: Sequence[str], connections: int
+    session: PreflightSession, conn_params: ConnectionParams, *, told_id: int, tables: Sequence[str], connections: int
 ) -> tuple[Finding, ...]:
     """Judge the server by a few short statements.
 
@@ -56,8 +56,8 @@ def examine(
     """
     shown = _show(session, "GLOBAL VARIABLES", VARIABLES)
     status = _show(session, "STATUS", STATUSES)
-    is_near = "unix_socket" in line.address.options or is_loopback(line.address.host)
-    mode = line.tls.mode if line.tls is not None else ""
+    is_near = "unix_socket" in conn_params.address.options or is_loopback(conn_params.address.host)
+    mode = conn_params.tls.mode if conn_params.tls is not None else ""
     cipher = " ".join(word for word in (status.get("ssl_version"), status.get("ssl_cipher")) if word)
     return (
         _version(shown),

@@ -54,7 +54,7 @@ class Reader:
     connection would be another instant.
     """
 
-    line: ConnectionParams
+    conn_params: ConnectionParams
     chunk: Chunk
     columns: tuple[Column, ...]
     pace: Pace
@@ -158,7 +158,7 @@ class Reader:
         """Run one statement and read its answer whole; no rows when it passes the limit."""
         connection = self._open()
         started = time.perf_counter()
-        commented = self.line.comment + statement
+        commented = self.conn_params.comment + statement
         try:
             if limit is None or not self.chunk.one_instant:
                 return mysql_packets.query(connection, commented, limit_bytes=limit), time.perf_counter() - started
@@ -173,7 +173,7 @@ class Reader:
         """Send a long statement, and wait for its first bite, so that a refusal can be asked again."""
         connection = self._open()
         try:
-            answer = stream(connection, self.line.comment + statement, target_bytes=target_bytes)
+            answer = stream(connection, self.conn_params.comment + statement, target_bytes=target_bytes)
             return chain([next(answer)], answer)
         except Exception as error:
             raise self._fault(error, doing, 0.0) from None
@@ -193,13 +193,13 @@ class Reader:
 
     def _fault(self, error: Exception, doing: str, seconds: float) -> RivetError:
         """Classify; where the code does not tell, ask whether the server still answers us."""
-        found = errors.fault(error, doing=doing, user=self.line.address.user, secrets=self.line.secrets)
+        found = errors.fault(error, doing=doing, user=self.conn_params.address.user, secrets=self.conn_params.secrets)
         found = errors.change_of_relation(found, error, relation=self.name)
         is_told = errors.code_of(error) not in (0, errors.CANCELLED)
         if is_told or isinstance(found, SourceLost) or self._is_alive():
             return found
         return SourceLost(
-            f"While {doing}: the line to MySQL at {self.line.where} broke after {seconds:.1f} s. Run again."
+            f"While {doing}: the line to MySQL at {self.conn_params.where} broke after {seconds:.1f} s. Run again."
         )
 
     def _is_alive(self) -> bool:
@@ -217,13 +217,15 @@ class Reader:
             SourceLost, SourceAuth, SourceError
         """
         if self._connection is None:
-            connection = connect(self.line)
+            connection = connect(self.conn_params)
             try:
                 if self.chunk.one_instant:
                     rows_of(connection, ONE_INSTANT)
             except Exception as error:
                 connection._force_close()
-                raise errors.fault(error, doing=f"beginning to read {self.name}", secrets=self.line.secrets) from None
+                raise errors.fault(
+                    error, doing=f"beginning to read {self.name}", secrets=self.conn_params.secrets
+                ) from None
             self._spent.connected(in_transaction=self.chunk.one_instant)
             with suppress(Exception):
                 first, second = _rows_scanned(connection), _rows_scanned(connection)

@@ -62,9 +62,9 @@ STEP_ROWS = 50_000
 UNLISTED, UNLISTED_LOOKS, UNLISTED_SECONDS = 3854, 50, 0.1
 
 
-def open_session(line: ConnectionParams) -> MySqlSession:
+def open_session(conn_params: ConnectionParams) -> MySqlSession:
     """Connect for planning."""
-    return MySqlSession(line, connect(line))
+    return MySqlSession(conn_params, connect(conn_params))
 
 
 UNSERVED = "the rows of the window are looked for in the whole table, and a page of few of them is a long statement"
@@ -74,10 +74,10 @@ SEVERAL_INSTANTS = "MySQL cannot share a snapshot between connections; each chun
 class MySqlSession:
     """One driver-side connection; see the protocol. Not shared between threads."""
 
-    def __init__(self, line: ConnectionParams, connection: Connection[Any]) -> None:
-        self.line = line
-        self.user = line.address.user
-        self.database = line.address.database
+    def __init__(self, conn_params: ConnectionParams, connection: Connection[Any]) -> None:
+        self.conn_params = conn_params
+        self.user = conn_params.address.user
+        self.database = conn_params.address.database
         self.consistency: Consistency = "per_query"
         self.snapshot: str | None = None
         self.note = ""
@@ -98,10 +98,10 @@ class MySqlSession:
 
         for look in range(1, UNLISTED_LOOKS + 1):
             try:
-                return rows_of(self._connection, self.line.comment + statement)
+                return rows_of(self._connection, self.conn_params.comment + statement)
             except (pymysql.MySQLError, OSError) as error:
                 if error.args[:1] != (UNLISTED,) or look == UNLISTED_LOOKS:
-                    raise fault(error, doing=doing, user=self.user, secrets=self.line.secrets) from None
+                    raise fault(error, doing=doing, user=self.user, secrets=self.conn_params.secrets) from None
             time.sleep(UNLISTED_SECONDS)
         raise AssertionError("the last look returns or raises")
 
@@ -115,20 +115,20 @@ class MySqlSession:
 
         try:
             with self._connection.cursor() as cursor:
-                cursor.execute(self.line.comment + statement)
+                cursor.execute(self.conn_params.comment + statement)
                 names = [column[0] for column in cursor.description or ()]
                 return [dict(zip(names, map(cell_text, row), strict=True)) for row in cursor.fetchall()]
         except (pymysql.MySQLError, OSError, *mysql_packets.MALFORMED) as error:
-            raise fault(error, doing=doing, user=self.user, secrets=self.line.secrets) from None
+            raise fault(error, doing=doing, user=self.user, secrets=self.conn_params.secrets) from None
 
     def prepare(self, statement: str, *, doing: str) -> tuple[Definition, ...]:
         """Describe a statement's columns without reading a row; it must be able to take a LIMIT."""
         import pymysql  # driver
 
         try:
-            return mysql_packets.query(self._connection, f"{self.line.comment}{statement} LIMIT 0").columns
+            return mysql_packets.query(self._connection, f"{self.conn_params.comment}{statement} LIMIT 0").columns
         except (pymysql.MySQLError, OSError) as error:
-            raise fault(error, doing=doing, user=self.user, secrets=self.line.secrets) from None
+            raise fault(error, doing=doing, user=self.user, secrets=self.conn_params.secrets) from None
 
     def close(self) -> None:
         """End the connection; safe to call twice."""
@@ -163,7 +163,7 @@ class MySqlSession:
     def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
         """Judge the server as exports need it; see the protocol and preflight.py."""
         return mysql_examine.examine(
-            self, self.line, told_id=self._connection.thread_id(), tables=tables, connections=connections
+            self, self.conn_params, told_id=self._connection.thread_id(), tables=tables, connections=connections
         )
 
     def tables(self, pattern: str = "") -> tuple[TableFacts, ...]:
@@ -271,7 +271,7 @@ class MySqlSession:
 
     def explain(self, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
         """Ask the planner about the first page of a chunk; see the protocol."""
-        return mysql_explain.explain(self, self.line, chunk, columns, pace=pace)
+        return mysql_explain.explain(self, self.conn_params, chunk, columns, pace=pace)
 
     # --- cutting ---------------------------------------------------------------------------------
 

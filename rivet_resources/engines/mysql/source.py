@@ -88,8 +88,8 @@ class MySql(Server):
 
     def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
         """Connect for planning; see the protocol. There is no instant to hold: chunks take their own."""
-        line = self.line(application, pace)
-        return planning(lambda: mysql_session.open_session(line), pace=pace)
+        conn_params = self.conn_params(application, pace)
+        return planning(lambda: mysql_session.open_session(conn_params), pace=pace)
 
     def pages(
         self,
@@ -102,20 +102,20 @@ class MySql(Server):
         wait: Wait,
     ) -> Generator[Page, None, Effort]:
         """Read a chunk page by page, on a connection of its own; see the protocol."""
-        return mysql_pages.read(chunk, columns, line=self.line(application, pace), pace=pace, wait=wait)
+        return mysql_pages.read(chunk, columns, conn_params=self.conn_params(application, pace), pace=pace, wait=wait)
 
     def gauge(self, *, application: str, pace: Pace) -> AbstractContextManager[Gauge]:
         """Connect for looking at the server while it is read; see the protocol."""
-        return mysql_gauge.open_gauge(self.line(application, pace))
+        return mysql_gauge.open_gauge(self.conn_params(application, pace))
 
     def open_log(self, capture: Capture, *, application: str, pace: Pace) -> AbstractContextManager[Log]:
         """Open the binary log; see `contracts/change_log.py`."""
-        line = self.line(application, pace)
+        conn_params = self.conn_params(application, pace)
         from rivet_resources.engines.mysql.binlog.log import MySqlLog  # which imports the driver
 
         return closing(
             MySqlLog(
-                line,
+                conn_params,
                 capture,
                 pace=pace,
                 session=lambda: self.session(application=application, pace=pace),
@@ -158,7 +158,7 @@ class MySql(Server):
 
     # --- connecting ------------------------------------------------------------------------------
 
-    def line(self, application: str, pace: Pace) -> ConnectionParams:
+    def conn_params(self, application: str, pace: Pace) -> ConnectionParams:
         """Resolve secrets and write down one connection; the transport gate stands here, before any socket.
 
         Raises:

@@ -69,7 +69,7 @@ def _escape(value: str) -> str:
     return re.sub(r"([\\ ])", r"\\\1", value)
 
 
-def connect(line: ConnectionParams) -> psycopg.Connection[Any]:
+def connect(conn_params: ConnectionParams) -> psycopg.Connection[Any]:
     """Open one autocommit connection with every setting pinned; by SET where a pooler refuses startup options.
 
     Raises:
@@ -78,10 +78,10 @@ def connect(line: ConnectionParams) -> psycopg.Connection[Any]:
     import psycopg  # driver
 
     try:
-        return open_plain(line)
+        return open_plain(conn_params)
     except psycopg.Error as error:
-        told = tls.refusal(line.parameters) if "certificate verify failed" in str(error) else ""
-        raise connect_fault(error, where=line.where, secrets=line.secrets, refusal=told) from None
+        told = tls.refusal(conn_params.parameters) if "certificate verify failed" in str(error) else ""
+        raise connect_fault(error, where=conn_params.where, secrets=conn_params.secrets, refusal=told) from None
 
 
 def pin(settings: Mapping[str, str]) -> str:
@@ -89,7 +89,7 @@ def pin(settings: Mapping[str, str]) -> str:
     return "SELECT " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
 
 
-def open_plain(line: ConnectionParams) -> psycopg.Connection[Any]:
+def open_plain(conn_params: ConnectionParams) -> psycopg.Connection[Any]:
     """Open one autocommit connection of psycopg, without startup options where a pooler refuses them.
 
     Raises:
@@ -101,12 +101,12 @@ def open_plain(line: ConnectionParams) -> psycopg.Connection[Any]:
         return watched().connect(conninfo, autocommit=True, prepare_threshold=None)
 
     try:
-        connection = opened(line.conninfo())
+        connection = opened(conn_params.conninfo())
     except psycopg.OperationalError as error:
         if STARTUP_REFUSED not in str(error):
             raise
-        connection = opened(line.conninfo(options=False))
-    connection.patience_seconds = line.patience_seconds  # type: ignore[attr-defined]  # of `Watched`
+        connection = opened(conn_params.conninfo(options=False))
+    connection.patience_seconds = conn_params.patience_seconds  # type: ignore[attr-defined]  # of `Watched`
     return connection
 
 
@@ -140,7 +140,7 @@ class Arrow:
 
 
 def open_arrow(
-    line: ConnectionParams, *, patience_seconds: float, is_at_work: Callable[[], bool] | None = None
+    conn_params: ConnectionParams, *, patience_seconds: float, is_at_work: Callable[[], bool] | None = None
 ) -> Arrow:
     """Open one autocommit connection of ADBC; see `open_plain`.
 
@@ -150,31 +150,31 @@ def open_arrow(
     """
     from adbc_driver_postgresql import dbapi  # driver
 
-    with opened_lines(ports(line)) as found:
+    with opened_lines(ports(conn_params)) as found:
 
         def end() -> None:
             lines = found()
             hang_up(lines)
             forget(lines)
 
-        with deadline(connect_seconds(line), end):
+        with deadline(connect_seconds(conn_params), end):
             try:
-                raw = dbapi.connect(line.conninfo(), autocommit=True)
+                raw = dbapi.connect(conn_params.conninfo(), autocommit=True)
             except Exception as error:
                 if STARTUP_REFUSED not in str(error):
                     raise
-                raw = dbapi.connect(line.conninfo(options=False), autocommit=True)
+                raw = dbapi.connect(conn_params.conninfo(options=False), autocommit=True)
         return Arrow(raw, patience_seconds, is_at_work, found())
 
 
-def ports(line: ConnectionParams) -> set[int]:
+def ports(conn_params: ConnectionParams) -> set[int]:
     """List the ports that libpq may connect to."""
-    given = line.parameters.get("port") or os.environ.get("PGPORT") or ""
+    given = conn_params.parameters.get("port") or os.environ.get("PGPORT") or ""
     return {int(word) for word in given.split(",") if word.isdecimal()} | {DEFAULT_PORT}
 
 
-def connect_seconds(line: ConnectionParams) -> float:
+def connect_seconds(conn_params: ConnectionParams) -> float:
     """Return how long ADBC may take to connect: libpq ends each connection by itself, but not the questions on it."""
-    hosts = (line.parameters.get("host") or line.parameters.get("hostaddr") or "").count(",") + 1
-    each = line.parameters.get("connect_timeout", "")
+    hosts = (conn_params.parameters.get("host") or conn_params.parameters.get("hostaddr") or "").count(",") + 1
+    each = conn_params.parameters.get("connect_timeout", "")
     return hosts * (int(each) if each.isdecimal() else CONNECT_SECONDS) + CONNECT_SECONDS

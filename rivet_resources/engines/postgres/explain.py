@@ -53,10 +53,10 @@ class Rehearsal(Reader):
 
 
 def explain(
-    catalog: Catalog, line: ConnectionParams, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace
+    catalog: Catalog, conn_params: ConnectionParams, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace
 ) -> Explained:
     """Ask the planner about the first page of a chunk; see the protocol."""
-    reader = Rehearsal(line=line, snapshot=None, chunk=chunk, columns=columns, pace=pace, wait=no_pause)
+    reader = Rehearsal(conn_params=conn_params, snapshot=None, chunk=chunk, columns=columns, pace=pace, wait=no_pause)
     statement = first_statement(iter(WAYS[chunk.reader](reader)))
     if not statement:
         return Explained("", "blocks", text="the table is empty: there is no page to ask for")

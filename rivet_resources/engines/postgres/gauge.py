@@ -57,8 +57,8 @@ COUNTERS = """SELECT temp_bytes, deadlocks, conflicts, blks_read AS blocks_read 
 class PostgresGauge:
     """One autocommit connection; see the protocol. Not shared between threads."""
 
-    def __init__(self, line: ConnectionParams, connection: psycopg.Connection[Any]) -> None:
-        self._line = line
+    def __init__(self, conn_params: ConnectionParams, connection: psycopg.Connection[Any]) -> None:
+        self._conn_params = conn_params
         self._connection = connection
         self._pin = ""
         if self._row("SELECT setting FROM pg_settings WHERE name = 'statement_timeout'") != {
@@ -95,7 +95,7 @@ class PostgresGauge:
         try:
             return self._row(statement)
         except psycopg.Error as error:
-            raise fault(error, doing="looking at the server", secrets=self._line.secrets) from None
+            raise fault(error, doing="looking at the server", secrets=self._conn_params.secrets) from None
 
     def _row(self, statement: str) -> dict[str, Any]:
         from psycopg.rows import dict_row  # driver
@@ -107,7 +107,7 @@ class PostgresGauge:
 
 
 @contextmanager
-def open_gauge(line: ConnectionParams) -> Iterator[Gauge]:
+def open_gauge(conn_params: ConnectionParams) -> Iterator[Gauge]:
     """Connect for looking; the connection ends with the block.
 
     Raises:
@@ -115,12 +115,12 @@ def open_gauge(line: ConnectionParams) -> Iterator[Gauge]:
     """
     import psycopg  # driver
 
-    connection = connect(replace(line, settings={**line.settings, **LIMITS}))
+    connection = connect(replace(conn_params, settings={**conn_params.settings, **LIMITS}))
     try:
         try:
-            gauge = PostgresGauge(line, connection)
+            gauge = PostgresGauge(conn_params, connection)
         except psycopg.Error as error:
-            raise fault(error, doing="opening the gauge", secrets=line.secrets) from None
+            raise fault(error, doing="opening the gauge", secrets=conn_params.secrets) from None
         yield gauge
     finally:
         connection.close()

@@ -29,10 +29,16 @@ MOST_ROWS_PER_BLOCK = 291  # of a heap page of 8 KB
 
 
 def read(
-    chunk: Chunk, columns: tuple[Column, ...], *, line: ConnectionParams, snapshot: str | None, pace: Pace, wait: Wait
+    chunk: Chunk,
+    columns: tuple[Column, ...],
+    *,
+    conn_params: ConnectionParams,
+    snapshot: str | None,
+    pace: Pace,
+    wait: Wait,
 ) -> Generator[Page, None, Effort]:
     """Read a chunk page by page; see `Source.pages`."""
-    reader = Reader(line=line, snapshot=snapshot, chunk=chunk, columns=columns, pace=pace, wait=wait)
+    reader = Reader(conn_params=conn_params, snapshot=snapshot, chunk=chunk, columns=columns, pace=pace, wait=wait)
     return paging.read_pages(reader, WAYS[chunk.reader](reader))
 
 

@@ -86,7 +86,7 @@ Two = Callable[[], AbstractContextManager[tuple["psycopg.Connection[Any]", "psyc
 
 def examine(
     catalog: Catalog,
-    line: ConnectionParams,
+    conn_params: ConnectionParams,
     connection: psycopg.Connection[Any],
     *,
     two: Two,
@@ -103,10 +103,10 @@ def examine(
     user = quote(server["user"])
     return (
         version_finding("PostgreSQL", _version(catalog.server_version), oldest=OLDEST, newest=NEWEST),
-        _line(line, server, is_protected=bool(connection.pgconn.ssl_in_use)),
+        _line(conn_params, server, is_protected=bool(connection.pgconn.ssl_in_use)),
         Finding("time_zone", "ok", f"the server writes its log in {server['zone']}, this session runs in "
                                    f"{server['session_zone']}"),
-        *_pooler(line, connection, server, two=two, connections=connections),
+        *_pooler(conn_params, connection, server, two=two, connections=connections),
         *_standby(server),
         connections_finding(
             server["used"], server["limit"], reserved=server["reserved"], needed=connections,
@@ -114,7 +114,7 @@ def examine(
         ),
         *_role_limit(server, user, connections),
         *_rights(server, user),
-        *_limits(catalog, line, server, user),
+        *_limits(catalog, conn_params, server, user),
         *_tables(catalog, tables, server["user"]),
     )  # fmt: skip
 
@@ -123,9 +123,9 @@ def _version(number: int) -> tuple[int, ...]:
     return number // 10_000, number % 10_000
 
 
-def _line(line: ConnectionParams, server: Mapping[str, Any], *, is_protected: bool) -> Finding:
+def _line(conn_params: ConnectionParams, server: Mapping[str, Any], *, is_protected: bool) -> Finding:
     """Judge our own end of the line: behind a pooler the server tells of the pooler's."""
-    parameters = line.parameters
+    parameters = conn_params.parameters
     hosts = (parameters.get("hostaddr") or parameters.get("host", "")).split(",")
     cipher = (server["tls"] or "TLS") if is_protected else ""
     is_near = all(is_loopback(host.strip()) for host in hosts)
@@ -136,7 +136,7 @@ def _line(line: ConnectionParams, server: Mapping[str, Any], *, is_protected: bo
 
 
 def _pooler(
-    line: ConnectionParams,
+    conn_params: ConnectionParams,
     connection: psycopg.Connection[Any],
     server: Mapping[str, Any],
     *,
@@ -150,7 +150,7 @@ def _pooler(
         return
     shares, keeps = _ask_twice(two)
     refused = "" if took_options and keeps else "; it drops session settings, so they are pinned in each transaction"
-    name = line.parameters["application_name"]
+    name = conn_params.parameters["application_name"]
     lost = "" if server["application"] == name else "; it drops our application_name"
     if shares:
         text = (
@@ -220,7 +220,7 @@ def _rights(server: Mapping[str, Any], user: str) -> Iterator[Finding]:
     yield Finding("pg_read_all_stats", "warn", text, f"GRANT pg_read_all_stats TO {user};")
 
 
-def _limits(catalog: Catalog, line: ConnectionParams, server: Mapping[str, Any], user: str) -> Iterator[Finding]:
+def _limits(catalog: Catalog, conn_params: ConnectionParams, server: Mapping[str, Any], user: str) -> Iterator[Finding]:
     """Judge limits that end a long snapshot in the middle, and the role's own, which a pooler lets through."""
     if server["old"] not in (None, "-1", "-1min"):
         text = f"old_snapshot_threshold is {server['old']}: a snapshot that is older fails with `snapshot too old`"
@@ -232,7 +232,7 @@ def _limits(catalog: Catalog, line: ConnectionParams, server: Mapping[str, Any],
     role = server["role_settings"] or {}
     for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
         if role.get(name) not in (None, "0"):
-            ours = line.settings[name]
+            ours = conn_params.settings[name]
             effective = catalog.ask("SELECT setting FROM pg_settings WHERE name = %s", (name,), doing=f"reading {name}")
             if str(effective[0][0]) == ours:
                 yield Finding(name, "ok", f"the role's {role[name]} gives way to this session's {_speak(ours)}")

@@ -44,7 +44,7 @@ SCANNED = "SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)::b
 class Reader:
     """One ADBC connection in one transaction, opened when first needed. Not shared between threads."""
 
-    line: ConnectionParams
+    conn_params: ConnectionParams
     snapshot: str | None
     chunk: Chunk
     columns: tuple[Column, ...]
@@ -145,14 +145,14 @@ class Reader:
 
     def _fault(self, error: Exception, doing: str, seconds: float) -> RivetError:
         """Classify; where neither SQLSTATE nor text tells, ask whether the server still answers us."""
-        found = errors.fault(error, doing=doing, user=self.line.user, secrets=self.line.secrets)
+        found = errors.fault(error, doing=doing, user=self.conn_params.user, secrets=self.conn_params.secrets)
         found = errors.change_of_relation(found, error, relation=self.name)
         if errors.sqlstate_of(error) or isinstance(found, SourceLost):
             return found
         if self._connection is not None and _is_alive(self._connection):
             return found
         return SourceLost(
-            f"While {doing}: the line to PostgreSQL at {self.line.where} broke after {seconds:.1f} s. Run again."
+            f"While {doing}: the line to PostgreSQL at {self.conn_params.where} broke after {seconds:.1f} s. Run again."
         )
 
     def _open(self) -> Arrow:
@@ -162,21 +162,23 @@ class Reader:
             SnapshotLost: its exporter is gone; going on would mix two instants.
             SourceLost, SourceAuth, SourceError
         """
-        connection = self._connection = _connect(self.line)
+        connection = self._connection = _connect(self.conn_params)
         self._spent.connected(in_transaction=True)
         level = "REPEATABLE READ" if self.snapshot or self.chunk.reader == "cursor" else "READ COMMITTED"
         try:
             _statement(connection, f"BEGIN ISOLATION LEVEL {level} READ ONLY", PLAIN, None)
             if self.snapshot:
                 self._import(connection)
-            _statement(connection, pin(self.line.settings), PLAIN, None)
+            _statement(connection, pin(self.conn_params.settings), PLAIN, None)
             return connection
         except RivetError:
             self.close()
             raise
         except Exception as error:
             self.close()
-            raise errors.fault(error, doing=f"beginning to read {self.name}", secrets=self.line.secrets) from None
+            raise errors.fault(
+                error, doing=f"beginning to read {self.name}", secrets=self.conn_params.secrets
+            ) from None
 
     def _import(self, connection: Arrow) -> None:
         try:
@@ -191,11 +193,11 @@ class Reader:
             raise
 
 
-def _connect(line: ConnectionParams) -> Arrow:
+def _connect(conn_params: ConnectionParams) -> Arrow:
     try:
-        return open_arrow(line, patience_seconds=line.patience_seconds)
+        return open_arrow(conn_params, patience_seconds=conn_params.patience_seconds)
     except Exception as error:
-        raise errors.connect_fault(error, where=line.where, secrets=line.secrets) from None
+        raise errors.connect_fault(error, where=conn_params.where, secrets=conn_params.secrets) from None
 
 
 def _is_alive(connection: Arrow) -> bool:

@@ -56,12 +56,12 @@ Export = Callable[["PostgresSession"], str]
 BEGINNING = "beginning the planning transaction"
 
 
-def open_session(line: ConnectionParams, *, snapshot: bool, export: Export | None = None) -> PostgresSession:
+def open_session(conn_params: ConnectionParams, *, snapshot: bool, export: Export | None = None) -> PostgresSession:
     """Connect, begin, and export a snapshot that a second connection has proved it can import.
 
     `export` is for tests that need a server which cannot export one.
     """
-    session = PostgresSession(line, connect(line), export=export or export_snapshot)
+    session = PostgresSession(conn_params, connect(conn_params), export=export or export_snapshot)
     try:
         session.begin(snapshot=snapshot)
     except BaseException:
@@ -76,7 +76,7 @@ def export_snapshot(session: PostgresSession) -> str:
     A pooler in front of several servers, or one that takes transactions apart, fails here and not in a task.
     """
     name = str(session.ask("SELECT pg_export_snapshot()", doing="exporting the snapshot")[0][0])
-    with connect(session.line) as probe:
+    with connect(session.conn_params) as probe:
         probe.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         probe.execute(f"SET TRANSACTION SNAPSHOT '{name}'".encode())
         probe.execute("ROLLBACK")
@@ -89,9 +89,9 @@ class PostgresSession:
     The activity of other transactions (`floor`) is read before the snapshot is taken: see horizon.py.
     """
 
-    def __init__(self, line: ConnectionParams, connection: psycopg.Connection[Any], *, export: Export) -> None:
-        self.line = line
-        self.user = line.user or connection.info.user
+    def __init__(self, conn_params: ConnectionParams, connection: psycopg.Connection[Any], *, export: Export) -> None:
+        self.conn_params = conn_params
+        self.user = conn_params.user or connection.info.user
         self.server_version = connection.info.server_version
         self.consistency: Consistency = "per_query"
         self.snapshot: str | None = None
@@ -116,8 +116,8 @@ class PostgresSession:
             raise
         except Exception as error:  # any refusal leads to the same fallback, which the note reports
             if SILENT in str(error):  # which is no refusal
-                raise fault(error, doing="proving the snapshot", secrets=self.line.secrets) from None
-            said = clean(error, secrets=self.line.secrets)
+                raise fault(error, doing="proving the snapshot", secrets=self.conn_params.secrets) from None
+            said = clean(error, secrets=self.conn_params.secrets)
             self.snapshot, self.consistency = None, "per_query"
             self.note = f"the server cannot share a snapshot ({said}); each statement sees its own instant"
             self.ask("ROLLBACK", doing=BEGINNING)
@@ -135,7 +135,7 @@ class PostgresSession:
 
     def _start(self) -> None:
         self.ask("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", doing=BEGINNING)
-        self.ask(pin(self.line.settings), doing="pinning the session")
+        self.ask(pin(self.conn_params.settings), doing="pinning the session")
 
     def ask(self, statement: str, values: Sequence[Any] = (), *, doing: str) -> Rows:
         """Run one statement and give its rows; `%s` are bound only when `values` are given.
@@ -149,7 +149,7 @@ class PostgresSession:
             cursor = self._connection.execute(statement.encode(), tuple(values) or None)
             return cursor.fetchall() if cursor.description else []
         except psycopg.Error as error:
-            raise fault(error, doing=doing, user=self.user, secrets=self.line.secrets) from None
+            raise fault(error, doing=doing, user=self.user, secrets=self.conn_params.secrets) from None
 
     def prepare(self, statement: str, *, doing: str) -> list[tuple[str, int, int]]:
         """Describe a statement's columns as (name, type oid, modifier) without running it."""
@@ -165,11 +165,11 @@ class PostgresSession:
                 pgconn.send_describe_prepared(b"")
                 (result,) = self._connection.wait(generators.execute(pgconn))
         except errors.Error as error:
-            raise fault(error, doing=doing, user=self.user, secrets=self.line.secrets) from None
+            raise fault(error, doing=doing, user=self.user, secrets=self.conn_params.secrets) from None
         if result.status != pq.ExecStatus.COMMAND_OK:
             refused = errors.error_from_result(result)
             self.ask("ROLLBACK TO rivet", doing=doing)
-            raise fault(refused, doing=doing, user=self.user, secrets=self.line.secrets) from None
+            raise fault(refused, doing=doing, user=self.user, secrets=self.conn_params.secrets) from None
         return [
             (bytes(result.fname(i) or b"").decode(), result.ftype(i), result.fmod(i)) for i in range(result.nfields)
         ]
@@ -177,7 +177,7 @@ class PostgresSession:
     @contextmanager
     def beside(self) -> Iterator[PostgresSession]:
         """Open a second connection, for statements that must not run in this one's transaction."""
-        session = PostgresSession(self.line, connect(self.line), export=self._export)
+        session = PostgresSession(self.conn_params, connect(self.conn_params), export=self._export)
         try:
             yield session
         finally:
@@ -205,7 +205,7 @@ class PostgresSession:
             raise
         except SourceError:  # a refusal would end the transaction that holds the snapshot
             self.ask("ROLLBACK TO rivet", doing=doing)
-        return DatabaseIdentity((f"address:{self.line.where}",), database)
+        return DatabaseIdentity((f"address:{self.conn_params.where}",), database)
 
     def describe(
         self, *, table: str | None, query: str | None, params: Mapping[str, str], rules: TypeRules
@@ -218,7 +218,7 @@ class PostgresSession:
     def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
         """Judge the server as exports need it; see the protocol and preflight.py."""
         return postgres_examine.examine(
-            self, self.line, self._connection, two=self._two_others, tables=tables, connections=connections
+            self, self.conn_params, self._connection, two=self._two_others, tables=tables, connections=connections
         )
 
     @contextmanager
@@ -227,7 +227,7 @@ class PostgresSession:
         is_free = self.snapshot is None
         if is_free:
             self.ask("ROLLBACK", doing=BEGINNING)
-        with closing(connect(self.line)) as first, closing(connect(self.line)) as second:
+        with closing(connect(self.conn_params)) as first, closing(connect(self.conn_params)) as second:
             yield first, second
         if is_free:
             self._start()
@@ -359,7 +359,7 @@ class PostgresSession:
 
     def explain(self, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
         """Ask the planner about the first page of a chunk; see the protocol."""
-        return postgres_explain.explain(self, self.line, chunk, columns, pace=pace)
+        return postgres_explain.explain(self, self.conn_params, chunk, columns, pace=pace)
 
     # --- cutting ---------------------------------------------------------------------------------
 

@@ -69,8 +69,8 @@ class Postgres(Server):
 
     def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
         """Connect for planning; see the protocol. The connection and its snapshot end with the block."""
-        line = self.line(application, pace)
-        return planning(lambda: postgres_session.open_session(line, snapshot=snapshot), pace=pace)
+        conn_params = self.conn_params(application, pace)
+        return planning(lambda: postgres_session.open_session(conn_params, snapshot=snapshot), pace=pace)
 
     def pages(
         self,
@@ -83,18 +83,18 @@ class Postgres(Server):
         wait: Wait,
     ) -> Generator[Page, None, Effort]:
         """Read a chunk page by page, on a connection of its own; see the protocol."""
-        line = self.line(application, pace)
-        return postgres_pages.read(chunk, columns, line=line, snapshot=snapshot, pace=pace, wait=wait)
+        conn_params = self.conn_params(application, pace)
+        return postgres_pages.read(chunk, columns, conn_params=conn_params, snapshot=snapshot, pace=pace, wait=wait)
 
     def gauge(self, *, application: str, pace: Pace) -> AbstractContextManager[Gauge]:
         """Connect for looking at the server while it is read; see the protocol."""
-        return postgres_gauge.open_gauge(self.line(application, pace))
+        return postgres_gauge.open_gauge(self.conn_params(application, pace))
 
     def open_log(self, capture: Capture, *, application: str, pace: Pace) -> AbstractContextManager[Log]:
         """Open the change log behind a logical slot; its connections end with the block."""
         from rivet_resources.engines.postgres.log import log as changes  # start
 
-        return changes.open_log(capture, line=self.line(application, pace), pace=pace)
+        return changes.open_log(capture, conn_params=self.conn_params(application, pace), pace=pace)
 
     def refuses(self, mode: ModeFacts, relation: Literal["table", "query"]) -> str:
         """Return why this engine cannot do a mode; it can do all of them."""
@@ -123,7 +123,7 @@ class Postgres(Server):
 
     # --- connecting ------------------------------------------------------------------------------
 
-    def line(self, application: str, pace: Pace) -> ConnectionParams:
+    def conn_params(self, application: str, pace: Pace) -> ConnectionParams:
         """Resolve secrets and write down one connection; the transport gate stands here, before any socket.
 
         Raises:

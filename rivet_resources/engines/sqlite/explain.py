@@ -37,10 +37,10 @@ class Rehearsal(Reader):
 
 
 def explain(
-    catalog: Catalog, line: ConnectionParams, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace
+    catalog: Catalog, conn_params: ConnectionParams, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace
 ) -> Explained:
     """Ask the planner about the first page of a chunk; see the protocol."""
-    reader = Rehearsal(line=line, chunk=chunk, columns=columns, pace=pace, wait=no_pause)
+    reader = Rehearsal(conn_params=conn_params, chunk=chunk, columns=columns, pace=pace, wait=no_pause)
     statement = first_statement(sqlite_pages.ways(reader))
     rows = catalog.ask(f"EXPLAIN QUERY PLAN {statement}", doing=f"explaining the first page of {reader.name}")
     return digest(statement, [str(row[3]) for row in rows], filters=bool(chunk.where))

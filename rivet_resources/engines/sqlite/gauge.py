@@ -22,17 +22,17 @@ LOOK_SECONDS = 2
 class SqliteGauge:
     """One connection that asks how many tables there are; see the protocol."""
 
-    def __init__(self, line: ConnectionParams, connection: sqlite3.Connection) -> None:
-        self._line = line
+    def __init__(self, conn_params: ConnectionParams, connection: sqlite3.Connection) -> None:
+        self._conn_params = conn_params
         self._connection = connection
 
     def look(self) -> Pressure:
         """Take the time of one statement that reads the file."""
-        started = self._line.begin_statement()
+        started = self._conn_params.begin_statement()
         try:
             self._connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
         except sqlite3.Error as error:
-            raise fault(error, doing="looking at the file", path=str(self._line.path)) from None
+            raise fault(error, doing="looking at the file", path=str(self._conn_params.path)) from None
         return Pressure(latency_ms=(time.monotonic() - started) * 1000)
 
     def counters(self) -> Mapping[str, float]:
@@ -41,14 +41,14 @@ class SqliteGauge:
 
 
 @contextmanager
-def open_gauge(line: ConnectionParams) -> Iterator[Gauge]:
+def open_gauge(conn_params: ConnectionParams) -> Iterator[Gauge]:
     """Open the file for looking; the connection ends with the block.
 
     Raises:
         SourceMissing: there is no such file.
     """
-    pace = line.pace.model_copy(update={"statement_timeout_s": LOOK_SECONDS, "lock_timeout_s": LOOK_SECONDS})
-    own = replace(line, pace=pace)
+    pace = conn_params.pace.model_copy(update={"statement_timeout_s": LOOK_SECONDS, "lock_timeout_s": LOOK_SECONDS})
+    own = replace(conn_params, pace=pace)
     connection = own.connect()
     try:
         yield SqliteGauge(own, connection)

@@ -41,7 +41,7 @@ class HorizonSession(Looking, Protocol):
     """What this module needs from a session."""
 
     @property
-    def line(self) -> ConnectionParams: ...
+    def conn_params(self) -> ConnectionParams: ...
 
     def typed(self, relation: Relation, expression: str) -> tuple[str, Column | None]: ...
 
@@ -85,18 +85,18 @@ def horizon(
 def _take(session: HorizonSession) -> _Lock:
     """Take the write lock, which changes nothing, and wait two seconds at most for whoever holds it."""
     try:
-        connection = session.line.connect(mode="rw")
+        connection = session.conn_params.connect(mode="rw")
     except SourceError:
         return _Lock(None)
     try:
-        session.line.begin_statement()
+        session.conn_params.begin_statement()
         connection.execute(f"PRAGMA busy_timeout = {SETTLE_MILLISECONDS}")
         connection.execute("BEGIN IMMEDIATE")
     except sqlite3.Error as error:
         connection.close()
         if code_of(error) in PASSING:
             return _Lock(None, is_busy=True)
-        refused = fault(error, doing="looking for open writers", path=str(session.line.path))
+        refused = fault(error, doing="looking for open writers", path=str(session.conn_params.path))
         if isinstance(refused, SourcePermission):
             return _Lock(None)
         raise refused from None

@@ -38,7 +38,7 @@ BITE_ROWS = 1000  # 20 000 at once cost half as much CPU again (measured: cache 
 class Reader:
     """One connection that reads one chunk, opened when first needed. Not shared between threads."""
 
-    line: ConnectionParams
+    conn_params: ConnectionParams
     chunk: Chunk
     columns: tuple[Column, ...]
     pace: Pace
@@ -75,7 +75,7 @@ class Reader:
 
     def fetch(self, cursor: sqlite3.Cursor, count: int) -> Page:
         """Read the next rows of an open statement; its clock counts each fetch by itself."""
-        started = self.line.begin_statement()
+        started = self.conn_params.begin_statement()
         batches = self._bites(cursor, count, "the next rows")
         return self._page(batches, time.monotonic() - started)
 
@@ -125,12 +125,12 @@ class Reader:
 
     def _run(self, statement: str, what: str) -> sqlite3.Cursor:
         if self._connection is None:
-            self._connection = self.line.connect()
+            self._connection = self.conn_params.connect()
             self._spent.connected(in_transaction=self.chunk.one_instant)
             begin = "PRAGMA query_only = 1", *(["BEGIN"] if self.chunk.one_instant else [])
         else:
             begin = ()
-        self.line.begin_statement()
+        self.conn_params.begin_statement()
         try:
             for first in begin:
                 self._connection.execute(first)
@@ -139,7 +139,7 @@ class Reader:
             raise self._fault(error, what) from None
 
     def _fault(self, error: sqlite3.Error, what: str) -> RivetError:
-        found = fault(error, doing=f"reading {what} of {self.name}", path=str(self.line.path))
+        found = fault(error, doing=f"reading {what} of {self.name}", path=str(self.conn_params.path))
         return change_of_relation(found, error, relation=self.name)
 
     def _page(self, batches: list[pa.RecordBatch], seconds: float) -> Page:

@@ -56,13 +56,13 @@ Rows = list[tuple[Any, ...]]
 class SqliteSession:
     """One planning connection; see the protocol. Not shared between threads."""
 
-    def __init__(self, line: ConnectionParams) -> None:
-        self.line = line
+    def __init__(self, conn_params: ConnectionParams) -> None:
+        self.conn_params = conn_params
         self.consistency: Consistency = "per_query"
         self.snapshot: str | None = None
         self.note = ""
         self.rowids: dict[str, str] = {}  # relation → what its row number is called
-        self._connection = line.connect()
+        self._connection = conn_params.connect()
         self._views = 0
         try:
             self.ask("PRAGMA query_only = 1", doing="opening the database")
@@ -81,11 +81,11 @@ class SqliteSession:
 
     def raw(self, statement: str, values: Sequence[Any] = (), *, doing: str) -> Rows:
         """Run one statement and give its rows as cells are read."""
-        self.line.begin_statement()
+        self.conn_params.begin_statement()
         try:
             return self._connection.execute(statement, tuple(values)).fetchall()
         except (sqlite3.Error, ValueError) as error:
-            raise fault(error, doing=doing, path=str(self.line.path)) from None
+            raise fault(error, doing=doing, path=str(self.conn_params.path)) from None
 
     def as_view(self, query: str, *, doing: str) -> str:
         """Keep a query as a temporary view, which lives in this connection's memory and not in the file."""
@@ -107,7 +107,7 @@ class SqliteSession:
 
     def identity(self) -> DatabaseIdentity:
         """Return the file's name, which stays when its folder is moved; the file itself has no identity."""
-        return DatabaseIdentity((), self.line.path.name)
+        return DatabaseIdentity((), self.conn_params.path.name)
 
     def describe(
         self, *, table: str | None, query: str | None, params: Mapping[str, str], rules: TypeRules
@@ -122,7 +122,7 @@ class SqliteSession:
 
     def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
         """Judge the file as exports need it; see the protocol and preflight.py."""
-        return sqlite_examine.examine(self.line.path, journal=self.journal)
+        return sqlite_examine.examine(self.conn_params.path, journal=self.journal)
 
     def tables(self, pattern: str = "") -> tuple[TableFacts, ...]:
         """List the tables and views of the file; see the protocol."""
@@ -216,7 +216,7 @@ class SqliteSession:
 
     def explain(self, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
         """Ask the planner about the first page of a chunk; see the protocol."""
-        return sqlite_explain.explain(self, self.line, chunk, columns, pace=pace)
+        return sqlite_explain.explain(self, self.conn_params, chunk, columns, pace=pace)
 
     # --- cutting ---------------------------------------------------------------------------------
 

@@ -79,8 +79,8 @@ class Sqlite(Settings):
 
     def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
         """Connect for planning; see the protocol. Nothing shares an instant here, so `snapshot` changes nothing."""
-        line = self.line(pace)
-        return planning(lambda: sqlite_session.SqliteSession(line), pace=pace)
+        conn_params = self.conn_params(pace)
+        return planning(lambda: sqlite_session.SqliteSession(conn_params), pace=pace)
 
     def pages(
         self,
@@ -93,11 +93,11 @@ class Sqlite(Settings):
         wait: Wait,
     ) -> Generator[Page, None, Effort]:
         """Read a chunk page by page, on a connection of its own; see the protocol."""
-        return sqlite_pages.read(chunk, columns, line=self.line(pace), pace=pace, wait=wait)
+        return sqlite_pages.read(chunk, columns, conn_params=self.conn_params(pace), pace=pace, wait=wait)
 
     def gauge(self, *, application: str, pace: Pace) -> AbstractContextManager[Gauge]:
         """Connect for looking at the file while it is read; see the protocol."""
-        return sqlite_gauge.open_gauge(self.line(pace))
+        return sqlite_gauge.open_gauge(self.conn_params(pace))
 
     def refuses(self, mode: ModeFacts, relation: Literal["table", "query"]) -> str:
         """Return why a mode cannot be; '' since all others can."""
@@ -128,7 +128,7 @@ class Sqlite(Settings):
 
     # --- connecting ------------------------------------------------------------------------------
 
-    def line(self, pace: Pace) -> ConnectionParams:
+    def conn_params(self, pace: Pace) -> ConnectionParams:
         """Find the file; it is opened later.
 
         Raises:

@@ -75,60 +75,62 @@ def escape(value: str) -> str:
     return "{" + value.replace("}", "}}") + "}"
 
 
-def connect(line: ConnectionParams) -> Any:
+def connect(conn_params: ConnectionParams) -> Any:
     """Open one autocommit connection with every setting pinned.
 
     Raises:
         SourceUnreachable, SourceMissing, SourceAuth, SourceLost, SourceError
     """
     try:
-        connection = sqlserver_driver.connect(line.text, port=line.port, seconds=LOGIN_SECONDS)
+        connection = sqlserver_driver.connect(conn_params.text, port=conn_params.port, seconds=LOGIN_SECONDS)
     except sqlserver_driver.MissingDriver as error:
         raise SourceError(str(error)) from None
     except sqlserver_driver.DriverRefused as error:
-        raise _refusal(error, line) from None
+        raise _refusal(error, conn_params) from None
     try:
-        run(connection, "; ".join(line.settings), timeout=line.statement_timeout_s)
+        run(connection, "; ".join(conn_params.settings), timeout=conn_params.statement_timeout_s)
     except sqlserver_driver.DriverRefused as error:
         sqlserver_driver.close(connection)
-        raise fault(error, doing=f"pinning the session at {line.where}", secrets=line.secrets) from None
+        raise fault(error, doing=f"pinning the session at {conn_params.where}", secrets=conn_params.secrets) from None
     return connection
 
 
-def _refusal(error: sqlserver_driver.DriverRefused, line: ConnectionParams) -> RivetError:
+def _refusal(error: sqlserver_driver.DriverRefused, conn_params: ConnectionParams) -> RivetError:
     """Turn a refused connection into ours; where the database may be the matter, ask the server how it stands.
 
     After a start a server takes log-ins before it has recovered its databases, and says the same of these as of one
     that is not there at all: that it cannot be opened, and that the log-in failed, of which the driver tells the latter
     alone. Whoever gets into `master` has the right password.
     """
-    refused = connect_fault(error, where=line.where, secrets=line.secrets)
-    if number_of(error) not in (CANNOT_OPEN, LOGIN_FAILED) or not line.database:
+    refused = connect_fault(error, where=conn_params.where, secrets=conn_params.secrets)
+    if number_of(error) not in (CANNOT_OPEN, LOGIN_FAILED) or not conn_params.database:
         return refused
     try:
-        number, may_enter, status, access = _standing(line)
+        number, may_enter, status, access = _standing(conn_params)
     except sqlserver_driver.DriverRefused:  # the password is wrong; or a user of that database alone, as on Azure
         return refused
     if number is None:
-        return missing_database(line.database, where=line.where)
+        return missing_database(conn_params.database, where=conn_params.where)
     if (may_enter, status, access) == (0, "ONLINE", "MULTI_USER"):
-        return closed_database(line.database, where=line.where, user=line.user)
+        return closed_database(conn_params.database, where=conn_params.where, user=conn_params.user)
     passing = sqlserver_driver.DriverRefused(
-        f'Cannot open database "{line.database}", which is {status}, {access}', number=CANNOT_OPEN
+        f'Cannot open database "{conn_params.database}", which is {status}, {access}', number=CANNOT_OPEN
     )
-    return connect_fault(passing, where=line.where, secrets=line.secrets)
+    return connect_fault(passing, where=conn_params.where, secrets=conn_params.secrets)
 
 
-def _standing(line: ConnectionParams) -> tuple[Any, ...]:
+def _standing(conn_params: ConnectionParams) -> tuple[Any, ...]:
     """Ask how the line's database stands.
 
     Raises:
         Refused
     """
-    text = line.text.replace(f"Database={escape(line.database)}", "Database={master}", 1)
-    connection = sqlserver_driver.connect(text, port=line.port, seconds=LOGIN_SECONDS)
+    text = conn_params.text.replace(f"Database={escape(conn_params.database)}", "Database={master}", 1)
+    connection = sqlserver_driver.connect(text, port=conn_params.port, seconds=LOGIN_SECONDS)
     try:
-        cursor = sqlserver_driver.execute(connection, STANDING.format(quote_text(line.database)), timeout=LOGIN_SECONDS)
+        cursor = sqlserver_driver.execute(
+            connection, STANDING.format(quote_text(conn_params.database)), timeout=LOGIN_SECONDS
+        )
         return sqlserver_driver.rows_of(cursor)[0]
     finally:
         sqlserver_driver.close(connection)

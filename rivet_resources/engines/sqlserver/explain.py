@@ -42,10 +42,10 @@ class Rehearsal(Reader):
 
 
 def explain(
-    catalog: Catalog, line: ConnectionParams, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace
+    catalog: Catalog, conn_params: ConnectionParams, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace
 ) -> Explained:
     """Ask the planner about the first page of a chunk; see the protocol. Without SHOWPLAN, the catalog answers."""
-    reader = Rehearsal(line=line, chunk=chunk, columns=columns, pace=pace, wait=no_pause)
+    reader = Rehearsal(conn_params=conn_params, chunk=chunk, columns=columns, pace=pace, wait=no_pause)
     statement = first_statement(iter(WAYS[chunk.reader](reader)))
     doing = f"explaining the first page of {reader.name}"
     try:

@@ -62,8 +62,8 @@ COUNTED = (
 class SqlServerGauge:
     """One connection; see the protocol. Not shared between threads."""
 
-    def __init__(self, line: ConnectionParams, connection: Any) -> None:
-        self._line = line
+    def __init__(self, conn_params: ConnectionParams, connection: Any) -> None:
+        self._conn_params = conn_params
         self._connection = connection
         self._parts = answerable(PARTS, self._works)
 
@@ -92,7 +92,7 @@ class SqlServerGauge:
             return self._rows(statement)
         except driver.DriverRefused as error:
             raise fault(
-                error, doing="looking at the server", user=self._line.user, secrets=self._line.secrets
+                error, doing="looking at the server", user=self._conn_params.user, secrets=self._conn_params.secrets
             ) from None
 
     def _rows(self, statement: str) -> list[tuple[Any, ...]]:
@@ -109,13 +109,13 @@ def digest(rows: list[tuple[Any, ...]]) -> dict[str, float]:
 
 
 @contextmanager
-def open_gauge(line: ConnectionParams) -> Iterator[Gauge]:
+def open_gauge(conn_params: ConnectionParams) -> Iterator[Gauge]:
     """Connect for looking; the connection ends with the block.
 
     Raises:
         SourceUnreachable, SourceAuth, SourceLost, SourceError
     """
-    own = replace(line, statement_timeout_s=LOOK_SECONDS, lock_timeout_s=LOOK_SECONDS)
+    own = replace(conn_params, statement_timeout_s=LOOK_SECONDS, lock_timeout_s=LOOK_SECONDS)
     connection = connect(own)
     try:
         yield SqlServerGauge(own, connection)

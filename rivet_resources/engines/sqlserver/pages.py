@@ -20,10 +20,10 @@ from rivet_resources.engines.sqlserver.reader import Reader
 
 
 def read(
-    chunk: Chunk, columns: tuple[Column, ...], *, line: ConnectionParams, pace: Pace, wait: Wait
+    chunk: Chunk, columns: tuple[Column, ...], *, conn_params: ConnectionParams, pace: Pace, wait: Wait
 ) -> Generator[Page, None, Effort]:
     """Read a chunk page by page; see `Source.pages`."""
-    reader = Reader(line=line, chunk=chunk, columns=columns, pace=pace, wait=wait)
+    reader = Reader(conn_params=conn_params, chunk=chunk, columns=columns, pace=pace, wait=wait)
     return paging.read_pages(reader, WAYS[chunk.reader](reader))
 
 

@@ -42,7 +42,7 @@ MAY_READ = "SELECT HAS_PERMS_BY_NAME({}, N'OBJECT', N'SELECT') AS may_read"
 
 def examine(
     catalog: Catalog,
-    line: ConnectionParams,
+    conn_params: ConnectionParams,
     *,
     is_replica: bool,
     allows_snapshot: bool,
@@ -61,7 +61,7 @@ def examine(
     server = _one(catalog, SERVER) or ("0", 0, "", "")
     return (
         _version(server),
-        _line(catalog, line),
+        _line(catalog, conn_params),
         *_gateway(server),
         _secondary(is_replica),
         *_connections(catalog, connections),
@@ -89,13 +89,13 @@ def _version(server: tuple[Any, ...]) -> Finding:
     return version_finding("SQL Server", numbers, oldest=OLDEST, newest=NEWEST)
 
 
-def _line(catalog: Catalog, line: ConnectionParams) -> Finding:
+def _line(catalog: Catalog, conn_params: ConnectionParams) -> Finding:
     """Ask the server how the line is; where that is not shown, what the driver was made to insist on stands."""
     told = _one(catalog, LINE)
-    is_asked_for = line.tls_mode not in ("", "disable")
+    is_asked_for = conn_params.tls_mode not in ("", "disable")
     is_protected = str(told[0]).upper() == "TRUE" if told is not None else is_asked_for
-    is_near = is_loopback(line.where.rpartition(":")[0])
-    return line_finding(line.tls_mode, cipher="TLS" if is_protected else "", is_near=is_near)
+    is_near = is_loopback(conn_params.where.rpartition(":")[0])
+    return line_finding(conn_params.tls_mode, cipher="TLS" if is_protected else "", is_near=is_near)
 
 
 def _gateway(server: tuple[Any, ...]) -> Iterator[Finding]:

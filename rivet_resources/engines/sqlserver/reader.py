@@ -35,7 +35,7 @@ ONE_INSTANT = "SET TRANSACTION ISOLATION LEVEL SNAPSHOT; BEGIN TRANSACTION"
 class Reader:
     """One connection, opened when first needed. Not shared between threads."""
 
-    line: ConnectionParams
+    conn_params: ConnectionParams
     chunk: Chunk
     columns: tuple[Column, ...]
     pace: Pace
@@ -152,12 +152,12 @@ class Reader:
 
     def _execute(self, statement: str, *, doing: str) -> Any:
         try:
-            return driver.execute(self._connection, statement, timeout=self.line.statement_timeout_s)
+            return driver.execute(self._connection, statement, timeout=self.conn_params.statement_timeout_s)
         except driver.DriverRefused as error:
             raise self._fault(error, doing) from None
 
     def _fault(self, error: driver.DriverRefused, doing: str) -> RivetError:
-        found = errors.fault(error, doing=doing, user=self.line.user, secrets=self.line.secrets)
+        found = errors.fault(error, doing=doing, user=self.conn_params.user, secrets=self.conn_params.secrets)
         return errors.change_of_relation(found, error, relation=self.name)
 
     def _open(self) -> None:
@@ -168,12 +168,12 @@ class Reader:
         """
         if self._connection is not None:
             return
-        self._connection = connect(self.line)
+        self._connection = connect(self.conn_params)
         self._spent.connected(in_transaction=self.chunk.one_instant)
         if not self.chunk.one_instant:
             return
         try:
-            run(self._connection, ONE_INSTANT, timeout=self.line.statement_timeout_s)
+            run(self._connection, ONE_INSTANT, timeout=self.conn_params.statement_timeout_s)
         except driver.DriverRefused as error:
             self.close()
             if errors.number_of(error) in errors.SNAPSHOT_REFUSED:

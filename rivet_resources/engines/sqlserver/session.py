@@ -71,13 +71,13 @@ NO_SNAPSHOT = (
 NO_KEY = "without a unique key it is read as one stream, in bites"
 
 
-def open_session(line: ConnectionParams, *, snapshot: bool) -> SqlServerSession:
+def open_session(conn_params: ConnectionParams, *, snapshot: bool) -> SqlServerSession:
     """Connect and learn what the database allows.
 
     Raises:
         SourceUnreachable, SourceAuth, SourceLost, SourceError
     """
-    session = SqlServerSession(line, connect(line), snapshot=snapshot)
+    session = SqlServerSession(conn_params, connect(conn_params), snapshot=snapshot)
     try:
         session.begin()
     except BaseException:
@@ -89,9 +89,9 @@ def open_session(line: ConnectionParams, *, snapshot: bool) -> SqlServerSession:
 class SqlServerSession:
     """One driver-side connection; see the protocol. Not shared between threads."""
 
-    def __init__(self, line: ConnectionParams, connection: Any, *, snapshot: bool) -> None:
-        self.line = line
-        self.user = line.user
+    def __init__(self, conn_params: ConnectionParams, connection: Any, *, snapshot: bool) -> None:
+        self.conn_params = conn_params
+        self.user = conn_params.user
         self.snapshot: str | None = None
         self.consistency: Consistency = "per_query"
         self.note = NO_SHARED if snapshot else "no snapshot was asked for; each statement sees its own instant"
@@ -106,7 +106,7 @@ class SqlServerSession:
         found = self.ask(ABOUT, doing="asking about the database")
         login, schema, state, updateability = found[0] if found else (self.user, "dbo", 0, "READ_WRITE")
         self.user, self._schema = str(login), str(schema)
-        self.is_replica = updateability == "READ_ONLY" and self.line.is_read_only
+        self.is_replica = updateability == "READ_ONLY" and self.conn_params.is_read_only
         self._allows_snapshot = state == 1
         if self._wants_snapshot and not self._allows_snapshot:
             self.note = NO_SNAPSHOT
@@ -118,7 +118,7 @@ class SqlServerSession:
             SourceError and its kin, by error number.
         """
         try:
-            cursor = sqlserver_driver.execute(self._connection, statement, timeout=self.line.statement_timeout_s)
+            cursor = sqlserver_driver.execute(self._connection, statement, timeout=self.conn_params.statement_timeout_s)
             try:
                 return sqlserver_driver.rows_of(cursor)
             finally:
@@ -127,7 +127,7 @@ class SqlServerSession:
             raise self._fault(error, doing) from None
 
     def _fault(self, error: DriverRefused, doing: str) -> Exception:
-        return fault(error, doing=doing, user=self.user, secrets=self.line.secrets)
+        return fault(error, doing=doing, user=self.user, secrets=self.conn_params.secrets)
 
     def close(self) -> None:
         """End the connection; safe to call twice."""
@@ -164,7 +164,7 @@ class SqlServerSession:
         """Judge the server as exports need it; see the protocol and preflight.py."""
         return sqlserver_examine.examine(
             self,
-            self.line,
+            self.conn_params,
             is_replica=self.is_replica,
             allows_snapshot=self._allows_snapshot,
             schema=self._schema,
@@ -291,7 +291,7 @@ class SqlServerSession:
 
     def explain(self, chunk: Chunk, columns: tuple[Column, ...], *, pace: Pace) -> Explained:
         """Ask the planner about the first page of a chunk; see the protocol."""
-        return sqlserver_explain.explain(self, self.line, chunk, columns, pace=pace)
+        return sqlserver_explain.explain(self, self.conn_params, chunk, columns, pace=pace)
 
     # --- cutting ---------------------------------------------------------------------------------
 

@@ -61,8 +61,8 @@ class SqlServer(Server):
 
     def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
         """Connect for planning; see the protocol. The connection ends with the block."""
-        line = self.line(application, pace)
-        return planning(lambda: sqlserver_session.open_session(line, snapshot=snapshot), pace=pace)
+        conn_params = self.conn_params(application, pace)
+        return planning(lambda: sqlserver_session.open_session(conn_params, snapshot=snapshot), pace=pace)
 
     def pages(
         self,
@@ -75,22 +75,24 @@ class SqlServer(Server):
         wait: Wait,
     ) -> Generator[Page, None, Effort]:
         """Read a chunk page by page, on a connection of its own; see the protocol."""
-        return sqlserver_pages.read(chunk, columns, line=self.line(application, pace), pace=pace, wait=wait)
+        return sqlserver_pages.read(
+            chunk, columns, conn_params=self.conn_params(application, pace), pace=pace, wait=wait
+        )
 
     def gauge(self, *, application: str, pace: Pace) -> AbstractContextManager[Gauge]:
         """Connect for looking at the server while it is read; see the protocol."""
-        return sqlserver_gauge.open_gauge(self.line(application, pace))
+        return sqlserver_gauge.open_gauge(self.conn_params(application, pace))
 
     @contextmanager
     def open_log(self, capture: Capture, *, application: str, pace: Pace) -> Iterator[Log]:
         """Open the change tables for one drain; it connects when first asked, and its connection ends with the block.
 
         Raises:
-            ConfigError: as `line` does.
+            ConfigError: as `conn_params` does.
         """
         from rivet_resources.engines.sqlserver.log.log import SqlServerLog  # start
 
-        log = SqlServerLog(capture, self.line(application, pace), pace)
+        log = SqlServerLog(capture, self.conn_params(application, pace), pace)
         try:
             yield log
         finally:
@@ -123,7 +125,7 @@ class SqlServer(Server):
 
     # --- connecting ------------------------------------------------------------------------------
 
-    def line(self, application: str, pace: Pace) -> ConnectionParams:
+    def conn_params(self, application: str, pace: Pace) -> ConnectionParams:
         """Resolve secrets and write down one connection; the transport gate stands here, before any socket.
 
         Raises:

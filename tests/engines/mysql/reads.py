@@ -31,7 +31,7 @@ def rules(**settings: Any) -> TypeRules:
 @contextmanager
 def session(url: str, *, speed: Pace = EAGER) -> Iterator[MySqlSession]:
     """Open a planning session on a URL."""
-    opened = open_session(MySql(url=url).line("rivet:test", speed))
+    opened = open_session(MySql(url=url).conn_params("rivet:test", speed))
     try:
         yield opened
     finally:

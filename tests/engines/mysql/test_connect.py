@@ -77,10 +77,10 @@ def test_other_machines_need_a_word_on_tls(block: dict[str, Any], is_allowed: bo
     source = MySql(**block)
 
     if is_allowed:
-        assert source.line("rivet:x", PACE).parameters()["ssl_disabled"]
+        assert source.conn_params("rivet:x", PACE).parameters()["ssl_disabled"]
     else:
         with pytest.raises(ConfigError, match=r"tls: \{mode: verify-full\}"):
-            source.line("rivet:x", PACE)
+            source.conn_params("rivet:x", PACE)
 
 
 @pytest.mark.parametrize(
@@ -92,16 +92,16 @@ def test_url_that_cannot_be_read_is_not_shown(url: str, tmp_path: Path) -> None:
     file.write_text(url + "\n")
 
     with pytest.raises(ConfigError) as failure:
-        MySql(url_file=file).line("rivet:x", PACE)
+        MySql(url_file=file).conn_params("rivet:x", PACE)
 
     assert "s3cret" not in str(failure.value)
 
 
 def test_line_does_not_show_its_secrets() -> None:
     """Neither the password nor the URL is in what a log may print."""
-    line = MySql(url="mysql://u:s3cret@localhost/d").line("rivet:x", PACE)
+    conn_params = MySql(url="mysql://u:s3cret@localhost/d").conn_params("rivet:x", PACE)
 
-    assert "s3cret" not in repr(line)
+    assert "s3cret" not in repr(conn_params)
 
 
 def test_unreadable_authority_is_named() -> None:
@@ -109,7 +109,7 @@ def test_unreadable_authority_is_named() -> None:
     source = MySql(**HERE, tls={"ca_file": "/no/such/ca.pem"})  # type: ignore[arg-type]
 
     with pytest.raises(ConfigError, match=r"`tls.ca_file` /no/such/ca.pem cannot be read"):
-        source.line("rivet:x", PACE).parameters()
+        source.conn_params("rivet:x", PACE).parameters()
 
 
 @pytest.mark.parametrize(
@@ -179,8 +179,10 @@ def test_unknown_database_is_named(url: str) -> None:
 
 def test_session_is_pinned_and_read_back(url: str) -> None:
     """Whatever the server's settings are, cells do not depend on them; limits are the pace's."""
-    line = MySql(url=url).line("rivet:orders", pace(Tuning(statement_timeout_s=7, lock_timeout_s=3), None))
-    opened = connect(line)
+    conn_params = MySql(url=url).conn_params(
+        "rivet:orders", pace(Tuning(statement_timeout_s=7, lock_timeout_s=3), None)
+    )
+    opened = connect(conn_params)
     wanted = ("time_zone", "sql_mode", "lock_wait_timeout", "innodb_lock_wait_timeout", "character_set_results",
               "max_execution_time", "max_statement_time", "transaction_read_only", "tx_read_only")  # fmt: skip
     shown = f"SHOW VARIABLES WHERE Variable_name IN {wanted}"
@@ -208,7 +210,7 @@ def test_session_cannot_write(url: str) -> None:
 
 def test_tls_is_required_and_encrypts(url: str) -> None:
     """`require` takes any certificate, and the line is encrypted."""
-    opened = connect(MySql(url=url, tls={"mode": "require"}).line("rivet:x", EAGER))  # type: ignore[arg-type]
+    opened = connect(MySql(url=url, tls={"mode": "require"}).conn_params("rivet:x", EAGER))  # type: ignore[arg-type]
 
     (row,) = rows_of(opened, "SHOW STATUS LIKE 'Ssl_cipher'")
 

@@ -452,7 +452,7 @@ def test_dropped_table_is_a_change(url: str) -> None:
 def test_long_answer_comes_in_bites_of_whole_rows(url: str) -> None:
     """Bites of any size hold each row once and in order, and the connection works on."""
     make(url)
-    opened = connect(MySql(url=url).line("rivet:test", EAGER))
+    opened = connect(MySql(url=url).conn_params("rivet:test", EAGER))
 
     for target in (1, 100, 10_000, 10_000_000):
         bites = list(mysql_stream.stream(opened, "SELECT id, word FROM t ORDER BY id", target_bytes=target))
@@ -467,7 +467,7 @@ def test_long_answer_comes_in_bites_of_whole_rows(url: str) -> None:
 def test_answer_beyond_its_limit_is_dropped_and_the_transaction_lives(url: str) -> None:
     """A page that passes its limit costs the answer, not the instant."""
     make(url)
-    opened = connect(MySql(url=url).line("rivet:test", EAGER))
+    opened = connect(MySql(url=url).conn_params("rivet:test", EAGER))
 
     dropped = mysql_stream.query_or_drop(opened, "SELECT * FROM t", limit_bytes=100)
     kept = mysql_stream.query_or_drop(opened, "SELECT * FROM t LIMIT 3", limit_bytes=1_000_000)

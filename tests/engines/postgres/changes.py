@@ -34,7 +34,7 @@ def capture(*tables: str, slot: str = "rivet_t", **settings: Any) -> Capture:
 @contextmanager
 def log_of(url: str, asked: Capture) -> Iterator[PostgresLog]:
     """Open a log as a drain does."""
-    with open_log(asked, line=Postgres(url=url).line("rivet:test", EAGER), pace=EAGER) as log:
+    with open_log(asked, conn_params=Postgres(url=url).conn_params("rivet:test", EAGER), pace=EAGER) as log:
         yield log
 
 

@@ -36,7 +36,7 @@ def rules(**settings: Any) -> TypeRules:
 @contextmanager
 def session(url: str, **settings: Any) -> Iterator[PostgresSession]:
     """Open a planning session on a URL."""
-    opened = open_session(Postgres(url=url).line("rivet:test", EAGER), snapshot=True, **settings)
+    opened = open_session(Postgres(url=url).conn_params("rivet:test", EAGER), snapshot=True, **settings)
     try:
         yield opened
     finally:

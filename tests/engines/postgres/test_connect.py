@@ -65,10 +65,10 @@ def test_other_machines_need_a_word_on_tls(block: dict[str, Any], is_allowed: bo
     source = Postgres(**block)
 
     if is_allowed:
-        assert "sslmode" not in source.line("rivet:x", PACE).parameters
+        assert "sslmode" not in source.conn_params("rivet:x", PACE).parameters
     else:
         with pytest.raises(ConfigError, match=r"tls: \{mode: verify-full\}"):
-            source.line("rivet:x", PACE)
+            source.conn_params("rivet:x", PACE)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_tls_block_decides_the_line(tls: dict[str, Any], expected: dict[str, str
     """The block's mode goes to the driver, whatever the URL says."""
     source = Postgres(url="postgresql://u@db.example.com/d?sslmode=allow", tls=tls)
 
-    parameters = source.line("rivet:x", PACE).parameters
+    parameters = source.conn_params("rivet:x", PACE).parameters
 
     assert expected == {name: parameters[name] for name in expected}
 
@@ -93,7 +93,7 @@ def test_session_settings_travel_in_the_connection_string() -> None:
     """Limits, read-only and pinned texts are options; the name says which export."""
     source = Postgres(**HERE, tuning=Tuning(statement_timeout_s=7, lock_timeout_s=3))
 
-    told = source.line("rivet:orders", pace(source.tuning, None)).conninfo()
+    told = source.conn_params("rivet:orders", pace(source.tuning, None)).conninfo()
 
     words = ("statement_timeout=7000", "lock_timeout=3000", "default_transaction_read_only=on", "TimeZone=UTC")
     assert [True] * 5 == [word in told for word in (*words, "application_name=rivet:orders")]
@@ -114,7 +114,7 @@ def test_unset_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_SUCH_URL", raising=False)
 
     with pytest.raises(ConfigError, match="NO_SUCH_URL"):
-        Postgres(url_env="NO_SUCH_URL").line("rivet:x", PACE)
+        Postgres(url_env="NO_SUCH_URL").conn_params("rivet:x", PACE)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_url_that_cannot_be_read_is_not_shown(url: str, tmp_path: Path) -> None:
     file.write_text(url + "\n")
 
     with pytest.raises(ConfigError) as failure:
-        Postgres(url_file=file).line("rivet:x", PACE)
+        Postgres(url_file=file).conn_params("rivet:x", PACE)
 
     assert "s3cret" not in str(failure.value)
 

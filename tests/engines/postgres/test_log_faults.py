@@ -149,7 +149,11 @@ def test_second_reader_is_refused_and_the_first_unharmed(fresh: str) -> None:
             with pytest.raises(LogBusy, match="is active for PID"):
                 log.acknowledge(far)
             with pytest.raises(LogBusy, match="is active for PID"):
-                list(copy_messages(log._connection, Peek("rivet_busy", "rivet_busy", 1 << 60, 10, {}), line=log.line))
+                list(
+                    copy_messages(
+                        log._connection, Peek("rivet_busy", "rivet_busy", 1 << 60, 10, {}), conn_params=log.conn_params
+                    )
+                )
         with psycopg.connect(fresh) as connection:
             active = connection.execute("SELECT active FROM pg_replication_slots WHERE slot_name = 'rivet_busy'")
             assert (True,) == active.fetchone()

@@ -28,7 +28,7 @@ def rules(**settings: Any) -> TypeRules:
 @contextmanager
 def session(url: str, *, snapshot: bool = True) -> Iterator[SqlServerSession]:
     """Open a planning session on a URL."""
-    opened = open_session(SqlServer(url=url).line("test", EAGER), snapshot=snapshot)
+    opened = open_session(SqlServer(url=url).conn_params("test", EAGER), snapshot=snapshot)
     try:
         yield opened
     finally:

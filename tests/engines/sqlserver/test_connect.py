@@ -28,7 +28,7 @@ def test_both_names_of_the_engine_are_known(kind):
 def test_a_line_to_another_machine_needs_a_word_on_tls():
     """Without a `tls:` block only this machine is connected to."""
     with pytest.raises(ConfigError, match="tls"):
-        SqlServer(**{**FIELDS, "host": "db.example.com"}).line("x", EAGER)
+        SqlServer(**{**FIELDS, "host": "db.example.com"}).conn_params("x", EAGER)
 
 
 TRANSPORTS = [
@@ -42,35 +42,35 @@ TRANSPORTS = [
 @pytest.mark.parametrize(("tls", "words"), TRANSPORTS)
 def test_tls_modes_become_the_drivers_words(tls, words):
     """Each `tls.mode` is written into the connection string."""
-    assert words in SqlServer(**FIELDS, tls=tls).line("x", EAGER).text
+    assert words in SqlServer(**FIELDS, tls=tls).conn_params("x", EAGER).text
 
 
 def test_a_check_the_driver_cannot_do_is_refused_with_a_way_out():
     """`verify-ca` has no counterpart in the driver; the message says what to do."""
     with pytest.raises(ConfigError, match="verify-full"):
-        SqlServer(**FIELDS, tls=Tls(mode="verify-ca")).line("x", EAGER)
+        SqlServer(**FIELDS, tls=Tls(mode="verify-ca")).conn_params("x", EAGER)
 
 
 def test_a_password_cannot_leave_its_place_in_the_connection_string():
     """Semicolons and braces of a password stay inside it, and no repr shows it."""
-    line = SqlServer(**{**FIELDS, "password": "a;b}c{Encrypt=no"}).line("x", EAGER)
+    conn_params = SqlServer(**{**FIELDS, "password": "a;b}c{Encrypt=no"}).conn_params("x", EAGER)
 
-    assert "PWD={a;b}}c{Encrypt=no}" in line.text
-    assert "a;b" not in repr(line)
+    assert "PWD={a;b}}c{Encrypt=no}" in conn_params.text
+    assert "a;b" not in repr(conn_params)
 
 
 def test_a_readable_secondary_is_asked_for_by_the_block_or_the_url():
     """`application_intent: read_only` and the driver's own word in the URL mean the same."""
-    block = SqlServer(**FIELDS, application_intent="read_only").line("x", EAGER)
-    url = SqlServer(url="mssql://sa:x@127.0.0.1/app?ApplicationIntent=ReadOnly").line("x", EAGER)
+    block = SqlServer(**FIELDS, application_intent="read_only").conn_params("x", EAGER)
+    url = SqlServer(url="mssql://sa:x@127.0.0.1/app?ApplicationIntent=ReadOnly").conn_params("x", EAGER)
 
-    assert all("ApplicationIntent={ReadOnly}" in line.text for line in (block, url))
+    assert all("ApplicationIntent={ReadOnly}" in conn_params.text for conn_params in (block, url))
 
 
 def test_a_url_of_another_engine_is_refused_before_any_driver_sees_it():
     """A postgres URL in a sqlserver block is named as such, and not shown."""
     with pytest.raises(ConfigError, match="needs mssql://") as refused:
-        SqlServer(url="postgresql://u:secret-word@h/d").line("x", EAGER)
+        SqlServer(url="postgresql://u:secret-word@h/d").conn_params("x", EAGER)
 
     assert "secret-word" not in str(refused.value)
 
@@ -134,7 +134,7 @@ def test_a_database_that_cannot_be_opened_yet_may_pass(sqlserver_url: str, numbe
     tds.fault(sqlserver_url, match="LOGIN sa", number=number, text=text, times=times)
     try:
         with pytest.raises(SourceLost) as lost:
-            connect(SqlServer(url=sqlserver_url).line("test", EAGER))
+            connect(SqlServer(url=sqlserver_url).conn_params("test", EAGER))
     finally:
         tds.forget(sqlserver_url)
 

@@ -165,7 +165,7 @@ def test_sqlserver_plan_is_told_by_the_read_of_most_rows():
 class Asked:
     """A session that remembers what it was asked, and answers or refuses."""
 
-    line: Any = None  # nothing is connected
+    conn_params: Any = None  # nothing is connected
 
     def __init__(self, *, refuses: str = "") -> None:
         self.statements: list[str] = []
@@ -188,7 +188,7 @@ def test_sqlserver_is_asked_for_the_plan_of_the_page_and_then_runs_again():
     """SHOWPLAN_XML ON, the very page, OFF: forgotten, the session would run nothing any more."""
     session = Asked()
 
-    told = sqlserver_explain.explain(session, session.line, CHUNK, COLUMNS, pace=pace(None, None))
+    told = sqlserver_explain.explain(session, session.conn_params, CHUNK, COLUMNS, pace=pace(None, None))
 
     assert ["SET SHOWPLAN_XML ON", PAGE, "SET SHOWPLAN_XML OFF"] == session.statements
     assert (PAGE, "index", "PK_orders") == (told.statement, told.scan, told.index)
@@ -198,7 +198,7 @@ def test_sqlserver_without_the_right_is_told_by_the_catalog():
     """And the page is never sent: without SHOWPLAN it would be run."""
     session = Asked(refuses="SHOWPLAN_XML ON")
 
-    told = sqlserver_explain.explain(session, session.line, CHUNK, COLUMNS, pace=pace(None, None))
+    told = sqlserver_explain.explain(session, session.conn_params, CHUNK, COLUMNS, pace=pace(None, None))
 
     assert ["SET SHOWPLAN_XML ON"] == session.statements
     assert (PAGE, "index", True) == (told.statement, told.scan, "GRANT SHOWPLAN" in told.text)
@@ -209,6 +209,6 @@ def test_sqlserver_runs_again_when_the_page_cannot_be_explained():
     session = Asked(refuses="TOP")
 
     with pytest.raises(SourcePermission):
-        sqlserver_explain.explain(session, session.line, CHUNK, COLUMNS, pace=pace(None, None))
+        sqlserver_explain.explain(session, session.conn_params, CHUNK, COLUMNS, pace=pace(None, None))
 
     assert "SET SHOWPLAN_XML OFF" == session.statements[-1]

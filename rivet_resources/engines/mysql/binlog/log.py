@@ -74,13 +74,13 @@ class MySqlLog:
 
     def __init__(
         self,
-        line: ConnectionParams,
+        conn_params: ConnectionParams,
         capture: Capture,
         *,
         pace: Pace,
         session: Callable[[], AbstractContextManager[Session]],
     ) -> None:
-        self._line = line
+        self._conn_params = conn_params
         self._capture = capture
         self._pace = pace
         self._copying = session
@@ -90,7 +90,7 @@ class MySqlLog:
         self._at: Position | None = None  # where the open dump stands
         self._settings: dict[str, str] = {}
         self._files: list[tuple[str, int]] = []
-        self.server_id = capture.server_id or derive_id(capture.deployment, line.where)
+        self.server_id = capture.server_id or derive_id(capture.deployment, conn_params.where)
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -102,27 +102,27 @@ class MySqlLog:
     def _opened(self) -> Any:
         """Connect for questions, once."""
         if self._control is None:
-            self._control = retry.call(lambda: connect(self._line), pace=self._pace, on=SourceLost)
+            self._control = retry.call(lambda: connect(self._conn_params), pace=self._pace, on=SourceLost)
         return self._control
 
     def ask(self, statement: str, *, doing: str = "looking at the binary log") -> list[tuple[str | None, ...]]:
         """Run one small statement; its rows as texts."""
         try:
-            return rows_of(self._opened(), self._line.comment + statement)
+            return rows_of(self._opened(), self._conn_params.comment + statement)
         except (pymysql.MySQLError, OSError) as error:
             raise self._fault(error, doing) from None
 
     def _fault(self, error: BaseException, at: str) -> Exception:
-        return log_fault(error, at=at, user=self._line.address.user, secrets=self._line.secrets)
+        return log_fault(error, at=at, user=self._conn_params.address.user, secrets=self._conn_params.secrets)
 
     def preflight(self) -> tuple[Finding, ...]:
         """Judge every prerequisite; see the protocol."""
         return mysql_preflight.findings(
             self.ask,
-            user=self._line.address.user,
+            user=self._conn_params.address.user,
             server_id=self.server_id,
             capture=self._capture,
-            database=self._line.address.database,
+            database=self._conn_params.address.database,
         )
 
     def survey(self) -> Survey:
@@ -148,8 +148,9 @@ class MySqlLog:
         self._settings = {str(name): str(text) for name, text in rows}
         if self._settings.pop("lock") != "1":
             raise LogBusy(
-                f"Another drain reads the binary log of MySQL at {self._line.where} as server id {self.server_id}. "
-                f"Let it finish; or give this export a `cdc.server_id` of its own if it is another deployment's."
+                f"Another drain reads the binary log of MySQL at {self._conn_params.where} as server id "
+                f"{self.server_id}. Let it finish; or give this export a `cdc.server_id` of its own if it is another "
+                f"deployment's."
             )
 
     def _list(self) -> None:
@@ -194,7 +195,7 @@ class MySqlLog:
         rows: list[tuple[str | None, ...]] = []
         for name in names if self.is_mariadb else reversed(names):
             try:
-                rows = rows_of(self._opened(), self._line.comment + name)
+                rows = rows_of(self._opened(), self._conn_params.comment + name)
                 break
             except (pymysql.MySQLError, OSError) as error:
                 if error.args[0] != 1064:
@@ -213,7 +214,7 @@ class MySqlLog:
         mysql_survey.refuse_lost(at, survey)
         if at.more.get("cascades") != "judged" and "cascades" not in self._capture.accepts:
             # Begun by a Rivet that did not ask. Later foreign keys are in the log, as statements.
-            found = mysql_preflight.cascading(self.ask, self._capture, database=self._line.address.database)
+            found = mysql_preflight.cascading(self.ask, self._capture, database=self._conn_params.address.database)
             if failed := [finding for finding in found if finding.status == "fail"]:
                 raise LogSetup(". ".join(f"{finding.text}. {finding.fix}" for finding in failed))
 
@@ -303,7 +304,7 @@ class MySqlLog:
         self._end_dump()
         place = place_of(after)
         gtids = gtid_set(after.more.get("gtid", ""), is_mariadb=self.is_mariadb)
-        connection = retry.call(lambda: connect(self._line), pace=self._pace, on=SourceLost)
+        connection = retry.call(lambda: connect(self._conn_params), pace=self._pace, on=SourceLost)
         self._dump = connection
         try:
             if place.offset > FARTHEST:
@@ -315,16 +316,16 @@ class MySqlLog:
             raise self._fault(error, str(place)) from None
         tables = TableMaps(
             self._capture,
-            database=self._line.address.database,
+            database=self._conn_params.address.database,
             is_mariadb=self.is_mariadb,
             folds_names=self._settings.get("lower_case_table_names", "0") != "0",
             hides_cascades=mysql_preflight.hides_cascades(self.ask),
-            session=lambda: MySqlSession(self._line, self._opened()),
+            session=lambda: MySqlSession(self._conn_params, self._opened()),
         )
         known: dict[str, list[str]] = json.loads(after.more.get("dropped", "{}"))
         tables.dropped = {table: dict.fromkeys(names) for table, names in known.items()}
         memory = self._capture.memory_bytes
-        events = mysql_dump.events(connection, where=self._line.where)
+        events = mysql_dump.events(connection, where=self._conn_params.where)
         births = {place.file: int(after.more["born"])} if "born" in after.more else {}
         groups = Groups(events, tables, start=place, births=births, memory_bytes=memory)
         return Windows(groups, tables, place, memory, gtids)

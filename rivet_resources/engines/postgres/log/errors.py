@@ -106,18 +106,20 @@ MEANINGS = (
 )  # fmt: skip
 
 
-def log_fault(error: BaseException, *, doing: str, peek: Names, line: ConnectionParams) -> RivetError:
+def log_fault(error: BaseException, *, doing: str, peek: Names, conn_params: ConnectionParams) -> RivetError:
     """Turn a driver's error about the log into ours; the rest as for any statement."""
     state, text = sqlstate_of(error), str(error).lower()
     for meaning in MEANINGS:
         # A fault in mid-stream comes without its SQLSTATE.
         if meaning.piece in text and (not state or meaning.sqlstate in ("", state)):
-            said = f"PostgreSQL said: {clean(error, secrets=line.secrets)}" + (f" ({state})" if state else "")
+            said = f"PostgreSQL said: {clean(error, secrets=conn_params.secrets)}" + (f" ({state})" if state else "")
             advice = meaning.advice.format(
-                slot=peek.slot, publication=quote(peek.publication), user=quote(line.user) if line.user else "the role"
+                slot=peek.slot,
+                publication=quote(peek.publication),
+                user=quote(conn_params.user) if conn_params.user else "the role",
             )
             return meaning.error(f"While {doing}: {said}. {advice}")
-    found = fault(error, doing=doing, user=line.user, secrets=line.secrets)
+    found = fault(error, doing=doing, user=conn_params.user, secrets=conn_params.secrets)
     return found
 
 

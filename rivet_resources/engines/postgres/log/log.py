@@ -94,13 +94,13 @@ class _Peeked:
 class PostgresLog:
     """One slot of one database; see the protocol. Not shared between threads."""
 
-    def __init__(self, capture: Capture, *, line: ConnectionParams, pace: Pace) -> None:
-        self.capture, self.line, self.pace = capture, line, pace
+    def __init__(self, capture: Capture, *, conn_params: ConnectionParams, pace: Pace) -> None:
+        self.capture, self.conn_params, self.pace = capture, conn_params, pace
         self.publication = publication_of(capture)
-        self._connection = retry.call(lambda: connect(line), pace=pace, on=SourceLost)
-        self.user = line.user or self._connection.info.user
+        self._connection = retry.call(lambda: connect(conn_params), pace=pace, on=SourceLost)
+        self.user = conn_params.user or self._connection.info.user
         self.server_version = self._connection.info.server_version
-        self._wire = Wire(line)
+        self._wire = Wire(conn_params)
         self._tables = RelationCache(capture.tables, capture.rules, catalog=self, ask=self._select)
         self._last: Survey | None = None
         self._committed: int | None = None
@@ -130,7 +130,7 @@ class PostgresLog:
             cursor = self._connection.execute(statement.encode(), tuple(values) or None)
             return cursor.fetchall() if cursor.description else []
         except psycopg.Error as error:
-            raise log_fault(error, doing=doing, peek=self, line=self.line) from None
+            raise log_fault(error, doing=doing, peek=self, conn_params=self.conn_params) from None
 
     @contextmanager
     def limited_to(self, seconds: float) -> Iterator[None]:
@@ -158,10 +158,10 @@ class PostgresLog:
         )
         try:
             with self._connection.transaction():
-                self._connection.execute(pin(self.line.settings).encode())
+                self._connection.execute(pin(self.conn_params.settings).encode())
                 return [row[0] for row in self._connection.execute(statement.encode(), (list(texts),)).fetchall()]
         except psycopg.Error as error:
-            raise fault(error, doing="reading times", user=self.user, secrets=self.line.secrets) from None
+            raise fault(error, doing="reading times", user=self.user, secrets=self.conn_params.secrets) from None
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -228,7 +228,7 @@ class PostgresLog:
     @contextmanager
     def handover(self) -> Iterator[Handover]:
         """Open the copy whose snapshot says what of the log it holds; the slot is older, so nothing is missed."""
-        session = retry.call(lambda: open_session(self.line, snapshot=True), pace=self.pace, on=SourceLost)
+        session = retry.call(lambda: open_session(self.conn_params, snapshot=True), pace=self.pace, on=SourceLost)
         try:
             yield _Copy(session)
         finally:
@@ -296,7 +296,7 @@ class PostgresLog:
 
     def _ask(self, end: int, limit: int) -> _Peeked:
         self._advance()  # or the server decodes once more what is durable already
-        peek = Peek(self.slot, self.publication, end, limit, spelling(self.line.settings))
+        peek = Peek(self.slot, self.publication, end, limit, spelling(self.conn_params.settings))
         return _Peeked(self._messages(peek), upto=end, limit=limit)
 
     def _decode(self, window: TransactionBatch, peeked: _Peeked) -> Iterator[Changes]:
@@ -320,7 +320,7 @@ class PostgresLog:
         if restart is not None and peek.upto - lsn_number(restart) < SMALL_BYTES:
             try:
                 # Whole before the first is given on: decoding asks the catalog on this same connection.
-                return iter(list(copy_messages(self._connection, peek, line=self.line)))
+                return iter(list(copy_messages(self._connection, peek, conn_params=self.conn_params)))
             except StatementTimeout:  # the other connection has none
                 pass
         return self._wire.batches(peek)
@@ -428,9 +428,9 @@ def spelling(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def open_log(capture: Capture, *, line: ConnectionParams, pace: Pace) -> Iterator[PostgresLog]:
+def open_log(capture: Capture, *, conn_params: ConnectionParams, pace: Pace) -> Iterator[PostgresLog]:
     """Open a slot's log; its connections end with the block."""
-    log = PostgresLog(capture, line=line, pace=pace)
+    log = PostgresLog(capture, conn_params=conn_params, pace=pace)
     try:
         yield log
     finally:

@@ -78,10 +78,12 @@ class Wire:
     over a line of its own, whether it still works at the slot; a server that does not say so is not waited for.
     """
 
-    def __init__(self, line: ConnectionParams) -> None:
-        self.line = replace(line, settings={**line.settings, "statement_timeout": "0"})
-        self._asked_every = line.patience_seconds if line.limit_seconds else MARGIN_SECONDS
-        self._looking = replace(line, settings={**line.settings, "statement_timeout": str(LOOK_SECONDS * 1000)})
+    def __init__(self, conn_params: ConnectionParams) -> None:
+        self.conn_params = replace(conn_params, settings={**conn_params.settings, "statement_timeout": "0"})
+        self._asked_every = conn_params.patience_seconds if conn_params.limit_seconds else MARGIN_SECONDS
+        self._looking = replace(
+            conn_params, settings={**conn_params.settings, "statement_timeout": str(LOOK_SECONDS * 1000)}
+        )
         self._slot = ""
         self._connection: Arrow | None = None
         self._plain: psycopg.Connection[Any] | None = None
@@ -94,7 +96,11 @@ class Wire:
         """
         is_whole, self._slot = False, peek.slot
         try:
-            yield from self._fetch(peek) if has_adbc() else copy_messages(self._open_plain(), peek, line=self.line)
+            yield from (
+                self._fetch(peek)
+                if has_adbc()
+                else copy_messages(self._open_plain(), peek, conn_params=self.conn_params)
+            )
             is_whole = True
         finally:
             if not is_whole:
@@ -115,22 +121,22 @@ class Wire:
         except RivetError:
             raise
         except Exception as error:
-            raise log_fault(error, doing="reading the slot", peek=peek, line=self.line) from None
+            raise log_fault(error, doing="reading the slot", peek=peek, conn_params=self.conn_params) from None
 
     def _open(self) -> Arrow:
         if self._connection is None:
             try:
                 self._connection = open_arrow(
-                    self.line, patience_seconds=self._asked_every, is_at_work=self._is_at_work
+                    self.conn_params, patience_seconds=self._asked_every, is_at_work=self._is_at_work
                 )
             except Exception as error:
-                raise connect_fault(error, where=self.line.where, secrets=self.line.secrets) from None
+                raise connect_fault(error, where=self.conn_params.where, secrets=self.conn_params.secrets) from None
         return self._connection
 
     def _open_plain(self) -> psycopg.Connection[Any]:
         """Open a connection for COPY, where the wheel of ADBC does not exist for a platform."""
         if self._plain is None:
-            self._plain = connect(self.line)
+            self._plain = connect(self.conn_params)
             self._plain.patience_seconds = self._asked_every  # type: ignore[attr-defined]  # of `Watched`
             self._plain.is_at_work = self._is_at_work  # type: ignore[attr-defined]
         return self._plain
@@ -171,7 +177,9 @@ def has_adbc() -> bool:
     return find_spec("adbc_driver_postgresql") is not None
 
 
-def copy_messages(connection: psycopg.Connection[Any], peek: Peek, *, line: ConnectionParams) -> Iterator[pa.Array]:
+def copy_messages(
+    connection: psycopg.Connection[Any], peek: Peek, *, conn_params: ConnectionParams
+) -> Iterator[pa.Array]:
     """Yield the messages by COPY BINARY on a connection that is open anyway: the way where ADBC is not worth it.
 
     Raises:
@@ -195,11 +203,11 @@ def copy_messages(connection: psycopg.Connection[Any], peek: Peek, *, line: Conn
                     yield pa.array(rows, pa.binary())
                     rows, size = [], 0
     except psycopg.Error as error:
-        raise log_fault(error, doing="reading the slot", peek=peek, line=line) from None
+        raise log_fault(error, doing="reading the slot", peek=peek, conn_params=conn_params) from None
     if rows:
         yield pa.array(rows, pa.binary())
     if not ended:
         raise log_fault(
             ConnectionError("the copy closed without its end; server closed the connection unexpectedly"),
-            doing="reading the slot", peek=peek, line=line,
+            doing="reading the slot", peek=peek, conn_params=conn_params,
         )  # fmt: skip

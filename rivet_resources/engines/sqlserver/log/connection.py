@@ -37,7 +37,7 @@ class OutOfRange(Exception):
 class Asking:
     """One connection for one thread, opened when first needed. Nothing is asked again: the drain itself is."""
 
-    line: ConnectionParams
+    conn_params: ConnectionParams
     pace: Pace
     _connection: Any = field(default=None, repr=False)
 
@@ -48,7 +48,7 @@ class Asking:
             SourceUnreachable, SourceAuth, SourceLost, SourceError
         """
         if self._connection is None:
-            self._connection = retry.call(lambda: connect(self.line), pace=self.pace, on=SourceLost)
+            self._connection = retry.call(lambda: connect(self.conn_params), pace=self.pace, on=SourceLost)
 
     def ask(self, statement: str, *, doing: str) -> Rows:
         """Run one statement, or a batch whose first answer is wanted.
@@ -63,7 +63,7 @@ class Asking:
         self.open()
         cursor = None
         try:
-            cursor = driver.execute(self._connection, batch, timeout=self.line.statement_timeout_s)
+            cursor = driver.execute(self._connection, batch, timeout=self.conn_params.statement_timeout_s)
             return [rows for rows in _answers(cursor) if rows is not None] or [[]]
         except driver.DriverRefused as error:
             raise self._fault(error, doing) from None
@@ -75,7 +75,7 @@ class Asking:
         self.open()
         cursor = None
         try:
-            cursor = driver.execute(self._connection, statement, timeout=self.line.statement_timeout_s)
+            cursor = driver.execute(self._connection, statement, timeout=self.conn_params.statement_timeout_s)
             rows = min(FIRST_ROWS, BATCH_ROWS)
             while True:
                 batch = driver.batch_of(cursor, rows)
@@ -95,8 +95,8 @@ class Asking:
 
     def _fault(self, error: driver.DriverRefused, doing: str) -> Exception:
         number = number_of(error)
-        found = fault(error, doing=doing, user=self.line.user, secrets=self.line.secrets)
-        said = f"While {doing}: SQL Server said: {clean(error, secrets=self.line.secrets)} ({number})."
+        found = fault(error, doing=doing, user=self.conn_params.user, secrets=self.conn_params.secrets)
+        said = f"While {doing}: SQL Server said: {clean(error, secrets=self.conn_params.secrets)} ({number})."
         if number in OUT_OF_RANGE:
             return OutOfRange(found)
         if number in UNKNOWN_TABLE:
@@ -107,9 +107,9 @@ class Asking:
             )
         if number in PERMISSION:
             return SourcePermission(
-                f"{said} Let the owner run: GRANT SELECT ON SCHEMA::cdc TO {self.line.user}; "
-                f"GRANT SELECT ON <the captured tables> TO {self.line.user}; ALTER ROLE <role of the capture instance> "
-                f"ADD MEMBER {self.line.user}; `rivet doctor` names them."
+                f"{said} Let the owner run: GRANT SELECT ON SCHEMA::cdc TO {self.conn_params.user}; "
+                f"GRANT SELECT ON <the captured tables> TO {self.conn_params.user}; ALTER ROLE <role of the capture "
+                f"instance> ADD MEMBER {self.conn_params.user}; `rivet doctor` names them."
             )
         return found
 

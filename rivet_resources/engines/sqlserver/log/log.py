@@ -64,14 +64,14 @@ class SqlServerLog:
     """One drain's view of the change tables; see the protocol. Not shared between threads."""
 
     capture: Capture
-    line: ConnectionParams
+    conn_params: ConnectionParams
     pace: Pace
     asking: Asking = field(init=False)
     _look: ChangeTables | None = None
     _owns: bool = False
 
     def __post_init__(self) -> None:
-        self.asking = Asking(self.line, self.pace)
+        self.asking = Asking(self.conn_params, self.pace)
 
     def close(self) -> None:
         """End the connection; safe to call twice."""
@@ -99,8 +99,9 @@ class SqlServerLog:
             )
         if not look.guid:
             raise SourcePermission(
-                f"User {self.line.user} may not see this database in sys.database_recovery_status, so nothing tells "
-                f"it from a restored copy. Let a sysadmin run: GRANT VIEW ANY DATABASE TO {self.line.user};"
+                f"User {self.conn_params.user} may not see this database in sys.database_recovery_status, so nothing "
+                f"tells it from a restored copy. Let a sysadmin run: GRANT VIEW ANY DATABASE TO "
+                f"{self.conn_params.user};"
             )
         return Survey(
             identity=f"database_guid:{look.guid}",
@@ -150,7 +151,7 @@ class SqlServerLog:
     def handover(self) -> Iterator[SnapshotCopy]:
         """Open a session that copies the tables, at one instant where the database allows SNAPSHOT isolation."""
         session = retry.call(
-            lambda: sqlserver_session.open_session(self.line, snapshot=True), pace=self.pace, on=SourceLost
+            lambda: sqlserver_session.open_session(self.conn_params, snapshot=True), pace=self.pace, on=SourceLost
         )
         try:
             yield SnapshotCopy(session)

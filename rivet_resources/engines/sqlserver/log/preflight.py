@@ -68,7 +68,7 @@ def _enabling_all(capture: Capture) -> str:
 
 
 def _user(asking: Asking) -> str:
-    return quote(asking.line.user or "<user>")
+    return quote(asking.conn_params.user or "<user>")
 
 
 def _job(look: ChangeTables) -> Finding:

@@ -88,7 +88,7 @@ def refused(port: int, **block: object) -> RivetError:
     """Connect as an export does, and give the fault."""
     source = MySql(host="127.0.0.1", port=port, user="u", database="d", password=PASSWORD, **block)  # type: ignore[arg-type]
     with pytest.raises(RivetError) as found:
-        connect(source.line("rivet:test", pace(None, None)))
+        connect(source.conn_params("rivet:test", pace(None, None)))
     return found.value
 
 
