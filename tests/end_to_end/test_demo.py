@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def rounds(folder: Path) -> list[subprocess.CompletedProcess[str]]:
     """The first `rivet demo` and the second."""
     return [
-        subprocess.run(DEMO, cwd=folder, env=environment(), text=True, capture_output=True, timeout=300)
+        subprocess.run(DEMO, cwd=folder, env=environment(), text=True, capture_output=True, timeout=900)
         for _ in range(2)
     ]
 

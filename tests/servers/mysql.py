@@ -1,4 +1,4 @@
-"""Real MariaDB and MySQL servers for tests: one of each for all that run tests here at the same time.
+"""Real MariaDB and MySQL servers for tests: one of each for all that run tests of this checkout at the same time.
 
 Belongs here: starting a server on its first use, sharing it between processes, stopping it when the last one has
 gone, making and dropping databases. Not here: fixtures (`conftest.py`) and what is in the tables.
@@ -10,6 +10,7 @@ process that was killed held nothing more, so its server is stopped, or used, by
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import itertools
 import os
 import shutil
@@ -25,8 +26,10 @@ from tests import room
 from tests.servers.postgres import free_port
 
 SERVERS = room.chosen()
-MARIADB = SERVERS / f"rivet-mariadb-{os.getuid()}"
-MYSQL = SERVERS / f"rivet-mysql-{os.getuid()}"
+# Of this checkout alone: what another suite on this machine runs would hold our cursors back.
+OURS = f"{os.getuid()}-{hashlib.sha256(str(Path(__file__).parents[2]).encode()).hexdigest()[:8]}"
+MARIADB = SERVERS / f"rivet-mariadb-{OURS}"
+MYSQL = SERVERS / f"rivet-mysql-{OURS}"
 MYSQL_SCRIPT = Path(__file__).parents[3] / "shared/services/mysql"
 # Small and fast: a test server loses nothing that matters.
 MARIADB_SETTINGS = (
