@@ -20,11 +20,11 @@ from rivet_assets.run import interruption
 from rivet_assets.run.drain import DrainSite, run_drain
 from rivet_assets.run.scope import state_of
 from rivet_resources.contracts.change_log import LogSource
-from rivet_resources.contracts.settings import secret
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.errors import ConfigError
 from rivet_resources.read.stage import Exporter
 from rivet_resources.registry import ENGINES, engines_by_scheme
+from rivet_resources.secrets import resolve_secret
 from rivet_resources.spark.runtime import SparkRuntime
 
 
@@ -110,7 +110,7 @@ def _source(asked: Asked) -> dict[str, Any]:
         ConfigError: no engine with a log has this scheme.
     """
     file = Path(asked.source_file) if asked.source_file else None
-    url = asked.source or secret(None, env=asked.source_env, file=file, key="source") or ""
+    url = asked.source or resolve_secret(None, env=asked.source_env, file=file, key="source") or ""
     scheme = urlsplit(url).scheme.partition("+")[0]
     known = {each: word for each, word in engines_by_scheme().items() if ENGINES[word].facts.has_log}
     if scheme not in known:

@@ -17,11 +17,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from pydantic import SecretStr
 
 from rivet_assets.scaffold.cursors import snake
-from rivet_resources.contracts.settings import secret
 from rivet_resources.contracts.source import Source
 from rivet_resources.engines.shared.server import is_loopback
 from rivet_resources.errors import ConfigError
 from rivet_resources.registry import ENGINES, engines_by_scheme
+from rivet_resources.secrets import resolve_secret
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def point(*, url: str | None, env: str | None, file: str | None, tls: str | None
         raise ConfigError(f"Name the source by exactly one of --source, --source-env and --source-file; {said}.")
     if env is not None and env not in os.environ:
         raise ConfigError(f"Environment variable {env}, named by --source-env, is not set. Export it first.")
-    text = url or secret(None, env=env, file=Path(file) if file else None, key="source") or ""
+    text = url or resolve_secret(None, env=env, file=Path(file) if file else None, key="source") or ""
     text = text.strip()
     engine = _engine(text, given[0])
     if ENGINES[engine].facts.file_endings:

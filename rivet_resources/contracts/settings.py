@@ -4,13 +4,12 @@ Belongs here: frozen settings and how they resolve. Not here: settings of one en
 destination; they sit beside the behaviour they configure.
 """
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from rivet_resources.errors import ConfigError
 
@@ -142,26 +141,3 @@ class Spark(Settings):
         10, ge=0, le=19, description="how far the JVM and its tasks stand back for other processes of this machine"
     )
     conf: dict[str, str] = Field(default_factory=dict, description="further Spark settings, passed as they are")
-
-
-def secret(literal: SecretStr | None, *, env: str | None, file: Path | None = None, key: str) -> str | None:
-    """Resolve one secret at the moment of connecting: the literal, else the variable, else the file.
-
-    Raises:
-        ConfigError: the variable is not set, or the file cannot be read; neither content is shown.
-    """
-    if literal is not None:
-        return literal.get_secret_value()
-    if env is not None:
-        if env not in os.environ:
-            raise ConfigError(f"Environment variable {env} (from `{key}_env`) is not set. Export it, then run again.")
-        return os.environ[env]
-    if file is not None:
-        try:
-            return Path(file).read_text().strip()
-        except OSError as error:
-            raise ConfigError(
-                f"File {file} (from `{key}_file`) cannot be read: {error.strerror}. "
-                f"Write the value into it, or use `{key}_env`."
-            ) from error
-    return None

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rivet_resources.contracts.settings import secret
 from rivet_resources.destinations.stores import silent
 from rivet_resources.errors import (
     BucketMissing,
@@ -21,6 +20,7 @@ from rivet_resources.errors import (
     DestinationUnreachable,
 )
 from rivet_resources.extras import S3
+from rivet_resources.secrets import resolve_secret
 
 CONNECT_SECONDS = 5
 READ_SECONDS = 60
@@ -70,7 +70,7 @@ def connect(location: S3Location) -> Any:
         ConfigError: a named variable is not set.
     """
     keys = tuple(
-        secret(None, env=variable, key=key)
+        resolve_secret(None, env=variable, key=key)
         for variable, key in (
             (location.access_key_env, "access_key"),
             (location.secret_key_env, "secret_key"),

@@ -17,8 +17,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import Field, SecretStr, model_validator
 
-from rivet_resources.contracts.settings import Settings, Tls, Tuning, secret
+from rivet_resources.contracts.settings import Settings, Tls, Tuning
 from rivet_resources.errors import ConfigError
+from rivet_resources.secrets import resolve_secret
 
 URLS = ("url", "url_env", "url_file")
 FIELDS = ("host", "port", "user", "database", "password", "password_env")
@@ -86,7 +87,7 @@ class Server(Settings):
         Raises:
             ConfigError: its variable or file is missing.
         """
-        return secret(self.url, env=self.url_env, file=self.url_file, key="url")
+        return resolve_secret(self.url, env=self.url_env, file=self.url_file, key="url")
 
     def password_text(self) -> str | None:
         """Resolve the password of the fields.
@@ -94,7 +95,7 @@ class Server(Settings):
         Raises:
             ConfigError: its variable is missing.
         """
-        return secret(self.password, env=self.password_env, key="password")
+        return resolve_secret(self.password, env=self.password_env, key="password")
 
     def secret_texts(self) -> tuple[str, ...]:
         """Return what no message may show: the URL, and the password in each spelling a driver may print."""

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from rivet_resources.contracts.settings import Settings, secret
+from rivet_resources.contracts.settings import Settings
 from rivet_resources.contracts.transform import StepPlan, TransformError
+from rivet_resources.secrets import resolve_secret
 from rivet_resources.shape.transforms import hashing
 from rivet_resources.shape.transforms.cell_text import spell
 from rivet_resources.shape.transforms.conditions import When
@@ -114,7 +115,7 @@ class Mask(Settings):
         Raises:
             ConfigError: the variable of `key_env` is not set here.
         """
-        return None if self.unkeyed or self.method != "hash" else secret(self.key, env=self.key_env, key="key")
+        return None if self.unkeyed or self.method != "hash" else resolve_secret(self.key, env=self.key_env, key="key")
 
     def _mask(self, column: pa.ChunkedArray) -> pa.Array:
         if self.method == "null":
