@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 
 from rivet_resources.errors import ExtraMissing
+
+
+class LibraryMissing(Exception):
+    """A module is installed, and a library of the system that it links is not; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,8 @@ class Extra:
     need: str
     modules: tuple[str, ...]
     packages: tuple[str, ...]  # as pip calls them, for the versions in `rivet doctor`
+    loader: str = ""  # `module:function` of ours that loads what links libraries of the system
+    libraries: str = ""  # the command that installs those
 
     @property
     def command(self) -> str:
@@ -36,6 +43,16 @@ class Extra:
         missing = self.missing()
         named = f" ({', '.join(missing)} not installed)" if missing else ""
         return ExtraMissing(f"{self.need}: {self.command}{named}")
+
+    def load(self) -> None:
+        """Load what links libraries of the system; nothing where no module does.
+
+        Raises:
+            LibraryMissing
+        """
+        module, _, function = self.loader.partition(":")
+        if module:
+            getattr(import_module(module), function)()
 
     def require(self) -> None:
         """Raise where it is not installed.
@@ -63,7 +80,14 @@ POSTGRES = Extra(
     ("psycopg", "adbc-driver-postgresql"),
 )
 MYSQL = Extra("mysql", "MySQL and MariaDB need their driver", ("pymysql", "cryptography"), ("PyMySQL",))
-SQLSERVER = Extra("sqlserver", "SQL Server needs its driver", ("mssql_python",), ("mssql-python",))
+SQLSERVER = Extra(
+    "sqlserver",
+    "SQL Server needs its driver",
+    ("mssql_python",),
+    ("mssql-python",),
+    loader="rivet_resources.engines.sqlserver.driver:load",
+    libraries="apt-get install libgssapi-krb5-2 libltdl7",
+)
 S3 = Extra("s3", "S3 needs its client", ("boto3", "botocore"), ("boto3",))
 GCS = Extra("gcs", "Google Cloud Storage needs its client", ("google.cloud.storage",), ("google-cloud-storage",))
 DEMO = Extra(

@@ -19,9 +19,8 @@ from rivet_assets.doctor.row import Row, fault_row, finding_rows
 from rivet_assets.run.scope import state_of
 from rivet_resources.contracts.settings import Spark
 from rivet_resources.destinations.probe import space
-from rivet_resources.engines.sqlserver import driver as sqlserver_driver
-from rivet_resources.errors import SparkUnavailable
-from rivet_resources.extras import CONNECT, SQLSERVER, Extra
+from rivet_resources.errors import ExtraMissing, SparkUnavailable
+from rivet_resources.extras import CONNECT, Extra, LibraryMissing
 from rivet_resources.fan_out import side_by_side
 from rivet_resources.spark.jvm import find_java, spark_home
 from rivet_resources.state.store import State
@@ -61,7 +60,7 @@ def machine_rows(needed: Iterable[Extra]) -> list[Row]:
 
 
 def _drivers(needed: Collection[Extra]) -> Iterator[Row]:
-    """Name the packages with their versions; Microsoft's is loaded, since it needs libraries of the system."""
+    """Name the packages with their versions, and load those that need libraries of the system."""
     there = ["pyarrow"]
     for extra in needed:
         if extra.missing():
@@ -70,12 +69,13 @@ def _drivers(needed: Collection[Extra]) -> Iterator[Row]:
         else:
             there += extra.packages
     yield Row("drivers", "ok", ", ".join(f"{package} {version(package)}" for package in there), about="machine")
-    if SQLSERVER in needed and not SQLSERVER.missing():
+    for extra in needed:
         try:
-            sqlserver_driver.load()
-        except sqlserver_driver.MissingDriver as error:
-            fix = "apt-get install libgssapi-krb5-2 libltdl7"
-            yield Row("mssql-python", "fail", str(error), fix, "machine", "", "driver")
+            extra.load()
+        except ExtraMissing:
+            continue  # told above
+        except LibraryMissing as error:
+            yield Row(extra.packages[0], "fail", str(error), extra.libraries, "machine", "", "driver")
 
 
 def _dagster_home() -> Row:

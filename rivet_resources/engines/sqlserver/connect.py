@@ -21,6 +21,7 @@ from rivet_resources.engines.sqlserver.errors import (
 )
 from rivet_resources.engines.sqlserver.sql import quote_text
 from rivet_resources.errors import RivetError, SourceError
+from rivet_resources.extras import LibraryMissing
 
 LOGIN_SECONDS = 15
 
@@ -83,7 +84,7 @@ def connect(conn_params: ConnectionParams) -> Any:
     """
     try:
         connection = sqlserver_driver.connect(conn_params.text, port=conn_params.port, seconds=LOGIN_SECONDS)
-    except sqlserver_driver.MissingDriver as error:
+    except LibraryMissing as error:
         raise SourceError(str(error)) from None
     except sqlserver_driver.DriverRefused as error:
         raise _refusal(error, conn_params) from None

@@ -55,24 +55,20 @@ class DriverRefused(Exception):
         self.number = number
 
 
-class MissingDriver(Exception):
-    """The driver, or a system library it needs, is not there."""
-
-
 def load() -> Any:
     """Import the driver with its pool switched off: a pooled connection would keep a session's settings.
 
     Raises:
         ExtraMissing: the driver is not installed.
-        MissingDriver: names the missing library.
+        LibraryMissing: names the missing library.
     """
     extras.SQLSERVER.require()
     try:
         import mssql_python  # driver
     except (ImportError, OSError) as error:
-        raise MissingDriver(
+        raise extras.LibraryMissing(
             f"SQL Server's driver cannot be loaded: {error}. It needs two libraries of the system, on Debian "
-            f"`apt-get install libgssapi-krb5-2 libltdl7`."
+            f"`{extras.SQLSERVER.libraries}`."
         ) from None
     mssql_python.pooling(enabled=False)
     return mssql_python
@@ -82,7 +78,7 @@ def connect(text: str, *, port: int, seconds: int) -> Any:
     """Open one autocommit connection from a connection string, which holds the password.
 
     Raises:
-        Refused, MissingDriver
+        Refused, LibraryMissing
     """
     driver = load()
     with opened_lines({port}) as found:
@@ -109,7 +105,7 @@ def _connect(driver: Any, text: str, seconds: int, end: Callable[[], None]) -> A
         raise DriverRefused(str(error)) from None
     except (RuntimeError, ImportError, OSError) as error:
         if "librar" in str(error).lower() or "load" in str(error).lower():
-            raise MissingDriver(f"SQL Server's driver cannot be loaded: {error}.") from None
+            raise extras.LibraryMissing(f"SQL Server's driver cannot be loaded: {error}.") from None
         raise DriverRefused(str(error)) from None
 
 

@@ -23,6 +23,7 @@ from rivet_assets.run.scope import state_of
 from rivet_resources import errors, extras
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Finding
+from rivet_resources.engines.sqlserver import driver as sqlserver_driver
 from rivet_resources.errors import ConfigError, LogBusy, RivetError, SourceAuth, SourcePermission
 from rivet_resources.fan_out import side_by_side
 from rivet_resources.state.checkpoints.stores import Checkpoint, state_checkpoints
@@ -537,3 +538,17 @@ def test_unknown_error_keeps_its_text_and_code():
     row = fault_row("source shop", "connect", errors.SourceError("No."))
 
     assert ("fail", "No.", "RIVET_SOURCE_REFUSED", "other") == (row.status, row.text, row.code, row.category)
+
+
+def test_driver_whose_library_is_missing_is_told_with_what_brings_it(monkeypatch):
+    """It is installed, so only loading it shows; asked of the extra, whichever it is."""
+
+    def broken() -> None:
+        raise extras.LibraryMissing("The driver cannot be loaded: libltdl.so.7.")
+
+    monkeypatch.setattr(sqlserver_driver, "load", broken)
+
+    rows = {row.name: row for row in doctor_machine.machine_rows([extras.SQLSERVER])}
+
+    row = rows["mssql-python"]
+    assert ("fail", "driver", extras.SQLSERVER.libraries) == (row.status, row.category, row.fix)
