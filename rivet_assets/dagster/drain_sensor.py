@@ -27,7 +27,7 @@ from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES  # not expor
 from rivet_assets.dagster.drain_asset import lag_metadata as lag_numbers
 from rivet_assets.dagster.drain_checks import change_evaluations
 from rivet_assets.dagster.drain_sensor_cursor import DrainCursor, DrainTick
-from rivet_assets.dagster.pools import drain_pool, limit_to_one
+from rivet_assets.dagster.pools import free_ended, source_pool
 from rivet_assets.dagster.specs import asset_spec
 from rivet_assets.run.drain import LEASE, checkpoint_key, checkpoints_of
 from rivet_assets.run.drain_verdicts import lag_verdict, slot_verdict
@@ -126,8 +126,7 @@ def joined(sensors: Iterable[Any]) -> list[Any]:
 
 def tick(watched: Sequence[Watched], context: dg.SensorEvaluationContext, *, now: float) -> dg.SensorResult:
     """Look at every log, tell what was seen, and ask for the drains that are due."""
-    for each in watched:
-        limit_to_one(context.instance, drain_pool(each.source_name, each.export))
+    free_ended(context.instance, {source_pool(each.source_name) for each in watched})
     memory = DrainCursor.read(context.cursor)
     in_flight = _in_flight(watched, context.instance)
     looks = side_by_side({each.tag: partial(_look, each) for each in watched}, seconds=LOOK_SECONDS)
@@ -143,7 +142,7 @@ def tick(watched: Sequence[Watched], context: dg.SensorEvaluationContext, *, now
         if reason:
             reasons.append(f"{each.export.name}: {reason}")
         elif isinstance(seen, LogLook):
-            requests.append(_request(each, context))
+            requests.append(_request(each))
             memory.ask(each.tag, _place(seen), at=now)
     for text in reasons:
         context.log.info(text)
@@ -155,17 +154,8 @@ def tick(watched: Sequence[Watched], context: dg.SensorEvaluationContext, *, now
     )
 
 
-def _request(each: Watched, context: dg.SensorEvaluationContext) -> dg.RunRequest:
-    return dg.RunRequest(
-        asset_selection=list(each.keys), asset_check_keys=own_checks(context, each.keys[0]), tags={DRAIN: each.tag}
-    )
-
-
-def own_checks(context: dg.SensorEvaluationContext, key: dg.AssetKey) -> list[dg.AssetCheckKey] | None:
-    """List the checks that an asset makes itself; by default Dagster would add those that ask the source again."""
-    if context.repository_def is None:
-        return None
-    return list(context.repository_def.asset_graph.get(key).assets_def.check_keys)
+def _request(each: Watched) -> dg.RunRequest:
+    return dg.RunRequest(asset_selection=list(each.keys), tags={DRAIN: each.tag})
 
 
 def _look(each: Watched) -> LogLook:

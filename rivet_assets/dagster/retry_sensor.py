@@ -25,8 +25,9 @@ import dagster as dg
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES  # not exported; a list of what is
 
 from rivet_assets.dagster.build import SpecOf, step_names
-from rivet_assets.dagster.drain_sensor import MOST_WAIT_SECONDS, RUNS_SEEN, SENSOR_SECONDS, own_checks
+from rivet_assets.dagster.drain_sensor import MOST_WAIT_SECONDS, RUNS_SEEN, SENSOR_SECONDS
 from rivet_assets.dagster.failure_sensor import WILL_RETRY
+from rivet_assets.dagster.pools import free_ended, source_pool
 from rivet_assets.dagster.specs import asset_spec
 from rivet_assets.modes.partitions import partitions_of
 
@@ -141,6 +142,7 @@ def retry_sensors(config: RivetConfig, *, spec_of: SpecOf | None = None) -> list
 def tick(scheduled: Sequence[Scheduled], context: dg.SensorEvaluationContext, *, now: float) -> dg.SensorResult:
     """Read the runs that failed since the last tick, and ask for what is due."""
     instance, memory = context.instance, RetryCursor.read(context.cursor, now=now)
+    free_ended(instance, {source_pool(each.source_name) for each in scheduled})
     _read_failures(scheduled, instance, memory)
     requests: list[dg.RunRequest] = []
     reasons: list[str] = []
@@ -152,7 +154,7 @@ def tick(scheduled: Sequence[Scheduled], context: dg.SensorEvaluationContext, *,
         if reason:
             reasons.append(f"{each.export.name}: {reason}")
             continue
-        requests += _requests(each, entry, context)
+        requests += _requests(each, entry)
         memory.missing[each.tag] = replace(entry, asked_at=now)
     known = {each.tag for each in scheduled}
     memory.missing = {tag: entry for tag, entry in memory.missing.items() if tag in known}
@@ -282,13 +284,10 @@ def _not_now(each: Scheduled, entry: Missing, instance: dg.DagsterInstance, *, n
     return f"the source or the destination was away ({many}); the next try is in {left:.0f} s" if left > 0 else ""
 
 
-def _requests(each: Scheduled, entry: Missing, context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest]:
+def _requests(each: Scheduled, entry: Missing) -> Iterator[dg.RunRequest]:
     """Ask for an export, or for each unbroken range of its missing windows."""
-    checks = own_checks(context, each.keys[0])
     for tags in _ranges(each.export, entry.windows) if entry.windows else [{}]:
-        yield dg.RunRequest(
-            asset_selection=list(each.keys), asset_check_keys=checks, tags={ASKED_AGAIN: each.tag, **tags}
-        )
+        yield dg.RunRequest(asset_selection=list(each.keys), tags={ASKED_AGAIN: each.tag, **tags})
 
 
 def _ranges(export: Export, windows: Sequence[str]) -> list[dict[str, Any]]:
