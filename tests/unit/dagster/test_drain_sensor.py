@@ -23,6 +23,7 @@ from rivet_assets.dagster.drain_sensor import (
     tick,
 )
 from rivet_assets.dagster.drain_sensor_cursor import DrainCursor
+from rivet_assets.dagster.drain_wait import LATE_SECONDS
 from rivet_assets.run.drain import LEASE
 from rivet_assets.run.log_status import drained_to
 from rivet_assets.run.scope import state_of
@@ -398,6 +399,82 @@ def test_checks_turn_red_without_a_drain(bench):
 
 
 # --- definitions ---------------------------------------------------------------------------------
+
+
+def lag_light(bench: Bench) -> tuple[str, str]:
+    """Return the colour of `lag` and what it says; blanks without a verdict."""
+    key = dg.AssetCheckKey(ORDERS, "lag")
+    record = bench.instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
+    return (record.status.value, record.evaluation.description) if record is not None else ("", "")
+
+
+def test_lag_turns_red_when_a_queued_drain_does_not_begin(bench):
+    """A queued run fails nobody; a source without a limit has no budget to use up."""
+    bench.drained(40)
+    bench.tick()
+    run_id = bench.run(dg.DagsterRunStatus.NOT_STARTED)
+    bench.tick(NOW + LATE_SECONDS - 1)
+    assert "SUCCEEDED" == lag_light(bench)[0]
+
+    bench.tick(NOW + LATE_SECONDS)
+
+    colour, text = lag_light(bench)
+    assert "FAILED" == colour
+    assert "nobody has drained for 15 min" in text
+    assert run_id[:8] in text
+
+
+def test_lag_is_green_again_when_a_drain_moved_on(bench):
+    """Any step forward counts, though some is still unread."""
+    bench.drained(40)
+    bench.tick()
+    bench.tick(NOW + LATE_SECONDS)
+
+    bench.drained(60)
+    bench.tick(NOW + LATE_SECONDS + 30)
+
+    assert "SUCCEEDED" == lag_light(bench)[0]
+
+
+def test_lag_stays_green_while_somebody_drains(bench):
+    """A first copy of hours moves no position; its lease says that it lives."""
+    bench.drained(40)
+    bench.tick()
+    with closing(state_of(bench.config)) as store, store.lease("changes", LEASE, "somebody"):
+        bench.tick(NOW + 2 * LATE_SECONDS)
+
+        assert "SUCCEEDED" == lag_light(bench)[0]
+
+
+def test_lag_turns_red_when_nobody_can_look(bench):
+    """The source is away: what waits there is unknown, and that nobody drains is not."""
+    bench.drained(100)
+    bench.tick()
+    bench.log.fault = SourceUnreachable("Cannot connect to shop.")
+    bench.tick(NOW + 30)
+
+    bench.tick(NOW + 30 + LATE_SECONDS)
+
+    colour, text = lag_light(bench)
+    assert "FAILED" == colour
+    assert "Cannot connect to shop." in text
+
+
+@pytest.mark.parametrize(
+    ("block", "seconds"),
+    [('schedule: "30 * * * *"', 1800 + LATE_SECONDS), ("freshness: {fail_after: 5h}", 5 * 3600)],
+)
+def test_limit_of_the_wait_is_that_of_the_export(tmp_path, instance, block, seconds):
+    """What is drained once an hour waits up to an hour, and then some."""
+    bench = Bench(tmp_path, instance, CONFIG.replace("mode: cdc", f"mode: cdc, {block}"))
+    bench.drained(40)
+    bench.tick()
+    bench.tick(NOW + seconds - 1)
+    assert "SUCCEEDED" == lag_light(bench)[0]
+
+    bench.tick(NOW + seconds)
+
+    assert "FAILED" == lag_light(bench)[0]
 
 
 def test_sensor_is_running_from_the_start(bench):
