@@ -24,6 +24,7 @@ from rivet_assets.dagster.pools import priority_tags, source_pool
 from rivet_assets.dagster.proof_checks import proofs_of
 from rivet_assets.dagster.specs import asset_spec, check_specs
 from rivet_assets.dagster.tell_success import tell_success
+from rivet_assets.dagster.window_holes import windows_check
 from rivet_assets.modes.partitions import windows_of
 from rivet_assets.run.admission import ADOPT, Admission
 from rivet_assets.run.attempt import Attempt, Site, attempt
@@ -47,7 +48,7 @@ def build_export_asset(export: Export, *, config: RivetConfig, spec: dg.AssetSpe
         spec: what the asset shows, when it is not `asset_spec(export)`; its key may differ too.
     """
     spec = spec or asset_spec(export, config=config)
-    proofs = {spec.key: proofs_of(export, config=config)}
+    proofs = {spec.key: {**proofs_of(export, config=config), **windows_check(export, spec.key)}}
     shape = _whole if spec.partitions_def is None else _windows
     return provable(shape(export, config, spec, proofs))
 
