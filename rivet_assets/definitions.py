@@ -20,7 +20,7 @@ import dagster as dg
 from rivet_assets.config.environment import config_files, params
 from rivet_assets.config.load import RivetConfig, load_config
 from rivet_assets.dagster.automation import automation_sensor
-from rivet_assets.dagster.build import build_asset_checks, build_assets
+from rivet_assets.dagster.build import build_assets
 from rivet_assets.dagster.drain_sensor import drain_sensors, joined
 from rivet_assets.dagster.failure_sensor import failure_sensors
 from rivet_assets.dagster.repair_job import repair_jobs
@@ -59,7 +59,6 @@ def _assets_of(config: RivetConfig) -> dg.Definitions:
             *(asset for export in config.exports for asset in build_assets(export, config=config)),
             *source_specs(config.exports, config=config),
         ],
-        asset_checks=[check for export in config.exports for check in build_asset_checks(export, config=config)],
         sensors=[*drain_sensors(config), *failure_sensors(config), *retry_sensors(config)],
         jobs=repair_jobs(config, spec_of=partial(asset_spec, config=config)),
     )

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from rivet_assets.dagster.drain_asset import build_drain
-from rivet_assets.dagster.drain_proofs import build_checks
 from rivet_assets.dagster.export_asset import build_export_asset
-from rivet_assets.dagster.proof_checks import build_proofs
 from rivet_assets.dagster.specs import asset_key, asset_spec
 from rivet_assets.dagster.table_asset import build_applied
 from rivet_assets.modes.cdc import drain_of
@@ -38,16 +36,6 @@ def build_assets(export: Export, *, config: RivetConfig, spec_of: SpecOf | None 
             *build_applied(drain, config=config, spec_of=describe),
         ]
     return [build_export_asset(export, config=config, spec=describe(export))]
-
-
-def build_asset_checks(
-    export: Export, *, config: RivetConfig, spec_of: SpecOf | None = None
-) -> list[dg.AssetChecksDefinition]:
-    """Return the checks of an export that people run by themselves; nothing is opened before they do."""
-    describe = spec_of or (lambda each: asset_spec(each, config=config))
-    if (drain := drain_of(export)) is not None:
-        return build_checks(drain, config=config, spec_of=describe)
-    return [build_proofs(export, config=config, spec_of=describe)]
 
 
 def asset_keys(export: Export, *, config: RivetConfig) -> list[dg.AssetKey]:

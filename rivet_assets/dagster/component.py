@@ -17,7 +17,7 @@ from dagster.components import Component, ComponentLoadContext
 
 from rivet_assets.config.environment import params
 from rivet_assets.config.load import ExportsAttributes, RivetConfig, config_from_attributes
-from rivet_assets.dagster.build import build_asset_checks, build_assets
+from rivet_assets.dagster.build import build_assets
 from rivet_assets.dagster.drain_sensor import drain_sensors
 from rivet_assets.dagster.failure_sensor import failure_sensors
 from rivet_assets.dagster.repair_job import repair_jobs
@@ -63,14 +63,8 @@ class Exports(Component):
         assets = [
             asset for each in exports for asset in build_assets(each, config=self.config, spec_of=self.get_asset_spec)
         ]
-        checks = [
-            check
-            for each in exports
-            for check in build_asset_checks(each, config=self.config, spec_of=self.get_asset_spec)
-        ]
         return dg.Definitions(
             assets=[*assets, *source_specs(exports, config=self.config)],
-            asset_checks=checks,
             sensors=[
                 *drain_sensors(self.config, spec_of=self.get_asset_spec),
                 *failure_sensors(self.config),

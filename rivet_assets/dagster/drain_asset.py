@@ -15,9 +15,11 @@ from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.check_events import result
 from rivet_assets.dagster.drain_checks import change_check_specs, change_results
+from rivet_assets.dagster.drain_proofs import prerequisites_of
 from rivet_assets.dagster.lineage import column_lineage
 from rivet_assets.dagster.metadata import OUR_COLUMNS, parts_table, table_schema
-from rivet_assets.dagster.pools import drain_pool, priority_tags
+from rivet_assets.dagster.on_demand import answer, is_asked_alone, on_demand_specs, provable
+from rivet_assets.dagster.pools import priority_tags
 from rivet_assets.dagster.specs import asset_key
 from rivet_assets.dagster.tell_success import tell_success
 from rivet_assets.modes.cdc import Cdc
@@ -50,18 +52,25 @@ def build_drain(export: Cdc, *, config: RivetConfig, spec_of: Callable[[Export],
     """Return the drain of an export; nothing is opened before it runs."""
     source_name, source = config.source_of(export)
     specs = {table: spec_of(export.of_table(table)) for table in export.captured}
+    prerequisites = prerequisites_of(export, config=config)
+    proofs = {spec.key: prerequisites for spec in specs.values()}
 
     @dg.multi_asset(
         name=asset_key(export, config=config).to_python_identifier(),
         specs=list(specs.values()),
         can_subset=True,  # so that an idle drain need not tell of every check
-        check_specs=[check for spec in specs.values() for check in _checks(export, spec.key)],
+        check_specs=[
+            *(check for spec in specs.values() for check in _checks(export, spec.key)),
+            *on_demand_specs(proofs),
+        ],
         required_resource_keys={"rivet"},
-        pool=drain_pool(source_name, export),
         op_tags=priority_tags(export),
         description=f"Drains the change log of {source_name} for {', '.join(export.captured)}.",
     )
     def changes(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        if is_asked_alone(context):
+            yield from answer(context, proofs)
+            return
         wait = pace(source.tuning, export.tuning).retry_backoff_ms / 1000
         with translated(retry_number=context.retry_number, seconds_to_wait=wait):
             site = _site(export, config, context)
@@ -73,7 +82,7 @@ def build_drain(export: Cdc, *, config: RivetConfig, spec_of: Callable[[Export],
                     yield dg.AssetMaterialization(spec.key, metadata=_facts(site, table, drained))
             tell_success(config, export.name, site.state, context)
 
-    return changes
+    return provable(changes)
 
 
 def _drain(site: DrainSite) -> Drained:

@@ -9,6 +9,8 @@ Decisions:
 * No `run_key`: a key made of a position is remembered for ever, failed runs included, and one failed drain would
   block its position for good (dagster #15982).
 * An export with `schedule:` is only watched. Two triggers for one drain would hide which of them is late.
+* Changes that nobody drains for too long turn `lag` red, whatever kept them waiting: a run that is queued, drains that
+  fail, a log that cannot be looked at (`drain_wait.py`).
 * An export that cannot be looked at never keeps its neighbours from being drained: it says so, and the tick succeeds.
 """
 
@@ -27,11 +29,12 @@ from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES  # not expor
 from rivet_assets.dagster.drain_asset import lag_metadata as lag_numbers
 from rivet_assets.dagster.drain_checks import change_evaluations
 from rivet_assets.dagster.drain_sensor_cursor import DrainCursor, DrainTick
-from rivet_assets.dagster.pools import drain_pool, limit_to_one
+from rivet_assets.dagster.drain_wait import late_verdict, waiting
+from rivet_assets.dagster.pools import free_ended, source_pool
 from rivet_assets.dagster.specs import asset_spec
 from rivet_assets.run.drain import LEASE, checkpoint_key, checkpoints_of
-from rivet_assets.run.drain_verdicts import lag_verdict, slot_verdict
-from rivet_assets.run.log_status import LogLook, capture_exports, look, open_for_look
+from rivet_assets.run.drain_verdicts import ChangeVerdict, lag_verdict, slot_verdict
+from rivet_assets.run.log_status import LogLook, capture_exports, look, opened
 from rivet_assets.run.scope import state_of
 from rivet_resources.errors import LogBusy, RivetError
 from rivet_resources.fan_out import NoAnswer, side_by_side
@@ -126,8 +129,7 @@ def joined(sensors: Iterable[Any]) -> list[Any]:
 
 def tick(watched: Sequence[Watched], context: dg.SensorEvaluationContext, *, now: float) -> dg.SensorResult:
     """Look at every log, tell what was seen, and ask for the drains that are due."""
-    for each in watched:
-        limit_to_one(context.instance, drain_pool(each.source_name, each.export))
+    free_ended(context.instance, {source_pool(each.source_name) for each in watched})
     memory = DrainCursor.read(context.cursor)
     in_flight = _in_flight(watched, context.instance)
     looks = side_by_side({each.tag: partial(_look, each) for each in watched}, seconds=LOOK_SECONDS)
@@ -136,14 +138,17 @@ def tick(watched: Sequence[Watched], context: dg.SensorEvaluationContext, *, now
     events: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
     for each in watched:
         seen, before = looks[each.tag], memory.of(each.tag)
-        if isinstance(seen, LogLook) and worth_telling(seen, before, now=now):
-            events += _events(each, seen, context.instance)
-            memory.tell(each.tag, _kind(seen), at=now)
         reason = _not_now(each, seen, before, in_flight.get(each.tag), context.instance, now=now)
+        found = waiting(each.export, seen, before, now=now)
+        memory.wait(each.tag, found.reached, since=found.since)
+        late = late_verdict(seen, found, why=reason, now=now) if found.is_late(now) else None
+        if worth_telling(seen, before, late, now=now):
+            events += _events(each, seen, late, context.instance)
+            memory.tell(each.tag, _kind(seen, late), at=now)
         if reason:
             reasons.append(f"{each.export.name}: {reason}")
         elif isinstance(seen, LogLook):
-            requests.append(_request(each, context))
+            requests.append(_request(each))
             memory.ask(each.tag, _place(seen), at=now)
     for text in reasons:
         context.log.info(text)
@@ -155,17 +160,8 @@ def tick(watched: Sequence[Watched], context: dg.SensorEvaluationContext, *, now
     )
 
 
-def _request(each: Watched, context: dg.SensorEvaluationContext) -> dg.RunRequest:
-    return dg.RunRequest(
-        asset_selection=list(each.keys), asset_check_keys=own_checks(context, each.keys[0]), tags={DRAIN: each.tag}
-    )
-
-
-def own_checks(context: dg.SensorEvaluationContext, key: dg.AssetKey) -> list[dg.AssetCheckKey] | None:
-    """List the checks that an asset makes itself; by default Dagster would add those that ask the source again."""
-    if context.repository_def is None:
-        return None
-    return list(context.repository_def.asset_graph.get(key).assets_def.check_keys)
+def _request(each: Watched) -> dg.RunRequest:
+    return dg.RunRequest(asset_selection=list(each.keys), tags={DRAIN: each.tag})
 
 
 def _look(each: Watched) -> LogLook:
@@ -262,9 +258,12 @@ def _has_succeeded(tag: str, instance: dg.DagsterInstance) -> bool:
 # --- telling -------------------------------------------------------------------------------------
 
 
-def worth_telling(seen: LogLook, before: DrainTick, *, now: float) -> bool:
-    """Return whether to store an observation: it has facts, other ones than the last, or some time has passed."""
-    return bool(look_metadata(seen)) and (_kind(seen) != before.kind or now - before.told_at >= TELL_SECONDS)
+def worth_telling(
+    seen: LogLook | Exception, before: DrainTick, late: ChangeVerdict | None = None, *, now: float
+) -> bool:
+    """Return whether to tell: there are facts, or it is late; and other ones than the last, or some time has passed."""
+    has_news = late is not None or (isinstance(seen, LogLook) and bool(look_metadata(seen)))
+    return has_news and (_kind(seen, late) != before.kind or now - before.told_at >= TELL_SECONDS)
 
 
 def look_metadata(seen: LogLook) -> dict[str, Any]:
@@ -279,11 +278,14 @@ def look_metadata(seen: LogLook) -> dict[str, Any]:
 
 
 def _events(
-    each: Watched, seen: LogLook, instance: dg.DagsterInstance
+    each: Watched, seen: LogLook | Exception, late: ChangeVerdict | None, instance: dg.DagsterInstance
 ) -> Iterable[dg.AssetObservation | dg.AssetCheckEvaluation]:
-    metadata, verdicts = look_metadata(seen), [lag_verdict(seen.lag), slot_verdict(seen.lag)]
+    verdicts = [] if late is None else [late]
+    if isinstance(seen, LogLook):
+        verdicts = [late or lag_verdict(seen.lag), slot_verdict(seen.lag)]
     for key in each.keys:
-        yield dg.AssetObservation(key, metadata=metadata)
+        if isinstance(seen, LogLook):
+            yield dg.AssetObservation(key, metadata=look_metadata(seen))
         yield from change_evaluations(key, verdicts, instance=instance)
 
 
@@ -291,9 +293,11 @@ def _plain(fact: Any) -> Any:
     return fact if isinstance(fact, bool | int | float | str) else str(fact)
 
 
-def _kind(seen: LogLook) -> str:
+def _kind(seen: LogLook | Exception, late: ChangeVerdict | None) -> str:
     """Sum up what people should hear of at once: from unread to none and back, and every turn of health."""
-    levels = (lag_verdict(seen.lag).level, slot_verdict(seen.lag).level)
+    if isinstance(seen, Exception):
+        return "blind" if late is None else "blind late"
+    levels = ((late or lag_verdict(seen.lag)).level, slot_verdict(seen.lag).level)
     return " ".join(("unread" if seen.has_unread else "read", *levels, "lost" if seen.lost else "kept"))
 
 

@@ -20,6 +20,8 @@ class DrainTick:
     asked_at: float = 0.0
     kind: str = ""  # what was last told, summed up
     told_at: float = 0.0
+    reached: str = ""  # the committed position at the last look, as a sort key
+    waiting_since: float = 0.0  # that changes wait behind it, and nobody drained them
 
 
 @dataclass
@@ -49,11 +51,15 @@ class DrainCursor:
         """Note what was told."""
         self.exports[name] = replace(self.of(name), kind=kind, told_at=at)
 
+    def wait(self, name: str, reached: str, *, since: float) -> None:
+        """Note since when changes wait behind a position; 0: none do."""
+        self.exports[name] = replace(self.of(name), reached=reached, waiting_since=since)
+
     def text(self, now: float) -> str:
         """Write the cursor; exports that nobody spoke of for a month are left out."""
         kept = {
             name: asdict(each)
             for name, each in self.exports.items()
-            if now - max(each.asked_at, each.told_at) < FORGET_SECONDS
+            if now - max(each.asked_at, each.told_at, each.waiting_since) < FORGET_SECONDS
         }
         return json.dumps(kept, sort_keys=True)

@@ -19,9 +19,12 @@ from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.check_events import evaluations, result
 from rivet_assets.dagster.metadata import data_version, describe
-from rivet_assets.dagster.pools import priority_tags
+from rivet_assets.dagster.on_demand import Proofs, answer, is_asked_alone, on_demand_specs, provable
+from rivet_assets.dagster.pools import priority_tags, source_pool
+from rivet_assets.dagster.proof_checks import proofs_of
 from rivet_assets.dagster.specs import asset_spec, check_specs
 from rivet_assets.dagster.tell_success import tell_success
+from rivet_assets.dagster.window_holes import windows_check
 from rivet_assets.modes.partitions import windows_of
 from rivet_assets.run.admission import ADOPT, Admission
 from rivet_assets.run.attempt import Attempt, Site, attempt
@@ -45,29 +48,25 @@ def build_export_asset(export: Export, *, config: RivetConfig, spec: dg.AssetSpe
         spec: what the asset shows, when it is not `asset_spec(export)`; its key may differ too.
     """
     spec = spec or asset_spec(export, config=config)
-    return _whole(export, config, spec) if spec.partitions_def is None else _windows(export, config, spec)
+    proofs = {spec.key: {**proofs_of(export, config=config), **windows_check(export, spec.key)}}
+    shape = _whole if spec.partitions_def is None else _windows
+    return provable(shape(export, config, spec, proofs))
 
 
-def _whole(export: Export, config: RivetConfig, spec: dg.AssetSpec) -> dg.AssetsDefinition:
-    @dg.asset(
-        key=spec.key,
-        deps=spec.deps,
-        description=spec.description,
-        metadata=spec.metadata,
-        group_name=spec.group_name,
-        code_version=spec.code_version,
-        automation_condition=spec.automation_condition,
-        freshness_policy=spec.freshness_policy,
-        owners=spec.owners,
-        tags=spec.tags,  # kinds are among them
-        io_manager_key="lake",
-        output_required=False,  # skip_empty, or refused
-        check_specs=check_specs(export, spec.key),
+def _whole(export: Export, config: RivetConfig, spec: dg.AssetSpec, proofs: Proofs) -> dg.AssetsDefinition:
+    @dg.multi_asset(
+        name=spec.key.to_python_identifier(),
+        specs=[spec.replace_attributes(skippable=True).with_io_manager_key("lake")],  # skip_empty, or refused
+        can_subset=True,  # to answer for checks alone
+        check_specs=[*check_specs(export, spec.key), *on_demand_specs(proofs)],
         required_resource_keys={"rivet"},
-        pool=_pool(spec),
+        pool=source_pool(spec.key.path[0]),
         op_tags=priority_tags(export),
     )
     def whole(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        if is_asked_alone(context):
+            yield from answer(context, proofs)
+            return
         with _in_dagster_words(export, config, context):
             site = _site(export, config, context)
             with attempt(site) as made:
@@ -91,19 +90,23 @@ def _whole(export: Export, config: RivetConfig, spec: dg.AssetSpec) -> dg.Assets
     return whole
 
 
-def _windows(export: Export, config: RivetConfig, spec: dg.AssetSpec) -> dg.AssetsDefinition:
+def _windows(export: Export, config: RivetConfig, spec: dg.AssetSpec, proofs: Proofs) -> dg.AssetsDefinition:
     @dg.multi_asset(
         name=spec.key.to_python_identifier(),
         specs=[spec],
         can_subset=True,
         backfill_policy=dg.BackfillPolicy.single_run(),
-        check_specs=check_specs(export, spec.key),
+        check_specs=[*check_specs(export, spec.key), *on_demand_specs(proofs)],
         required_resource_keys={"rivet"},
-        pool=_pool(spec),
+        pool=source_pool(spec.key.path[0]),
         op_tags=priority_tags(export),
     )
     def windows(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        if is_asked_alone(context):
+            yield from answer(context, proofs)
+            return
         wanted, refused, tried = windows_of(export, context.partition_keys), [], 0
+        held: list[dg.AssetCheckEvaluation] = []
         with _in_dagster_words(export, config, context):
             site = _site(export, config, context)
             with closing(stage_ahead(site, wanted)) as ready_windows:
@@ -111,7 +114,7 @@ def _windows(export: Export, config: RivetConfig, spec: dg.AssetSpec) -> dg.Asse
                     tried += 1
                     try:
                         with ready.attempt() as made:
-                            yield from _commit(site, spec, made, context.instance)
+                            yield from _commit(site, spec, made, context.instance, held)
                     except RivetError as error:
                         refused.append(RefusedWindow(ready.window.key, error))
                         context.log.error(f"{export.name} {ready.window.key}: {error}")
@@ -119,14 +122,21 @@ def _windows(export: Export, config: RivetConfig, spec: dg.AssetSpec) -> dg.Asse
                             break
             if not refused:
                 tell_success(config, export.name, site.state, context)
+        # Last, and the failed ones at the very end: the badge of a check is the verdict that was stored last.
+        yield from sorted(held, key=lambda verdict: not verdict.passed)
         if refused:
             raise _failure_of(export, refused, of=len(wanted), tried=tried)
 
     return windows
 
 
-def _commit(site: Site, spec: dg.AssetSpec, made: Attempt, instance: dg.DagsterInstance) -> Iterator[Any]:
+def _commit(
+    site: Site, spec: dg.AssetSpec, made: Attempt, instance: dg.DagsterInstance, held: list[dg.AssetCheckEvaluation]
+) -> Iterator[Any]:
     """Publish one staged window and tell Dagster, its verdicts last, since they are tied to its materialization.
+
+    Args:
+        held: takes the verdicts of a window that is refused, to be told at the end of the run.
 
     Raises:
         GateRefused: nothing was published.
@@ -134,7 +144,7 @@ def _commit(site: Site, spec: dg.AssetSpec, made: Attempt, instance: dg.DagsterI
     """
     told = [verdict for verdict in made.verdicts if _is_told(site.export, verdict.check)]
     if made.is_refused:
-        yield from evaluations(spec.key, told, made.window.key, instance=instance)
+        held += evaluations(spec.key, told, made.window.key, instance=instance)
         raise GateRefused(refusal(site.export.name, made.window.key, made.verdicts))
     if made.is_skipped:
         site.tell(f"{site.export.name} {made.window.key}: no rows, and skip_empty is set; nothing was written.")
@@ -198,8 +208,3 @@ def _failure_of(export: Export, refused: Sequence[RefusedWindow], *, of: int, tr
 def _is_told(export: Export, check: str) -> bool:
     """Return whether the check is declared: drift is not when `continue` asks for silence."""
     return check != "drift" or export.on_schema_drift != "continue"
-
-
-def _pool(spec: dg.AssetSpec) -> str:
-    """Name the pool that caps how many exports read one database at once."""
-    return f"source:{spec.key.path[0]}"

@@ -1,13 +1,22 @@
 """Checks that run only when somebody asks for them: they ask the source, or read whole files.
 
-Belongs here: their shape in Dagster. Not here: what they judge (`proof_checks.py`, `drain_proofs.py`).
+Belongs here: the shape that keeps them out of every other run. Not here: what they judge (`proof_checks.py`,
+`drain_proofs.py`).
 
-Dagster runs the checks of an asset along with it, which would read whole tables at every materialization; so in a run
-that also makes the asset these say nothing, and no automation asks for them.
+Decisions, on facts of dagster 1.13.27:
+* A launch selects all checks of its assets (the UI names them all; nobody named means all), and each one that stands in
+  the plan of a run loses its verdict at once: it turns "skipped" when the run has none, "execution failed" when the run
+  fails. A separate step for such checks stands in every plan, so they belong to the step that makes the asset.
+* What a step plans is what `AssetsDefinition.asset_and_check_keys` says (`plan/compute.py`, `create_step_outputs`). An
+  asset of ours plans itself and none of its checks: what a run judges it tells, and what it does not judge stays as it
+  was, also when the run was killed. Told without having been planned, a verdict is stored all the same.
+* Asked for without the asset, the step plans the checks on demand, and they alone.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import dagster as dg
 
@@ -15,7 +24,8 @@ from rivet_assets.dagster.drain_checks import BY_HAND, change_results
 from rivet_assets.run.drain_verdicts import ChangeVerdict
 from rivet_resources.dagster.errors import translated
 
-Judged = Callable[[dg.AssetCheckExecutionContext], ChangeVerdict]
+Judged = Callable[[dg.AssetExecutionContext], ChangeVerdict]
+ON_DEMAND = "rivet/on_demand"  # metadata of such a check
 
 
 @dataclass(frozen=True)
@@ -26,36 +36,56 @@ class OnDemand:
     judged: Judged
 
 
-def on_demand(key: dg.AssetKey, name: str, checks: Mapping[str, OnDemand]) -> dg.AssetChecksDefinition:
-    """Make checks of one asset that run only when somebody asks for one of them by name.
-
-    Args:
-        name: of the step, behind the asset's.
-        checks: by their own names; each can be asked for alone.
-    """
-
-    @dg.multi_asset_check(
-        name=f"{key.to_python_identifier()}__{name}",
-        specs=[
-            dg.AssetCheckSpec(each, asset=key, description=check.description, automation_condition=BY_HAND)
-            for each, check in checks.items()
-        ],
-        can_subset=True,  # or it would have to answer
-        required_resource_keys={"rivet"},
-    )
-    def asked(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        if not is_asked_for(context.job_def, key):
-            context.log.info(f"{name} is not run along with {key.to_user_string()}; execute it by itself.")
-            return
-        wanted = {selected.name for selected in context.selected_asset_check_keys}
-        for each, check in checks.items():
-            if each in wanted:
-                with translated(retry_number=1, seconds_to_wait=1):
-                    yield from change_results(key, [check.judged(context)])
-
-    return asked
+Proofs = Mapping[dg.AssetKey, Mapping[str, OnDemand]]  # of the assets of one step
 
 
-def is_asked_for(job: dg.JobDefinition, key: dg.AssetKey) -> bool:
-    """Return whether a run, by the job that was cut out for it, is for checks of an asset and does not make it."""
-    return key not in job.asset_layer.selected_asset_keys
+class ProvableAssets(dg.AssetsDefinition):
+    """Assets of one step, whose checks are in no plan but one that was made for checks on demand alone."""
+
+    @staticmethod
+    def dagster_internal_init(**attributes: Any) -> "ProvableAssets":
+        """Return such assets again, for subsets and copies; Dagster's own would return plain ones."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dg.PreviewWarning)
+            warnings.simplefilter("ignore", dg.BetaWarning)
+            return ProvableAssets(**attributes)
+
+    @property
+    def asset_and_check_keys(self) -> set[dg.AssetKey | dg.AssetCheckKey]:
+        """Return what a run of this definition plans."""
+        if self.keys:
+            return set(self.keys)
+        return {spec.key for spec in self.check_specs if ON_DEMAND in spec.metadata}
+
+
+def provable(assets: dg.AssetsDefinition) -> ProvableAssets:
+    """Return assets, made with `can_subset`, with checks that only those plan who ask for them."""
+    return ProvableAssets.dagster_internal_init(**assets.get_attributes_dict())
+
+
+def on_demand_specs(proofs: Proofs) -> list[dg.AssetCheckSpec]:
+    """Describe the checks on demand of a step's assets."""
+    return [
+        dg.AssetCheckSpec(
+            name, asset=key, description=proof.description, automation_condition=BY_HAND, metadata={ON_DEMAND: True}
+        )
+        for key, checks in proofs.items()
+        for name, proof in checks.items()
+    ]
+
+
+def is_asked_alone(context: dg.AssetExecutionContext) -> bool:
+    """Return whether a run is for checks of a step's assets and makes none of them."""
+    return not context.selected_asset_keys
+
+
+def answer(context: dg.AssetExecutionContext, proofs: Proofs) -> Iterator[dg.AssetCheckResult]:
+    """Judge the checks that were asked for; those that only a run of the asset judges keep the verdict they have."""
+    for asked in sorted(context.selected_asset_check_keys):
+        proof = proofs.get(asked.asset_key, {}).get(asked.name)
+        if proof is None:
+            name = asked.asset_key.to_user_string()
+            context.log.info(f"{asked.name} is judged when {name} is materialized; its verdict stays as it is.")
+            continue
+        with translated(retry_number=1, seconds_to_wait=1):
+            yield from change_results(asked.asset_key, [proof.judged(context)])

@@ -1,10 +1,10 @@
 """Dagster's pools and priorities: how many steps may use one thing at once, and which of those that wait is first.
 
-Belongs here: the names of pools, keeping a drain's pool at one, the priority of a wave. Not here: the lock that the
-source itself gives, which holds for runs that Dagster does not see.
+Belongs here: giving back what ended runs left taken, the priority of a wave. Not here: the lock that the source itself
+gives, which holds for runs that Dagster does not see.
 
-Fact (dagster 1.13.27, `instance_concurrency_context.py`): a pool without a number is no limit, unless the instance
-sets `concurrency: {pools: {default_limit: …}}`. So the sensor writes the number itself, where nobody else did.
+Decision: a drain has no pool. Its lease and the source's own lock let one through, and end with the process that held
+them; a slot of a pool does not: Dagster keeps it for a run that was killed until somebody frees it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import dagster as dg
-
-from rivet_assets.dagster.lineage import key_part
+from dagster._core.storage.dagster_run import FINISHED_STATUSES  # not exported; a list of what is
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rivet_assets.blocks.export import Export
-    from rivet_assets.modes.cdc import Cdc
 
 PRIORITY = "dagster/priority"
 USUAL_WAVE = 3  # of priority 0, which steps without a word have
@@ -28,26 +28,35 @@ def priority_tags(export: Export) -> dict[str, str]:
     return {} if export.wave is None else {PRIORITY: str(USUAL_WAVE - export.wave)}
 
 
-def drain_pool(source_name: str, export: Cdc) -> str:
-    """Name the pool of a drain: `drain:<source>:<slot>` on PostgreSQL, else `drain:<source>:<export>`.
-
-    Exports that share a slot share its pool.
-    """
-    held = export.cdc.slot if "slot" in export.cdc.model_fields_set else export.name
-    return f"drain:{source_name}:{key_part(held)}"
+def source_pool(source_name: str) -> str:
+    """Name the pool that caps how many exports read one database at once, in an instance that gives it a number."""
+    return f"source:{source_name}"
 
 
-def limit_to_one(instance: dg.DagsterInstance, pool: str) -> bool:
-    """Let one step at a time into a pool whose number nobody set; True when this call set it.
+def free_ended(instance: dg.DagsterInstance, pools: Iterable[str]) -> list[str]:
+    """Free the slots of pools that runs took and did not give back when they ended, as killed ones do.
 
-    A number that a person set stays. An instance whose storage has no pools (one in memory) is left alone.
+    Dagster does so itself only where `run_monitoring` is on and has `free_slots_after_run_end_seconds`. An instance
+    whose storage has no pools (one in memory) is left alone.
+
+    Returns:
+        the ids of those runs.
     """
     storage = instance.event_log_storage
     if not storage.supports_global_concurrency_limits:
-        return False
-    known = {limit.name: limit for limit in storage.get_pool_limits()}
-    limit = known.get(pool)
-    if limit is not None and (not limit.from_default or limit.limit == 1):
-        return False
-    storage.set_concurrency_slots(pool, 1)
-    return True
+        return []
+    known = storage.get_concurrency_keys()
+    infos = storage.get_concurrency_infos([pool for pool in dict.fromkeys(pools) if pool in known]).values()
+    holders = {
+        run_id
+        for info in infos
+        for run_id in (*(slot.run_id for slot in info.claimed_slots), *(step.run_id for step in info.pending_steps))
+    }
+    if not holders:
+        return []
+    runs = instance.get_runs(dg.RunsFilter(run_ids=list(holders)))
+    alive = {run.run_id for run in runs if run.status not in FINISHED_STATUSES}
+    ended = sorted(holders - alive)
+    for run_id in ended:
+        storage.free_concurrency_slots_for_run(run_id)
+    return ended

@@ -4,13 +4,12 @@ Belongs here: which checks an export has. Not here: what they do (`proofs.py`, i
 run of an export needs it), what is a failure (`proof_verdicts.py`), repairing what differs (`repair_job.py`).
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from rivet_assets.blocks.export import Export
-from rivet_assets.dagster.on_demand import Judged, OnDemand, on_demand
+from rivet_assets.dagster.on_demand import Judged, OnDemand
 from rivet_assets.run.drain_verdicts import ChangeVerdict
 from rivet_assets.run.scope import state_of
 from rivet_resources.state.store import State
@@ -24,12 +23,11 @@ FILES_INTACT = "files_intact"
 EQUALS_SOURCE = "equals_source"
 CELLS_EQUAL_SOURCE = "cells_equal_source"
 
-SpecOf = Callable[[Export], dg.AssetSpec]
-Context = dg.AssetCheckExecutionContext
+Context = dg.AssetExecutionContext
 
 
-def build_proofs(export: Export, *, config: "RivetConfig", spec_of: SpecOf) -> dg.AssetChecksDefinition:
-    """Return the checks by which an export is proved; nothing is opened before somebody runs one of them."""
+def proofs_of(export: Export, *, config: "RivetConfig") -> dict[str, OnDemand]:
+    """Return the checks by which an export is proved, by name; nothing is opened before somebody runs one of them."""
 
     def looked(context: Context) -> ChangeVerdict:
         from rivet_assets.dagster import proofs  # Dagster
@@ -50,7 +48,7 @@ def build_proofs(export: Export, *, config: "RivetConfig", spec_of: SpecOf) -> d
 
         return judged
 
-    checks = {
+    return {
         PREFLIGHT: OnDemand(
             "The planner of the source says that the export will run well; this is the plan, no row is read.",
             looked,
@@ -66,7 +64,6 @@ def build_proofs(export: Export, *, config: "RivetConfig", spec_of: SpecOf) -> d
             reconciled(CELLS_EQUAL_SOURCE, "checksums"),
         ),
     }
-    return on_demand(spec_of(export).key, "proofs", checks)
 
 
 def _state(config: "RivetConfig", context: Context) -> State:

@@ -25,9 +25,12 @@ import dagster as dg
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES  # not exported; a list of what is
 
 from rivet_assets.dagster.build import SpecOf, step_names
-from rivet_assets.dagster.drain_sensor import MOST_WAIT_SECONDS, RUNS_SEEN, SENSOR_SECONDS, own_checks
+from rivet_assets.dagster.drain_checks import change_evaluations
+from rivet_assets.dagster.drain_sensor import MOST_WAIT_SECONDS, RUNS_SEEN, SENSOR_SECONDS
 from rivet_assets.dagster.failure_sensor import WILL_RETRY
+from rivet_assets.dagster.pools import free_ended, source_pool
 from rivet_assets.dagster.specs import asset_spec
+from rivet_assets.dagster.window_holes import windows_verdict
 from rivet_assets.modes.partitions import partitions_of
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_p
 PARTITION = "dagster/partition"
 TRANSIENT = 2
 LOOK_BACK_SECONDS = 86_400.0
+LOOK_SECONDS = 600.0  # between looks at which windows are there
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,14 @@ class Missing:
 
 @dataclass
 class RetryCursor:
-    """What the sensor remembers: up to where it has read failed runs, and what is missing, by `source/export`."""
+    """What the sensor remembers: up to where it has read failed runs, and by `source/export` what is missing.
+
+    Also what it last told of windows, and when it looked.
+    """
 
     seen: float
     missing: dict[str, Missing] = field(default_factory=dict)
+    told: dict[str, tuple[float, str]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, cursor: str | None, *, now: float) -> RetryCursor:
@@ -74,14 +82,15 @@ class RetryCursor:
                 str(name): Missing(**{**entry, "windows": tuple(entry["windows"])})
                 for name, entry in found["missing"].items()
             }
-            return cls(float(found["seen"]), missing)
+            told = {str(name): (float(at), str(text)) for name, (at, text) in found.get("told", {}).items()}
+            return cls(float(found["seen"]), missing, told)
         except (ValueError, TypeError, KeyError, AttributeError):
             return cls(now - LOOK_BACK_SECONDS)
 
     def text(self) -> str:
         """Write the cursor."""
         missing = {name: asdict(entry) for name, entry in self.missing.items()}
-        return json.dumps({"seen": self.seen, "missing": missing}, sort_keys=True)
+        return json.dumps({"seen": self.seen, "missing": missing, "told": self.told}, sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -141,6 +150,7 @@ def retry_sensors(config: RivetConfig, *, spec_of: SpecOf | None = None) -> list
 def tick(scheduled: Sequence[Scheduled], context: dg.SensorEvaluationContext, *, now: float) -> dg.SensorResult:
     """Read the runs that failed since the last tick, and ask for what is due."""
     instance, memory = context.instance, RetryCursor.read(context.cursor, now=now)
+    free_ended(instance, {source_pool(each.source_name) for each in scheduled})
     _read_failures(scheduled, instance, memory)
     requests: list[dg.RunRequest] = []
     reasons: list[str] = []
@@ -152,15 +162,30 @@ def tick(scheduled: Sequence[Scheduled], context: dg.SensorEvaluationContext, *,
         if reason:
             reasons.append(f"{each.export.name}: {reason}")
             continue
-        requests += _requests(each, entry, context)
+        requests += _requests(each, entry)
         memory.missing[each.tag] = replace(entry, asked_at=now)
     known = {each.tag for each in scheduled}
     memory.missing = {tag: entry for tag, entry in memory.missing.items() if tag in known}
+    memory.told = {tag: told for tag, told in memory.told.items() if tag in known}
     return dg.SensorResult(
         run_requests=requests,
+        asset_events=[event for each in scheduled for event in _tell_windows(each, memory, instance, now=now)],
         skip_reason=None if requests else "; ".join(reasons) or "nothing is missing",
         cursor=memory.text(),
     )
+
+
+def _tell_windows(
+    each: Scheduled, memory: RetryCursor, instance: dg.DagsterInstance, *, now: float
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Yield whether windows of an export are missing, now and then, where it is not what was told before."""
+    at, told = memory.told.get(each.tag, (0.0, ""))
+    if now - at < LOOK_SECONDS or partitions_of(each.export) is None:
+        return
+    verdict = windows_verdict(each.export, each.keys[0], instance, now=now)
+    memory.told[each.tag] = (now, verdict.text)
+    if verdict.text != told:
+        yield from change_evaluations(each.keys[0], [verdict], instance=instance)
 
 
 # --- what failed ---------------------------------------------------------------------------------
@@ -282,13 +307,10 @@ def _not_now(each: Scheduled, entry: Missing, instance: dg.DagsterInstance, *, n
     return f"the source or the destination was away ({many}); the next try is in {left:.0f} s" if left > 0 else ""
 
 
-def _requests(each: Scheduled, entry: Missing, context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest]:
+def _requests(each: Scheduled, entry: Missing) -> Iterator[dg.RunRequest]:
     """Ask for an export, or for each unbroken range of its missing windows."""
-    checks = own_checks(context, each.keys[0])
     for tags in _ranges(each.export, entry.windows) if entry.windows else [{}]:
-        yield dg.RunRequest(
-            asset_selection=list(each.keys), asset_check_keys=checks, tags={ASKED_AGAIN: each.tag, **tags}
-        )
+        yield dg.RunRequest(asset_selection=list(each.keys), tags={ASKED_AGAIN: each.tag, **tags})
 
 
 def _ranges(export: Export, windows: Sequence[str]) -> list[dict[str, Any]]:

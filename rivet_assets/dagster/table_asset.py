@@ -4,6 +4,7 @@ Belongs here: what Dagster is told of them, and when. Not here: making a version
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -12,7 +13,9 @@ import pyarrow as pa
 from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.check_events import result
+from rivet_assets.dagster.drain_proofs import mirror_proof
 from rivet_assets.dagster.metadata import data_version, parts_table, table_schema
+from rivet_assets.dagster.on_demand import answer, is_asked_alone, on_demand_specs, provable
 from rivet_assets.dagster.specs import check_specs
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run.attempt import Site
@@ -59,15 +62,20 @@ def _applied(
     spec = applied_spec(export, table, kind, spec_of=spec_of)
     judged = export if kind == "mirror" else export.model_copy(update={"quality": None})
     checks = check_specs(judged.model_copy(update={"on_schema_drift": "continue"}), spec.key)
+    open_site = partial(site_of, export, table, kind, config)
+    proofs = {spec.key: mirror_proof(table, open_site) if kind == "mirror" else {}}
 
     @dg.multi_asset(
         name=spec.key.to_python_identifier(),
         specs=[spec],
         can_subset=True,  # so that nothing need be told where nothing is new
-        check_specs=checks,
+        check_specs=[*checks, *on_demand_specs(proofs)],
         required_resource_keys={"rivet"},
     )
     def applied(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        if is_asked_alone(context):
+            yield from answer(context, proofs)
+            return
         _, source = config.source_of(export)
         wait = pace(source.tuning, export.tuning).retry_backoff_ms / 1000
         with translated(retry_number=context.retry_number, seconds_to_wait=wait):
@@ -89,7 +97,7 @@ def _applied(
                     check_results=results,
                 )
 
-    return applied
+    return provable(applied)
 
 
 def site_of(export: Cdc, table: str, kind: Kind, config: RivetConfig, context: dg.AssetExecutionContext | Any) -> Site:

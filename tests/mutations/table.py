@@ -189,10 +189,26 @@ RUNNING = (
     Fault(
         "gate_after_publish_of_a_day",
         "rivet_assets/dagster/export_asset.py",
-        "    if made.is_refused:\n        yield from evaluations(",
-        "    if made.is_refused:\n        _offer(site, made).publish()\n        yield from evaluations(",
+        "    if made.is_refused:\n        held += evaluations(",
+        "    if made.is_refused:\n        _offer(site, made).publish()\n        held += evaluations(",
         "a bad day of a backfill is published before it turns red",
         ("tests/engines/test_modes.py::test_one_bad_day_fails_that_day_only[postgres]",),
+    ),
+    Fault(
+        "checks_are_planned",
+        "rivet_assets/dagster/on_demand.py",
+        "            return set(self.keys)\n",
+        "            return {*self.keys, *self.check_keys}\n",
+        "each materialization turns the verdicts of checks on demand to skipped, each failed one to failed",
+        ("tests/unit/dagster/test_lights.py",),
+    ),
+    Fault(
+        "queued_drain_is_green",
+        "rivet_assets/dagster/drain_wait.py",
+        "        return bool(self.since) and not self.is_draining and now >= self.late_at\n",
+        "        return False\n",
+        "changes wait behind a run that never begins, and every light is green",
+        ("tests/unit/dagster/test_drain_sensor.py::test_lag_turns_red_when_a_queued_drain_does_not_begin",),
     ),
     Fault(
         "refused_chunks_are_resumed",

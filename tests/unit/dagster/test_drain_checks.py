@@ -7,7 +7,7 @@ from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run_iterator
 
 from rivet_assets.dagster.drain_checks import change_check_specs, change_evaluations, change_results
-from rivet_assets.dagster.on_demand import OnDemand, on_demand
+from rivet_assets.dagster.on_demand import OnDemand, answer, is_asked_alone, on_demand_specs, provable
 from rivet_assets.run.drain_verdicts import (
     MIRROR,
     MirrorComparison,
@@ -173,19 +173,27 @@ EVALUATED = "ASSET_CHECK_EVALUATION"
 RESOURCES = {"rivet": dg.ResourceDefinition.none_resource()}
 
 
-def by_hand(found: MirrorComparison) -> dg.AssetChecksDefinition:
-    """Make the check of a mirror that has compared itself."""
-    return on_demand(KEY, MIRROR, {MIRROR: OnDemand("Reads all of both.", lambda context: mirror_verdict(found))})
+def mirror_that_is(found: MirrorComparison) -> dg.AssetsDefinition:
+    """Make a mirror that has compared itself."""
+    proofs = {KEY: {MIRROR: OnDemand("Reads all of both.", lambda context: mirror_verdict(found))}}
+
+    @dg.multi_asset(
+        specs=[dg.AssetSpec(KEY, automation_condition=dg.AutomationCondition.missing(), skippable=True)],
+        check_specs=on_demand_specs(proofs),
+        can_subset=True,
+        required_resource_keys={"rivet"},
+    )
+    def mirror(context: dg.AssetExecutionContext):
+        if is_asked_alone(context):
+            yield from answer(context, proofs)
+
+    return provable(mirror)
 
 
 def test_mirror_check_runs_on_demand_and_only_then():
     """It reads a whole table, so it has no condition that would start it."""
     found = MirrorComparison(source_rows=3, mirror_rows=2, missing=1, extra=0, different=0)
-    check = by_hand(found)
-
-    defs = dg.Definitions(
-        assets=[dg.AssetSpec(KEY)], asset_checks=[check], resources=RESOURCES, executor=dg.in_process_executor
-    )
+    defs = dg.Definitions(assets=[mirror_that_is(found)], resources=RESOURCES, executor=dg.in_process_executor)
     asked = frozenset({dg.AssetCheckKey(KEY, MIRROR)})
     whole = defs.resolve_implicit_global_asset_job_def()
     job = whole.get_subset(asset_selection=set(), asset_check_selection=set(asked))
@@ -205,11 +213,8 @@ def test_mirror_check_does_not_ride_along_with_its_mirror():
     """Automation runs the checks of what it materializes, but for those with a condition of their own."""
     found = MirrorComparison(source_rows=3, mirror_rows=3, missing=0, extra=0, different=0)
 
-    @dg.asset(key=KEY, automation_condition=dg.AutomationCondition.missing())
-    def mirror() -> None: ...
-
     with dg.DagsterInstance.ephemeral() as instance:
-        defs = dg.Definitions(assets=[mirror], asset_checks=[by_hand(found)], resources=RESOURCES)
+        defs = dg.Definitions(assets=[mirror_that_is(found)], resources=RESOURCES)
         asked = dg.evaluate_automation_conditions(defs, instance)
         graph = defs.resolve_asset_graph()
         subsets = [result.true_subset.convert_to_serializable_subset() for result in asked.results]

@@ -10,6 +10,7 @@ import pytest
 
 from rivet_assets.config.load import load_text
 from rivet_assets.dagster import drain_sensor as sensors
+from rivet_assets.dagster.build import build_assets
 from rivet_assets.dagster.drain_checks import change_check_specs
 from rivet_assets.dagster.drain_sensor import (
     DRAIN,
@@ -22,11 +23,9 @@ from rivet_assets.dagster.drain_sensor import (
     tick,
 )
 from rivet_assets.dagster.drain_sensor_cursor import DrainCursor
-from rivet_assets.dagster.on_demand import OnDemand, on_demand
-from rivet_assets.dagster.pools import drain_pool, limit_to_one
+from rivet_assets.dagster.drain_wait import LATE_SECONDS
 from rivet_assets.run.drain import LEASE
-from rivet_assets.run.drain_verdicts import MIRROR, MirrorComparison, mirror_verdict
-from rivet_assets.run.log_status import read_position
+from rivet_assets.run.log_status import drained_to
 from rivet_assets.run.scope import state_of
 from rivet_resources.errors import LogBusy, SourceUnreachable
 from rivet_resources.state.checkpoints.stores import Checkpoint, state_checkpoints
@@ -402,6 +401,82 @@ def test_checks_turn_red_without_a_drain(bench):
 # --- definitions ---------------------------------------------------------------------------------
 
 
+def lag_light(bench: Bench) -> tuple[str, str]:
+    """Return the colour of `lag` and what it says; blanks without a verdict."""
+    key = dg.AssetCheckKey(ORDERS, "lag")
+    record = bench.instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
+    return (record.status.value, record.evaluation.description) if record is not None else ("", "")
+
+
+def test_lag_turns_red_when_a_queued_drain_does_not_begin(bench):
+    """A queued run fails nobody; a source without a limit has no budget to use up."""
+    bench.drained(40)
+    bench.tick()
+    run_id = bench.run(dg.DagsterRunStatus.NOT_STARTED)
+    bench.tick(NOW + LATE_SECONDS - 1)
+    assert "SUCCEEDED" == lag_light(bench)[0]
+
+    bench.tick(NOW + LATE_SECONDS)
+
+    colour, text = lag_light(bench)
+    assert "FAILED" == colour
+    assert "nobody has drained for 15 min" in text
+    assert run_id[:8] in text
+
+
+def test_lag_is_green_again_when_a_drain_moved_on(bench):
+    """Any step forward counts, though some is still unread."""
+    bench.drained(40)
+    bench.tick()
+    bench.tick(NOW + LATE_SECONDS)
+
+    bench.drained(60)
+    bench.tick(NOW + LATE_SECONDS + 30)
+
+    assert "SUCCEEDED" == lag_light(bench)[0]
+
+
+def test_lag_stays_green_while_somebody_drains(bench):
+    """A first copy of hours moves no position; its lease says that it lives."""
+    bench.drained(40)
+    bench.tick()
+    with closing(state_of(bench.config)) as store, store.lease("changes", LEASE, "somebody"):
+        bench.tick(NOW + 2 * LATE_SECONDS)
+
+        assert "SUCCEEDED" == lag_light(bench)[0]
+
+
+def test_lag_turns_red_when_nobody_can_look(bench):
+    """The source is away: what waits there is unknown, and that nobody drains is not."""
+    bench.drained(100)
+    bench.tick()
+    bench.log.fault = SourceUnreachable("Cannot connect to shop.")
+    bench.tick(NOW + 30)
+
+    bench.tick(NOW + 30 + LATE_SECONDS)
+
+    colour, text = lag_light(bench)
+    assert "FAILED" == colour
+    assert "Cannot connect to shop." in text
+
+
+@pytest.mark.parametrize(
+    ("block", "seconds"),
+    [('schedule: "30 * * * *"', 1800 + LATE_SECONDS), ("freshness: {fail_after: 5h}", 5 * 3600)],
+)
+def test_limit_of_the_wait_is_that_of_the_export(tmp_path, instance, block, seconds):
+    """What is drained once an hour waits up to an hour, and then some."""
+    bench = Bench(tmp_path, instance, CONFIG.replace("mode: cdc", f"mode: cdc, {block}"))
+    bench.drained(40)
+    bench.tick()
+    bench.tick(NOW + seconds - 1)
+    assert "SUCCEEDED" == lag_light(bench)[0]
+
+    bench.tick(NOW + seconds)
+
+    assert "FAILED" == lag_light(bench)[0]
+
+
 def test_sensor_is_running_from_the_start(bench):
     """Nobody has to switch it on, and it looks every half minute."""
     sensor = bench.sensor
@@ -452,13 +527,8 @@ def test_dagster_takes_the_whole_tick(tmp_path, instance):
         return drains
 
     sensor = sensors.DrainSensor("shop", bench.watched)
-    equal = mirror_verdict(MirrorComparison(0, 0, 0, 0, 0))
-    by_hand = on_demand(
-        bench.watched[1].keys[0], MIRROR, {MIRROR: OnDemand("reads a whole table", lambda context: equal)}
-    )
     assets = [drain_of(each.keys) for each in bench.watched]
-    resources = {"rivet": dg.ResourceDefinition.none_resource()}
-    defs = dg.Definitions(assets=assets, asset_checks=[by_hand], sensors=[sensor], resources=resources)
+    defs = dg.Definitions(assets=assets, sensors=[sensor])
     context = dg.build_sensor_context(instance=instance, definitions=defs)
 
     data = sensor.evaluate_tick(context)
@@ -468,13 +538,11 @@ def test_dagster_takes_the_whole_tick(tmp_path, instance):
     ]
     assert all(request.job_name for request in data.run_requests)
     job, second = defs.resolve_implicit_global_asset_job_def(), data.run_requests[1]
-    chosen = job.get_subset(
-        asset_selection=set(second.asset_selection), asset_check_selection=set(second.asset_check_keys)
-    )
+    chosen = job.get_subset(asset_selection=set(second.asset_selection))
     ran = chosen.execute_in_process(instance=instance)
     assert {"lines", "items"} == {event.asset_key.path[-1] for event in ran.get_asset_materialization_events()}
     evaluated = {evaluation.check_name for evaluation in ran.get_asset_check_evaluations()}
-    assert {spec.name for spec in change_check_specs(ORDERS)} == evaluated  # and not the one that reads a whole table
+    assert {spec.name for spec in change_check_specs(ORDERS)} == evaluated
 
 
 # --- the pool ------------------------------------------------------------------------------------
@@ -487,50 +555,41 @@ def stored(tmp_path):
         yield made
 
 
-def limits(instance: dg.DagsterInstance) -> dict[str, int]:
-    """Return the numbers of all pools."""
-    return {limit.name: limit.limit for limit in instance.event_log_storage.get_pool_limits()}
-
-
-def test_pool_is_named_after_the_slot_or_the_export(tmp_path, instance):
-    """Exports that share a slot share the pool, over files too."""
-    one, two = Bench(tmp_path, instance, CONFIG + SECOND).watched
-
-    assert "drain:shop:changes" == drain_pool("shop", one.export)
-    assert "drain:shop:other" == drain_pool("shop", two.export)
-
-
-def test_first_tick_limits_the_pool_to_one(tmp_path, stored):
-    """A pool without a number is no limit; nobody has to set it by hand."""
+@pytest.mark.parametrize(
+    ("status", "free"), [(dg.DagsterRunStatus.FAILURE, True), (dg.DagsterRunStatus.STARTED, False)]
+)
+def test_tick_frees_what_ended_runs_left_taken(tmp_path, stored, status, free):
+    """A killed run gives its slot back to nobody; one that runs keeps it."""
     bench = Bench(tmp_path, stored)
+    storage = stored.event_log_storage
+    storage.set_concurrency_slots("source:shop", 1)
+    run_id = bench.run(status, tag="")
+    assert storage.claim_concurrency_slot("source:shop", run_id, "shop__orders").is_claimed
+
     bench.tick()
-    bench.tick(NOW + 30)
 
-    assert {"drain:shop:changes": 1} == limits(stored)
-
-
-def test_number_that_a_person_set_stays(stored):
-    """Even a wish that makes no sense; a default of the instance is no wish."""
-    stored.event_log_storage.set_concurrency_slots("drain:shop:changes", 3)
-
-    assert not limit_to_one(stored, "drain:shop:changes")
-    assert {"drain:shop:changes": 3} == limits(stored)
+    assert free == (set() == {slot.run_id for slot in storage.get_concurrency_info("source:shop").claimed_slots})
 
 
-def test_default_of_the_instance_gives_way_to_one(tmp_path):
-    """`default_limit: 4` is meant for reading, not for draining."""
-    settings = {"concurrency": {"pools": {"default_limit": 4}}}
-    with dg.instance_for_test(temp_dir=str(tmp_path), overrides=settings) as stored:
-        stored.event_log_storage.initialize_concurrency_limit_to_default("drain:shop:changes")
-        assert {"drain:shop:changes": 4} == limits(stored)
+def test_tick_leaves_pools_of_others_and_makes_none(tmp_path, stored):
+    """Slots that are not of an export are not ours to free."""
+    bench = Bench(tmp_path, stored)
+    storage = stored.event_log_storage
+    storage.set_concurrency_slots("theirs", 1)
+    run_id = bench.run(dg.DagsterRunStatus.FAILURE, tag="")
+    storage.claim_concurrency_slot("theirs", run_id, "step")
 
-        assert limit_to_one(stored, "drain:shop:changes")
-        assert {"drain:shop:changes": 1} == limits(stored)
+    bench.tick()
+
+    assert {run_id} == {slot.run_id for slot in storage.get_concurrency_info("theirs").claimed_slots}
+    assert ["theirs"] == [limit.name for limit in storage.get_pool_limits()]
 
 
-def test_instance_in_memory_is_left_alone(instance):
-    """`rivet run` without DAGSTER_HOME has no pools, and needs none."""
-    assert not limit_to_one(instance, "drain:shop:changes")
+def test_drain_has_no_pool(bench):
+    """A slot would outlive a killed drain, and stop the capture for good."""
+    (drain,) = build_assets(bench.config.exports[0], config=bench.config)
+
+    assert None is drain.op.pool
 
 
 def test_no_checkpoint_no_position():

@@ -10,7 +10,7 @@ import pytest
 
 from rivet_assets.config.load import RivetConfig, load_text
 from rivet_assets.dagster.drain_sensor import MOST_WAIT_SECONDS
-from rivet_assets.dagster.retry_sensor import ASKED_AGAIN, RANGE_END, RANGE_START, retry_sensors, tick
+from rivet_assets.dagster.retry_sensor import ASKED_AGAIN, LOOK_SECONDS, RANGE_END, RANGE_START, retry_sensors, tick
 from rivet_assets.definitions import definitions_of
 from tests.lab_engines import connect_postgres
 from tests.servers.listening import Proxy, proxied
@@ -58,11 +58,19 @@ class Bench:
         )
         return done.success
 
+    def windows(self) -> tuple[str, str]:
+        """Return the colour of `windows_complete` and what it says; blanks without a verdict."""
+        check = dg.AssetCheckKey(dg.AssetKey(["postgres", "days"]), "windows_complete")
+        found = self.instance.event_log_storage.get_latest_asset_check_execution_by_key([check]).get(check)
+        return (found.status.value, found.evaluation.description) if found is not None else ("", "")
+
     def tick(self, *, later: float = 0.0) -> list[dg.RunRequest]:
         """Evaluate once, so many seconds from now, and keep what the daemon would."""
         context = dg.build_sensor_context(instance=self.instance, cursor=self.cursor)
         result = tick(self.sensor.scheduled, context, now=time.time() + later)
         self.cursor = result.cursor
+        for event in result.asset_events:
+            self.instance.report_runless_asset_event(event)
         return list(result.run_requests or ())
 
 
@@ -112,6 +120,32 @@ def test_only_the_windows_that_are_missing_are_asked_for(bench: Bench) -> None:
     ]
     assert all(bench.run("days", request.tags) for request in requests)
     assert [] == bench.tick(later=MOST_WAIT_SECONDS)
+
+
+def test_hole_in_the_windows_is_red_until_it_is_filled(bench: Bench) -> None:
+    """Whatever made it; what lies before the first window was never asked for."""
+    assert bench.run("days", {RANGE_START: "2026-01-02", RANGE_END: "2026-01-02"})
+    assert bench.run("days", {RANGE_START: "2026-01-04", RANGE_END: "2026-01-04"})
+    bench.tick()
+
+    colour, text = bench.windows()
+    assert "FAILED" == colour
+    assert text.startswith("Missing windows: 1, 2026-01-03. Materialize them")
+
+    assert bench.run("days", {RANGE_START: "2026-01-03", RANGE_END: "2026-01-03"})
+    bench.tick(later=LOOK_SECONDS)
+    assert ("SUCCEEDED", "3 windows are there, none is missing") == bench.windows()
+
+
+def test_windows_are_judged_when_somebody_asks(bench: Bench) -> None:
+    """The check has a button, too."""
+    assert bench.run("days", {RANGE_START: "2026-01-01", RANGE_END: "2026-01-01"})
+    check = dg.AssetCheckKey(dg.AssetKey(["postgres", "days"]), "windows_complete")
+
+    job = bench.job.get_subset(asset_selection=set(), asset_check_selection={check})
+    assert job.execute_in_process(instance=bench.instance).success
+
+    assert "2026-01-02 to 2026-01-04" in bench.windows()[1]
 
 
 def test_run_that_went_well_without_a_row_ends_it(bench: Bench) -> None:

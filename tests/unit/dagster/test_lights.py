@@ -1,0 +1,241 @@
+"""What Dagster shows of checks: only what was judged, and until it is judged again."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from rivet_assets.config.load import load_config
+from rivet_assets.definitions import definitions_of
+
+ORDERS, DAYS = dg.AssetKey(["shop", "orders"]), dg.AssetKey(["shop", "days"])
+PROOFS = {"preflight", "files_intact", "equals_source", "cells_equal_source"}
+BLOCK = """
+sources: {shop: {type: sqlite, path: shop.db}}
+spark: inline
+exports:
+  - name: orders
+    source: shop
+    table: orders
+    format: parquet
+    destination: {type: local, path: lake}
+    quality: {row_count_min: 2}
+  - name: days
+    source: shop
+    table: orders
+    mode: time_window
+    time_column: at
+    time_column_type: unix
+    start: 2026-01-01
+    end: 2026-01-05
+    format: parquet
+    destination: {type: local, path: lake}
+    quality: {row_count_min: 2}
+"""
+FIRST_OF_JANUARY = 1767225600  # 2026, UTC
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+class Lights:
+    """A configuration, its database, and what an instance shows of its checks."""
+
+    def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
+        self.folder, self.instance = folder, instance
+        text = BLOCK.replace("shop.db", str(folder / "shop.db")).replace("path: lake", f"path: {folder / 'lake'}")
+        (folder / "rivet.yaml").write_text(text)
+        self.sql("CREATE TABLE orders (id integer PRIMARY KEY, at integer NOT NULL)")
+        for number in range(8):
+            self.sql(f"INSERT INTO orders VALUES ({number}, {FIRST_OF_JANUARY} + {number // 2} * 86400 + {number % 2})")
+        self.defs = definitions_of(load_config(folder / "rivet.yaml"))
+
+    def sql(self, statement: str) -> None:
+        """Run one statement at the source."""
+        with sqlite3.connect(self.folder / "shop.db") as connection:
+            connection.execute(statement)
+
+    def launch(
+        self, key: dg.AssetKey | None, *checks: dg.AssetCheckKey, days: tuple[str, str] | None = None
+    ) -> dg.ExecuteInProcessResult:
+        """Run as the UI does: it names the assets, and all checks that stand on their pages."""
+        job = self.defs.resolve_implicit_global_asset_job_def()
+        named = set(checks) or {each for each in job.asset_layer.asset_graph.asset_check_keys if each.asset_key == key}
+        first, last = days or ("", "")
+        tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+        subset = job.get_subset(asset_selection={key} if key else set(), asset_check_selection=named)
+        return subset.execute_in_process(
+            instance=self.instance, raise_on_error=False, run_config=QUIET, tags=tags if days else {}
+        )
+
+    def ask(self, key: dg.AssetKey, *names: str) -> dg.ExecuteInProcessResult:
+        """Execute checks alone, as their buttons do."""
+        return self.launch(None, *(dg.AssetCheckKey(key, name) for name in names))
+
+    def shown(self, key: dg.AssetKey) -> dict[str, str]:
+        """Return the latest status of each check that has one, by name."""
+        graph = self.defs.resolve_asset_graph()
+        keys = [each for each in graph.asset_check_keys if each.asset_key == key]
+        found = self.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        return {each.name: record.status.value for each, record in found.items()}
+
+
+@pytest.fixture
+def lights(tmp_path: Path) -> Iterator[Lights]:
+    """Two exports of a table with four days."""
+    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+        yield Lights(tmp_path, instance)
+
+
+def test_materialization_with_all_its_checks_named_plans_no_proof(lights):
+    """The UI names every check of the page; none of those that read whole tables runs or is promised."""
+    run = lights.launch(ORDERS)
+
+    assert run.success
+    assert {"row_count_min", "special_values", "drift"} == set(lights.shown(ORDERS))
+    assert {"shop__orders"} == {event.step_key for event in run.all_events if event.step_key}
+    assert not [event for event in run.all_events if "did not yield" in (event.message or "")]
+
+
+def test_every_proof_can_be_executed_by_itself(lights):
+    """Their buttons work for exports with windows too, and nothing is exported."""
+    lights.launch(DAYS, days=("2026-01-01", "2026-01-04"))
+
+    run = lights.ask(DAYS, "files_intact", "equals_source")
+
+    assert run.success
+    assert {"files_intact", "equals_source"} == {each.check_name for each in run.get_asset_check_evaluations()}
+    assert [] == run.get_asset_materialization_events()
+
+
+def test_verdict_of_a_proof_stays_until_it_is_executed_again(lights):
+    """A red light of a damaged file is neither skipped nor green after the next materialization."""
+    lights.launch(DAYS, days=("2026-01-01", "2026-01-02"))
+    for file in (lights.folder / "lake" / "days").rglob("*.parquet"):
+        file.unlink()
+    lights.ask(DAYS, "files_intact")
+
+    lights.launch(DAYS, days=("2026-01-03", "2026-01-03"))
+
+    assert "FAILED" == lights.shown(DAYS)["files_intact"]
+
+
+def test_refused_gate_shows_the_refused_check_and_no_other(lights):
+    """Only the rule that stopped the window is red."""
+    lights.launch(ORDERS)
+    lights.ask(ORDERS, "files_intact")
+    lights.sql("DELETE FROM orders WHERE id > 0")
+
+    run = lights.launch(ORDERS)
+
+    assert not run.success
+    assert {
+        "row_count_min": "FAILED", "special_values": "SUCCEEDED", "drift": "SUCCEEDED", "files_intact": "SUCCEEDED"
+    } == lights.shown(ORDERS)  # fmt: skip
+
+
+def test_refused_window_among_good_ones_is_what_the_badge_shows(lights):
+    """The check's latest verdict is the red one, though a later window passed."""
+    lights.sql("DELETE FROM orders WHERE id = 2")
+
+    run = lights.launch(DAYS, days=("2026-01-01", "2026-01-04"))
+
+    check = dg.AssetCheckKey(DAYS, "row_count_min")
+    latest = lights.instance.event_log_storage.get_latest_asset_check_execution_by_key([check])[check]
+    assert not run.success
+    assert ("FAILED", "2026-01-02") == (latest.status.value, latest.partition)
+    assert {"row_count_min": "FAILED", "special_values": "SUCCEEDED", "drift": "SUCCEEDED"} == lights.shown(DAYS)
+
+
+@pytest.mark.parametrize(("key", "days"), [(ORDERS, None), (DAYS, ("2026-01-01", "2026-01-02"))])
+def test_run_that_cannot_begin_leaves_every_light_as_it_was(lights, key, days):
+    """The database is away: the run is red, and no check was judged."""
+    lights.launch(key, days=days)
+    before = lights.shown(key)
+    (lights.folder / "shop.db").rename(lights.folder / "away.db")
+
+    run = lights.launch(key, days=days)
+
+    assert not run.success
+    assert set(before.values()) == {"SUCCEEDED"}
+    assert before == lights.shown(key)
+
+
+def test_rule_that_is_executed_alone_keeps_its_verdict(lights):
+    """It is judged as the rows are written; alone there is nothing to judge, and no light changes."""
+    lights.launch(ORDERS)
+
+    run = lights.ask(ORDERS, "row_count_min")
+
+    assert run.success
+    assert "SUCCEEDED" == lights.shown(ORDERS)["row_count_min"]
+
+
+@pytest.mark.parametrize(("rows", "expected"), [("id >= 0", []), ("id < 0", ["mart"])])
+def test_asset_downstream_in_one_run_waits_for_the_gate(lights, rows, expected):
+    """It runs when the rules pass, and does not when one of them refused the export."""
+
+    @dg.asset(deps=[ORDERS])
+    def mart() -> None: ...
+
+    lights.sql(f"DELETE FROM orders WHERE {rows}")
+    lights.defs = dg.Definitions.merge(lights.defs, dg.Definitions(assets=[mart]))
+    job = lights.defs.resolve_implicit_global_asset_job_def()
+    run = job.get_subset(asset_selection={ORDERS, mart.key}).execute_in_process(
+        instance=lights.instance, raise_on_error=False, run_config=QUIET
+    )
+
+    made = [event.asset_key.to_user_string() for event in run.get_asset_materialization_events()]
+    assert expected == [name for name in made if name == "mart"]
+
+
+CHANGES = """
+sources: {shop: {type: postgres, url_env: NOWHERE, environment: local}}
+exports:
+  - name: changes
+    tables: [orders, lines]
+    mode: cdc
+    apply: [mirror]
+    format: parquet
+    destination: {type: local, path: lake}
+"""
+
+
+def planned(defs: dg.Definitions, key: dg.AssetKey | None, checks: set[dg.AssetCheckKey]) -> set[str]:
+    """Return the checks that stand in the plan of a launch, by name."""
+    job = defs.resolve_implicit_global_asset_job_def()
+    subset = job.get_subset(asset_selection={key} if key else set(), asset_check_selection=checks)
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = instance.create_run_for_job(subset)
+        records = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED)
+    events = [record.event_log_entry.dagster_event for record in records.records]
+    return {event.event_specific_data.check_name for event in events}
+
+
+@pytest.mark.parametrize("name", ["changes/orders", "changes/orders_mirror"])
+def test_drain_and_mirror_plan_no_check(tmp_path, name):
+    """A drain that finds nothing judges the lag alone: what it said of drift, gaps and cells stays."""
+    (tmp_path / "rivet.yaml").write_text(CHANGES)
+    defs = definitions_of(load_config(tmp_path / "rivet.yaml"))
+    graph = defs.resolve_asset_graph()
+    key = dg.AssetKey(["shop", *name.split("/")])
+    checks = {each for each in graph.asset_check_keys if each.asset_key == key}
+
+    assert {"special_values"} < {each.name for each in checks}
+    assert set() == planned(defs, key, checks)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("changes/orders", "prerequisites"), ("changes/orders_mirror", "mirror_equals_source")],
+)
+def test_checks_that_ask_the_source_are_planned_when_they_are_executed(tmp_path, name, expected):
+    """Executed with all others of the page, they alone are promised."""
+    (tmp_path / "rivet.yaml").write_text(CHANGES)
+    defs = definitions_of(load_config(tmp_path / "rivet.yaml"))
+    key = dg.AssetKey(["shop", *name.split("/")])
+    checks = {each for each in defs.resolve_asset_graph().asset_check_keys if each.asset_key == key}
+
+    assert {expected} == planned(defs, None, checks)
