@@ -12,7 +12,7 @@ from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.drain_checks import DESCRIBED
 from rivet_assets.dagster.on_demand import OnDemand
 from rivet_assets.modes.cdc import Cdc
-from rivet_assets.prove.reconcile_mirror import compared
+from rivet_assets.prove.reconcile_mirror import compare_mirror
 from rivet_assets.run.attempt import Site
 from rivet_assets.run.drain_verdicts import (
     MIRROR,
@@ -41,6 +41,6 @@ def mirror_proof(table: str, site: Callable[[dg.AssetExecutionContext], Site]) -
     """Return the check that a mirror is its table; nothing is opened before somebody runs it."""
 
     def judged(context: dg.AssetExecutionContext) -> ChangeVerdict:
-        return mirror_verdict(compared(site(context), table))
+        return mirror_verdict(compare_mirror(site(context), table))
 
     return {MIRROR: OnDemand("The mirror holds exactly the rows of its table; reads all of both.", judged)}

@@ -34,7 +34,7 @@ from rivet_assets.dagster.pools import free_ended, source_pool
 from rivet_assets.dagster.specs import asset_spec
 from rivet_assets.run.drain import LEASE, checkpoint_key, checkpoints_of
 from rivet_assets.run.drain_verdicts import ChangeVerdict, lag_verdict, slot_verdict
-from rivet_assets.run.log_status import LogLook, capture_exports, look, opened
+from rivet_assets.run.log_status import LogLook, capture_exports, look, open_for_look
 from rivet_assets.run.scope import state_of
 from rivet_resources.errors import LogBusy, RivetError
 from rivet_resources.fan_out import NoAnswer, side_by_side

@@ -25,7 +25,7 @@ from rivet_assets.dagster.drain_sensor import (
 from rivet_assets.dagster.drain_sensor_cursor import DrainCursor
 from rivet_assets.dagster.drain_wait import LATE_SECONDS
 from rivet_assets.run.drain import LEASE
-from rivet_assets.run.log_status import drained_to
+from rivet_assets.run.log_status import read_position
 from rivet_assets.run.scope import state_of
 from rivet_resources.errors import LogBusy, SourceUnreachable
 from rivet_resources.state.checkpoints.stores import Checkpoint, state_checkpoints
