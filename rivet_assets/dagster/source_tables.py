@@ -3,6 +3,8 @@
 Belongs here: that one observation. Not here: the table's asset before any run (`specs.py`).
 
 A catalog is read by runs only, never while definitions load, so a table that no run has read shows no columns.
+Dagster 1.13.27 shows `dagster/column_schema` of materializations and definitions, and hides an observation's: hence
+a name of our own (seen in its page, 2026-11-23).
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
     from rivet_resources.contracts.relation import Relation
     from rivet_resources.contracts.source import Source
+
+COLUMNS = "rivet/columns"
 
 
 def table_observation(
@@ -42,7 +46,7 @@ def table_facts(relation: Relation) -> Mapping[str, Any]:
         )
         for column in relation.columns
     ]
-    facts: dict[str, Any] = {"dagster/column_schema": dg.TableSchema(columns)}
+    facts: dict[str, Any] = {COLUMNS: dg.TableSchema(columns)}
     if relation.rows_estimate is not None:
         facts["rivet/rows_estimate"] = relation.rows_estimate
     if relation.bytes_estimate is not None:

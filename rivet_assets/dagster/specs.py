@@ -81,9 +81,10 @@ def source_specs(exports: Iterable[Export], *, config: RivetConfig) -> list[dg.A
         source_name, source = config.source_of(export)
         for key in upstream_keys(export, source_name=source_name, source=source):
             name = ".".join(key.path[1:])
+            where = source_name if source_name == source.type else f"{source_name} ({source.type})"
             specs[key] = dg.AssetSpec(
                 key,
-                description=f"Table {name} of the source {source_name} ({source.type}), as Rivet's exports read it.",
+                description=f"Table {name} of the source {where}, as Rivet's exports read it.",
                 kinds={source.type, "table"},
                 metadata={"dagster/table_name": name},
                 group_name=_word(source_name),

@@ -137,7 +137,7 @@ def test_page_of_a_source_table_has_its_columns_and_about_how_many_rows(shop):
     event = shop.instance.fetch_observations(dg.AssetKey(["postgres", "public", "orders"]), limit=1).records[0]
 
     facts = {key: value.value for key, value in event.asset_observation.metadata.items()}
-    columns = {column.name: (column.type, column.description) for column in facts["dagster/column_schema"].columns}
+    columns = {column.name: (column.type, column.description) for column in facts["rivet/columns"].columns}
     assert ("text", "who bought") == columns["name"]
     assert "numeric(12,2)" == columns["total"][0]
     assert (240, "id") == (facts["rivet/rows_estimate"], facts["rivet/key"])
