@@ -45,7 +45,7 @@ LATER_DESTINATIONS = {"azure": "is not in this version; write to local, s3, gcs 
 
 # Keys that change neither rows nor files: who is told, and when it runs.
 NOT_OF_THE_ROWS = {
-    "schedule", "freshness", "owners", "tags", "group", "description",
+    "schedule", "freshness", "owners", "tags", "group", "description", "preview",
     "wave", "parallel_safe", "source_group", "reconcile_required",
 }  # fmt: skip
 
@@ -159,6 +159,12 @@ class Export(Settings):
     group: GroupName | None = Field(None, description="Dagster group; default: the source's name")
     owners: tuple[Owner, ...] = Field((), description="e-mail addresses, or team:name")
     tags: Texts = Field(default_factory=dict, description="Dagster tags of the asset")
+    preview: int = Field(
+        0,
+        ge=0,
+        le=100,
+        description="rows shown on the asset's page, as they are in the file; kept in Dagster's event log",
+    )
     wave: int | None = Field(
         None, ge=1, le=4, description="when `rivet apply` runs it, 1 first; default: by its score; see `rivet plan`"
     )

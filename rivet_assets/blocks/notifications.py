@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from typing import Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from rivet_assets.blocks.export_values import rule_broken
 from rivet_resources.contracts.settings import Settings
@@ -71,3 +72,16 @@ class Notifications(Settings):
 
     slack: Slack | None = Field(None, description="one message per run of an export to a Slack webhook")
     webhook: Webhook | None = Field(None, description="one POST of JSON per event to a service of yours")
+    webserver_url: str | None = Field(
+        None, description="address of Dagster's webserver, such as https://dagster.example.com: messages link to runs"
+    )
+
+    @field_validator("webserver_url")
+    @classmethod
+    def plain_address(cls, url: str | None) -> str | None:
+        """Refuse what is no address of a page, and one that holds a password: it is sent to people."""
+        parts = urlsplit(url) if url is not None else None
+        if parts is not None and (parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc):
+            message = "has a webserver_url that is not http(s)://host without user and password; write it like that"
+            raise rule_broken("RIVET_CONFIG_WEBHOOK", message)
+        return url

@@ -9,6 +9,7 @@ unions by `type`, and put secrets into what the UI shows; so attributes have no 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ from rivet_assets.dagster.retry_sensor import retry_sensors
 from rivet_assets.dagster.specs import asset_spec, source_specs
 
 if TYPE_CHECKING:
+    from dagster._core.definitions.metadata.source_code import CodeReference
+    from dagster_shared.yaml_utils.source_position import SourcePosition
     from pydantic import BaseModel
 
     from rivet_assets.blocks.export import Export
@@ -52,6 +55,13 @@ class Exports(Component):
         """Take a validated block; its relative paths are those of its file."""
         assert isinstance(attributes, ExportsAttributes)
         return cls(config_from_attributes(attributes.root, file=_file_of(context), params=params()))
+
+    @classmethod
+    def get_code_references_for_yaml(
+        cls, yaml_path: Path, source_position: SourcePosition, context: ComponentLoadContext
+    ) -> Sequence[CodeReference]:
+        """Return nothing to add: each asset names its own line of the file, which Dagster's would repeat."""
+        return []
 
     def get_asset_spec(self, export: Export) -> dg.AssetSpec:
         """Return what an export's asset shows; override to change key, group, tags, owners."""

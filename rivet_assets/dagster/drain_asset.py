@@ -17,16 +17,26 @@ from rivet_assets.dagster.check_events import result
 from rivet_assets.dagster.drain_checks import change_check_specs, change_results
 from rivet_assets.dagster.drain_proofs import prerequisites_of
 from rivet_assets.dagster.lineage import column_lineage
-from rivet_assets.dagster.metadata import OUR_COLUMNS, parts_table, table_schema
+from rivet_assets.dagster.metadata import (
+    OUR_COLUMNS,
+    files_text,
+    megabytes,
+    seconds_text,
+    special_values_count,
+    table_schema,
+)
 from rivet_assets.dagster.on_demand import answer, is_asked_alone, on_demand_specs, provable
+from rivet_assets.dagster.page import DETAILS, SUMMARY, details, summary
 from rivet_assets.dagster.pools import priority_tags
+from rivet_assets.dagster.run_tags import tag_run
+from rivet_assets.dagster.source_tables import table_observation
 from rivet_assets.dagster.specs import asset_key
 from rivet_assets.dagster.tell_success import tell_success
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run import interruption
 from rivet_assets.run.admission import ADOPT
 from rivet_assets.run.drain import NO_LAG, DrainSite, run_drain, warnings_of
-from rivet_assets.run.drain_verdicts import lag_verdict, sequence_verdict, slot_verdict
+from rivet_assets.run.drain_verdicts import lag_text, lag_verdict, sequence_verdict, slot_verdict
 from rivet_assets.run.drift import Drift
 from rivet_assets.run.progress import Reporter
 from rivet_assets.run.quality import DRIFT, SPECIAL_VALUES, schema_drift, special_values
@@ -34,10 +44,13 @@ from rivet_assets.run.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.change_log import Lag, LogSource
 from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.settings import pace
 from rivet_resources.dagster.errors import translated
-from rivet_resources.drain.plan import Drained, TableDrained
+from rivet_resources.dagster.preview import preview
+from rivet_resources.drain.plan import Drained
 
+LAG_BUDGET = "rivet/lag_budget"
 ENVELOPE_WORDS = {
     "__op": "insert, update, delete or truncate",
     "__pos": "position of the commit in the source's log; sorts as text",
@@ -107,6 +120,7 @@ def _site(export: Cdc, config: RivetConfig, context: dg.AssetExecutionContext) -
     """Open what the drain needs; Spark starts only for a first copy."""
     rivet = context.resources.rivet
     name, source = config.source_of(export)
+    tag_run(context, export, source_name=name, source=source)
     state = state_of(config, rivet=rivet)
     return DrainSite(
         export=export,
@@ -125,6 +139,11 @@ def _table_events(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drai
     """Yield one table's event: a materialization where windows were committed, else an observation of the lag."""
     mine = drained.tables[table]
     results = [*_results(site, spec, table, drained)]
+    if mine.last is not None and drained.started_from is None:  # later drains come every half minute
+        relation, export = mine.last.extract.relation, site.export.of_table(table)
+        seen = table_observation(export, relation, source_name=site.source_name, source=site.source)
+        if seen is not None:
+            yield seen
     if mine.last is None:
         yield dg.AssetObservation(spec.key, metadata=_position(drained))
         yield from results
@@ -161,21 +180,48 @@ def _links(root: Root) -> list[tuple[str | None, str]]:
 
 
 def _facts(site: DrainSite, table: str, drained: Drained) -> dict[str, Any]:
-    return {**_metadata(site, table, drained.tables[table]), **_position(drained)}
+    """Return the metadata of one table's windows: few entries, each once, what leads the page first."""
+    mine = drained.tables[table]
+    assert mine.last is not None
+    lag, took = drained.lag or NO_LAG, sum(drained.seconds.values())
+    notes = warnings_of(drained)
+    lead = {
+        "Changes": mine.rows,
+        "Windows": mine.windows,
+        "Files": files_text(mine.files, mine.size_bytes),
+        "Took": seconds_text(took),
+        "Left unread": lag_text(lag),
+        "Position": drained.position.text,
+    }
+    figures = {
+        "run_id": mine.last.extract.run_id,
+        "last window": mine.last.extract.window.key,
+        "position_key": drained.position.key,
+        "last commit": drained.commit_at.isoformat() if drained.commit_at is not None else None,
+        **{f"seconds_{step}": round(seconds, 3) for step, seconds in drained.seconds.items()},
+        "cpu_seconds": round(mine.measures.cpu_seconds, 3),
+        "peak_mb": round(mine.measures.peak_mb, 1),
+        "special_values": special_values_count(mine.measures),
+        "lag_budget": lag.budget,  # the check `slot_budget` plots it
+    }
+    return {
+        SUMMARY: summary(lead, notes),
+        "rivet/rows": mine.rows,
+        "rivet/size_mb": megabytes(mine.size_bytes),
+        "rivet/seconds": round(took, 3),
+        **{name: number for name, number in lag_metadata(lag).items() if name != LAG_BUDGET},
+        "dagster/uri": site.roots[table].uri,
+        **_columns(site, table, mine.last),
+        DETAILS: details(figures, cost={}, staged=mine.last, notes=notes),
+        **preview(site.roots[table], mine.manifest, rows=site.export.preview),
+    }
 
 
 def _position(drained: Drained) -> dict[str, Any]:
-    """Return where the drain stands, and how far that is behind."""
-    facts: dict[str, Any] = {
-        "rivet/position": drained.position.text,
-        "rivet/position_key": drained.position.key,
-        **{f"rivet/seconds_{step}": round(seconds, 3) for step, seconds in drained.seconds.items()},
-        **lag_metadata(drained.lag or NO_LAG),
-    }
+    """Return where a drain that brought nothing stands, and how far that is behind."""
+    facts: dict[str, Any] = {"rivet/position": drained.position.text, **lag_metadata(drained.lag or NO_LAG)}
     if warnings := warnings_of(drained):
         facts["rivet/warnings"] = dg.MetadataValue.md("\n".join(f"* {warning}" for warning in warnings))
-    if drained.commit_at is not None:
-        facts["rivet/last_commit"] = dg.MetadataValue.timestamp(drained.commit_at)
     return facts
 
 
@@ -186,40 +232,24 @@ def lag_metadata(lag: Lag) -> dict[str, Any]:
         "rivet/lag_changes": lag.unread_changes,
         "rivet/lag_seconds": lag.seconds,
         "rivet/held_bytes": lag.held_bytes,
-        "rivet/lag_budget": lag.budget,
+        LAG_BUDGET: lag.budget,
     }
     return {name: number for name, number in numbers.items() if number is not None}
 
 
-def _metadata(site: DrainSite, table: str, mine: TableDrained) -> dict[str, Any]:
-    assert mine.last is not None
-    extract = mine.last.extract
-    schema = pa.ipc.read_schema(pa.BufferReader(mine.last.schema_ipc))
-    comments = {column.name: column.comment for column in extract.relation.columns}
+def _columns(site: DrainSite, table: str, last: Staged) -> dict[str, Any]:
+    """Return the columns of a table's changes, and which of the source's they are."""
+    schema = pa.ipc.read_schema(pa.BufferReader(last.schema_ipc))
+    columns = last.extract.relation.columns
+    comments = {column.name: column.comment for column in columns}
+    known = {column.name for column in columns}
     facts: dict[str, Any] = {
-        "dagster/row_count": mine.rows,
-        "rivet/rows": mine.rows,
-        "rivet/windows": mine.windows,
-        "rivet/parts": mine.files,
-        "rivet/bytes": mine.size_bytes,
-        "rivet/cpu_seconds": round(mine.measures.cpu_seconds, 3),
-        "rivet/peak_mb": round(mine.measures.peak_mb, 1),
-        "rivet/special_values": sum(sum(kinds.values()) for kinds in mine.measures.special_values.values()),
-        "rivet/window": extract.window.key,
-        "rivet/run_id": extract.run_id,
-        "dagster/uri": site.roots[table].uri,
-        "dagster/table_name": table,
-        "dagster/column_schema": table_schema(schema, {**comments, **OUR_COLUMNS, **ENVELOPE_WORDS}),
+        "dagster/column_schema": table_schema(schema, {**comments, **OUR_COLUMNS, **ENVELOPE_WORDS})
     }
-    names = [column.name for column in extract.relation.columns]
     lineage = column_lineage(
         site.export.of_table(table),
-        {name: frozenset({name}) for name in schema.names if name in names},
+        {name: frozenset({name}) for name in schema.names if name in known},
         source_name=site.source_name,
         source=site.source,
     )
-    if lineage is not None:
-        facts["dagster/column_lineage"] = lineage
-    if mine.last.parts:
-        facts["rivet/parts_table"] = parts_table(mine.last)
-    return facts
+    return facts | ({"dagster/column_lineage": lineage} if lineage is not None else {})

@@ -22,6 +22,8 @@ from rivet_assets.dagster.metadata import data_version, describe
 from rivet_assets.dagster.on_demand import Proofs, answer, is_asked_alone, on_demand_specs, provable
 from rivet_assets.dagster.pools import priority_tags, source_pool
 from rivet_assets.dagster.proof_checks import proofs_of
+from rivet_assets.dagster.run_tags import tag_run
+from rivet_assets.dagster.source_tables import table_observation
 from rivet_assets.dagster.specs import asset_spec, check_specs
 from rivet_assets.dagster.tell_success import tell_success
 from rivet_assets.dagster.window_holes import windows_check
@@ -85,6 +87,7 @@ def _whole(export: Export, config: RivetConfig, spec: dg.AssetSpec, proofs: Proo
                     data_version=data_version(made.staged),
                     check_results=results,  # after the output, so that they point at this materialization
                 )
+                _observe_table(site, made, context)
             tell_success(config, export.name, site.state, context)
 
     return whole
@@ -115,6 +118,8 @@ def _windows(export: Export, config: RivetConfig, spec: dg.AssetSpec, proofs: Pr
                     try:
                         with ready.attempt() as made:
                             yield from _commit(site, spec, made, context.instance, held)
+                            if tried == 1:
+                                _observe_table(site, made, context)
                     except RivetError as error:
                         refused.append(RefusedWindow(ready.window.key, error))
                         context.log.error(f"{export.name} {ready.window.key}: {error}")
@@ -167,6 +172,7 @@ def _site(export: Export, config: RivetConfig, context: dg.AssetExecutionContext
     """
     rivet = context.resources.rivet
     name, source = config.source_of(export)
+    tag_run(context, export, source_name=name, source=source)
     state = state_of(config, rivet=rivet)
     # `{date}` is the day the run started on, also after midnight.
     place = export.destination.on(date.min).root(export.name).uri
@@ -185,8 +191,16 @@ def _site(export: Export, config: RivetConfig, context: dg.AssetExecutionContext
     )
 
 
+def _observe_table(site: Site, made: Attempt, context: dg.AssetExecutionContext) -> None:
+    """Record what the source table looked like, once a run."""
+    relation = made.staged.extract.relation
+    seen = table_observation(site.export, relation, source_name=site.source_name, source=site.source)
+    if seen is not None:
+        context.log_event(seen)
+
+
 def _offer(site: Site, made: Attempt) -> StagedOutput:
-    return StagedOutput(staged=made.staged, root=site.root, state=site.state, lease=made.lease)
+    return StagedOutput(made.staged, site.root, site.state, made.lease, preview_rows=site.export.preview)
 
 
 def _in_dagster_words(

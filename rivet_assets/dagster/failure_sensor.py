@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +19,7 @@ import dagster as dg
 
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.build import step_names
-from rivet_assets.dagster.tell_success import RIVET_RUN, STARTED_BY
+from rivet_assets.dagster.tell_success import RIVET_RUN, STARTED_BY, whereabouts
 from rivet_assets.notify.messages import Ended
 from rivet_assets.notify.notify import notify, wants
 
@@ -63,7 +64,8 @@ def tell_failure(configs: Sequence[RivetConfig], run: dg.DagsterRun, instance: d
         return []
     lines: list[str] = []
     for config in configs:
-        ends = [*_endings(config, run, instance)][:MOST_TOLD]
+        found = [*_endings(config, run, instance)][:MOST_TOLD]
+        ends = [replace(end, **asdict(whereabouts(config, end.export, run))) for end in found]
         notify(config, ends, tell=lines.append)
     return lines
 

@@ -14,59 +14,92 @@ import dagster as dg
 import pyarrow as pa
 
 from rivet_assets.dagster.lineage import column_lineage
+from rivet_assets.dagster.page import DETAILS, SUMMARY, details, summary
 from rivet_assets.run.attempt import Attempt, Site
 from rivet_assets.run.journal import strategy
+from rivet_assets.run.words import human_bytes
 from rivet_resources.contracts.extract import Staged
+from rivet_resources.contracts.parts import Measures
 from rivet_resources.shape.shape import planned
 
 OUR_COLUMNS = {
     "_rivet_exported_at": "when this window was exported; one instant for all of it",
     "_rivet_row_hash": "low 64 bits of XXH3-128 over the row's cells; the manifest says which",
 }
-MOST_PARTS = 50  # in the table of parts; all of them are in the manifest
+# Under the first name Dagster shows rows as those of the table. An increment's are rows of that load alone.
+ROWS = {"all": "dagster/row_count", "time": "dagster/partition_row_count", "after": "rivet/rows"}
 
 
 def describe(site: Site, attempt: Attempt) -> dict[str, Any]:
-    """Return the metadata of a staged window as it will be published; publishing adds its seconds and the manifest."""
-    staged, measures = attempt.staged, attempt.staged.measures
-    extract, read = staged.extract, staged.seconds.get("read", 0.0)
-    facts: dict[str, Any] = {
-        ("dagster/partition_row_count" if extract.window.kind == "time" else "dagster/row_count"): measures.rows,
-        "rivet/rows": measures.rows,
-        "rivet/strategy": strategy(extract),
-        "rivet/chunks": len(extract.chunks),
-        "rivet/profile": extract.pace.profile,
-        "rivet/rows_read": staged.rows_read,
-        "rivet/bytes": sum(part.size_bytes for part in staged.parts),
-        "rivet/parts": len(staged.parts),
-        **{f"rivet/seconds_{step}": round(seconds, 3) for step, seconds in staged.seconds.items()},
-        "rivet/rows_per_second": round((measures.rows - staged.kept.rows) / read) if read else 0,
-        "rivet/pages": measures.pages,
-        "rivet/longest_statement_ms": round(measures.longest_statement_ms, 1),
-        "rivet/throttled_seconds": round(measures.throttled_seconds, 3),
-        "rivet/cpu_seconds": round(measures.cpu_seconds, 3),
-        "rivet/peak_mb": round(measures.peak_mb, 1),
-        "rivet/retries": measures.retries,
-        "rivet/special_values": sum(sum(kinds.values()) for kinds in measures.special_values.values()),
-        "rivet/consistency": staged.consistency,
-        "rivet/window": extract.window.key,
-        "rivet/run_id": extract.run_id,
-        "dagster/uri": site.root.uri,
-        "dagster/table_name": extract.relation.name,
-        **{f"rivet/harm_{name}": number for name, number in staged.harm.items()},
-        **_schema(site, staged),
+    """Return the metadata of a staged window as it will be published; publishing adds its seconds and the manifest.
+
+    A page shows them all, in this order: few, and each once. Numbers are for plots, so their names stay.
+    """
+    staged, rows = attempt.staged, attempt.staged.measures.rows
+    extract, size = staged.extract, sum(part.size_bytes for part in staged.parts)
+    drift = [f"The columns changed: {attempt.drift}."] if attempt.drift else []
+    notes = [*drift, *extract.notes]
+    lead = {
+        "Rows": rows,
+        "Window": "" if extract.window.kind == "all" else extract.window.key,
+        "Files": files_text(len(staged.parts), size),
+        "Took": seconds_text(sum(staged.seconds.values())),
+        "Read": f"{strategy(extract)}, {staged.consistency}",
+        "Late rows": late_rows(attempt) or "",
     }
-    if staged.parts:
-        facts["rivet/parts_table"] = parts_table(staged)
+    facts: dict[str, Any] = {SUMMARY: summary(lead, notes), ROWS[extract.window.kind]: rows}
+    facts |= {"rivet/size_mb": megabytes(size), "rivet/seconds": round(sum(staged.seconds.values()), 3)}
     if extract.cursor is not None and extract.cursor.high is not None:
         facts["rivet/cursor"] = extract.cursor.high
-    if attempt.previous_rows is not None:
-        facts["rivet/late_rows"] = measures.rows - attempt.previous_rows
-    if attempt.drift:
-        facts["rivet/schema_changes"] = str(attempt.drift)
-    if extract.notes:
-        facts["rivet/notes"] = dg.MetadataValue.md("\n".join(f"- {note}" for note in extract.notes))
-    return facts
+    if (late := late_rows(attempt)) is not None:
+        facts["rivet/late_rows"] = late
+    details_ = details(_figures(staged), cost=staged.harm, staged=staged, notes=notes)
+    return facts | {"dagster/uri": site.root.uri, **_schema(site, staged), DETAILS: details_}
+
+
+def late_rows(attempt: Attempt) -> int | None:
+    """Return how many rows a window has more than when it was last committed; None when it never was."""
+    return None if attempt.previous_rows is None else attempt.staged.measures.rows - attempt.previous_rows
+
+
+def _figures(staged: Staged) -> dict[str, Any]:
+    """Return what a run measured, beyond what its page leads with."""
+    extract, measures = staged.extract, staged.measures
+    read = staged.seconds.get("read", 0.0)
+    return {
+        "run_id": extract.run_id,
+        "chunks": len(extract.chunks),
+        "profile": extract.pace.profile,
+        "rows_read": staged.rows_read,
+        "rows_per_second": round((measures.rows - staged.kept.rows) / read) if read else 0,
+        **{f"seconds_{step}": round(seconds, 3) for step, seconds in staged.seconds.items()},
+        "pages": measures.pages,
+        "throttled_seconds": round(measures.throttled_seconds, 3),
+        "cpu_seconds": round(measures.cpu_seconds, 3),
+        "peak_mb": round(measures.peak_mb, 1),
+        "retries": measures.retries,
+        "special_values": special_values_count(measures),
+    }
+
+
+def special_values_count(measures: Measures) -> int:
+    """Count the values that were replaced because their type cannot hold them."""
+    return sum(sum(kinds.values()) for kinds in measures.special_values.values())
+
+
+def files_text(files: int, size_bytes: int) -> str:
+    """Return files and bytes as people read them."""
+    return f"{files:,} file{'' if files == 1 else 's'}, {human_bytes(size_bytes)}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return seconds as people read them."""
+    return f"{seconds:,.1f} s"
+
+
+def megabytes(size_bytes: int) -> float:
+    """Return bytes as a number that a plot can label, in the unit of `human_bytes`."""
+    return round(size_bytes / 2**20, 3)
 
 
 def data_version(staged: Staged) -> dg.DataVersion:
@@ -99,20 +132,11 @@ def _schema(site: Site, staged: Staged) -> dict[str, Any]:
 def _column(field: pa.Field, comment: str) -> dg.TableColumn:
     facts = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
     made = f"made by {facts['rivet.derived']}" if "rivet.derived" in facts else ""
-    told = "; ".join(word for word in (comment, made) if word)
+    native = "" if made else facts.get("rivet.native_type", "")
+    told = "; ".join(word for word in (comment, made, native) if word)
     return dg.TableColumn(
         name=field.name,
         type=str(field.type),
-        description=told or facts.get("rivet.native_type"),
+        description=told or None,
         constraints=dg.TableColumnConstraints(nullable=field.nullable),
     )
-
-
-def parts_table(staged: Staged) -> dg.TableMetadataValue:
-    """List the parts of a window, as many as people read."""
-    records = [
-        dg.TableRecord({"path": part.path, "rows": part.rows, "bytes": part.size_bytes})
-        for part in staged.parts[:MOST_PARTS]
-    ]
-    columns = [dg.TableColumn("path", "string"), dg.TableColumn("rows", "int"), dg.TableColumn("bytes", "int")]
-    return dg.TableMetadataValue(records=records, schema=dg.TableSchema(columns))

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
+from rivet_assets.dagster.run_tags import tag_run
 from rivet_assets.modes.partitions import partitions_of
 from rivet_assets.prove.reconcile_result import Depth as HowClosely
 from rivet_assets.prove.repair import Repaired, RepairedWindow, repair_export
@@ -83,6 +84,8 @@ def _op(targets: Mapping[str, Target]) -> dg.OpDefinition:
     def repair_windows(context: dg.OpExecutionContext, config: RepairConfig) -> None:
         with translated(retry_number=1, seconds_to_wait=1):
             target = _target(targets, config.asset)
+            name, source = target.config.source_of(target.export)
+            tag_run(context, target.export, source_name=name, source=source)
             done = _repair(target, config, context)
             for event in _events(target, done):
                 context.log_event(event)

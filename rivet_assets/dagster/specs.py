@@ -9,16 +9,16 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from dagster._core.definitions.metadata.metadata_value import ObjectMetadataValue  # not exported
 
 from rivet_assets.blocks.export import NOT_OF_THE_ROWS
 from rivet_assets.dagster.automation import condition_of, freshness_of
 from rivet_assets.dagster.lineage import key_part, upstream_keys
 from rivet_assets.modes.partitions import partitions_of
 from rivet_assets.run.quality import DRIFT, SPECIAL_VALUES, rules_of
-from rivet_resources.contracts.settings import Settings
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 for category in (dg.BetaWarning, dg.PreviewWarning):
     warnings.filterwarnings("ignore", category=category, module="rivet_assets")
 
-DESTINATION = "rivet/destination"  # metadata: where committed parts lie, for the IO manager; holds no secret
+DESTINATION = "rivet/destination"  # metadata: where committed parts lie, for the IO manager; pages show its type
 EXPORT = "rivet/export"
 
 
@@ -46,7 +46,7 @@ def asset_spec(export: Export, *, config: RivetConfig) -> dg.AssetSpec:
         freshness_policy=freshness_of(export),
         owners=list(export.owners),
         tags={**export.tags, "mode": export.mode},
-        kinds={source.type, export.format, *(() if export.answers.follows_log else ("spark",))},  # a drain needs no JVM
+        kinds={export.format, *(() if export.answers.follows_log else ("spark",))},  # a drain needs no JVM
         partitions_def=partitions_of(export),
         skippable=True,
     )
@@ -80,15 +80,22 @@ def source_specs(exports: Iterable[Export], *, config: RivetConfig) -> list[dg.A
     for export in exports:
         source_name, source = config.source_of(export)
         for key in upstream_keys(export, source_name=source_name, source=source):
-            specs[key] = dg.AssetSpec(key, kinds={source.type, "table"}, group_name=_word(source_name))
+            name = ".".join(key.path[1:])
+            where = source_name if source_name == source.type else f"{source_name} ({source.type})"
+            specs[key] = dg.AssetSpec(
+                key,
+                description=f"Table {name} of the source {where}, as Rivet's exports read it.",
+                kinds={source.type, "table"},
+                metadata={"dagster/table_name": name},
+                group_name=_word(source_name),
+            )
     return list(specs.values())
 
 
 def _metadata(export: Export, config: RivetConfig) -> dict[str, Any]:
-    destination = cast(Settings, export.destination)  # a block of YAML, as all destinations are
     facts: dict[str, Any] = {
         EXPORT: export.name,
-        DESTINATION: dg.MetadataValue.json(destination.model_dump(mode="json", exclude_none=True)),
+        DESTINATION: ObjectMetadataValue(export.destination),  # as JSON it would lie on every page
         "dagster/uri": export.destination.root(export.name).uri,
         "dagster/io_manager_key": "lake",
     }
@@ -104,9 +111,10 @@ def _metadata(export: Export, config: RivetConfig) -> dict[str, Any]:
 
 
 def _description(export: Export) -> str:
-    what = f"table `{export.table}`" if export.table else f"```sql\n{(export.query or '').strip()}\n```"
-    told = f"Mode **{export.mode}**, format **{export.format}**.\n\nReads {what}"
-    return f"{export.description}\n\n{told}" if export.description else told
+    """Return plain text first, since lists of assets show the beginning of it as it is; a query comes last."""
+    what = f"Reads table {export.table}." if export.table else "Reads a query:"
+    query = "" if export.table else f"\n\n```sql\n{(export.query or '').strip()}\n```"
+    return f"{export.description}\n\n{what}{query}" if export.description else f"{what}{query}"
 
 
 def _code_version(export: Export, config: RivetConfig) -> str:

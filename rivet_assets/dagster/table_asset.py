@@ -14,8 +14,10 @@ from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.check_events import result
 from rivet_assets.dagster.drain_proofs import mirror_proof
-from rivet_assets.dagster.metadata import data_version, parts_table, table_schema
+from rivet_assets.dagster.metadata import data_version, files_text, megabytes, seconds_text, table_schema
 from rivet_assets.dagster.on_demand import answer, is_asked_alone, on_demand_specs, provable
+from rivet_assets.dagster.page import DETAILS, SUMMARY, details, summary
+from rivet_assets.dagster.run_tags import tag_run
 from rivet_assets.dagster.specs import check_specs
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run.attempt import Site
@@ -80,6 +82,7 @@ def _applied(
         wait = pace(source.tuning, export.tuning).retry_backoff_ms / 1000
         with translated(retry_number=context.retry_number, seconds_to_wait=wait):
             site = site_of(export, table, kind, config, context)
+            tag_run(context, export, source_name=site.source_name, source=source)
             with next_version(site, table, kind) as made:
                 if made is None:
                     context.log.info(f"{spec.key.to_user_string()}: holds every change already.")
@@ -88,7 +91,7 @@ def _applied(
                 if made.is_refused:
                     yield from results
                     raise GateRefused(refusal(site.root.uri, "all", made.verdicts))
-                offer = StagedOutput(staged=made.staged, root=site.root, state=site.state, lease=made.lease)
+                offer = StagedOutput(made.staged, site.root, site.state, made.lease, preview_rows=export.preview)
                 _, published = offer.publish()
                 yield dg.MaterializeResult(
                     asset_key=spec.key,
@@ -111,20 +114,22 @@ def site_of(export: Cdc, table: str, kind: Kind, config: RivetConfig, context: d
 
 
 def _metadata(staged: Staged, site: Site) -> dict[str, Any]:
-    measures = staged.measures
+    measures, applied = staged.measures, staged.extract.applied
     schema = pa.ipc.read_schema(pa.BufferReader(staged.schema_ipc))
-    applied = staged.extract.applied
-    facts: dict[str, Any] = {
+    size, took = sum(part.size_bytes for part in staged.parts), sum(staged.seconds.values())
+    newest = applied.newest if applied else ""
+    lead = {"Rows": measures.rows, "Files": files_text(len(staged.parts), size), "Took": seconds_text(took)}
+    figures = {
+        "run_id": staged.extract.run_id,
+        "position_key": newest,
+        **{f"seconds_{step}": round(seconds, 3) for step, seconds in staged.seconds.items()},
+    }
+    return {
+        SUMMARY: summary({**lead, "Changes up to": newest}),
         "dagster/row_count": measures.rows,
-        "rivet/rows": measures.rows,
-        "rivet/bytes": sum(part.size_bytes for part in staged.parts),
-        "rivet/parts": len(staged.parts),
-        **{f"rivet/seconds_{step}": round(seconds, 3) for step, seconds in staged.seconds.items()},
-        "rivet/position_key": applied.newest if applied else "",
-        "rivet/run_id": staged.extract.run_id,
+        "rivet/size_mb": megabytes(size),
+        "rivet/seconds": round(took, 3),
         "dagster/uri": site.root.uri,
         "dagster/column_schema": table_schema(schema, {}),
+        DETAILS: details(figures, cost={}, staged=staged),
     }
-    if staged.parts:
-        facts["rivet/parts_table"] = parts_table(staged)
-    return facts

@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from rivet_assets.config.load import RivetConfig
-from rivet_assets.notify.notify import notify_success, wants
+from rivet_assets.dagster.run_tags import partition_of
+from rivet_assets.dagster.specs import asset_key
+from rivet_assets.notify.notify import Whereabouts, notify_success, wants
 from rivet_resources.state.store import State
 
 STARTED_BY = "rivet/started_by"  # run tag
@@ -23,4 +25,11 @@ def tell_success(config: RivetConfig, export: str, state: State, context: dg.Ass
     record = context.instance.get_run_record_by_id(context.run_id)
     began = record.start_time if record is not None and record.start_time is not None else None
     since = datetime.fromtimestamp(began, UTC) if began is not None else datetime.now(UTC)
-    notify_success(config, export, state=state, since=since, tell=context.log.warning)
+    where = whereabouts(config, export, context.run)
+    notify_success(config, export, state=state, since=since, tell=context.log.warning, where=where)
+
+
+def whereabouts(config: RivetConfig, export: str, run: dg.DagsterRun) -> Whereabouts:
+    """Name the asset of an export and its run, so that a message leads there."""
+    key = asset_key(config.export(export), config=config)
+    return Whereabouts(key.to_user_string(), partition_of(run), run.run_id)

@@ -39,6 +39,9 @@ class Ended:
     schema_changed: bool = False
     degraded: bool = False  # it succeeded, but not undisturbed
     recovered: bool = False  # the run before it failed
+    asset_key: str = ""  # as Dagster writes it: shop/orders; '' of a run without Dagster
+    partition: str = ""  # a key, or first...last
+    dagster_run_id: str = ""
 
 
 def sum_up(
@@ -90,18 +93,26 @@ def triggers(end: Ended) -> tuple[Trigger, ...]:
     return tuple(trigger for trigger, is_so in happened.items() if is_so)
 
 
-def slack_body(end: Ended) -> dict[str, Any]:
+def run_url(end: Ended, webserver_url: str | None) -> str | None:
+    """Return the page of the run in Dagster's webserver; None where either is not known."""
+    return f"{webserver_url.rstrip('/')}/runs/{end.dagster_run_id}" if webserver_url and end.dagster_run_id else None
+
+
+def slack_body(end: Ended, *, webserver_url: str | None = None) -> dict[str, Any]:
     """Word one run of an export for Slack: one attachment, whatever happened at once."""
+    link = run_url(end, webserver_url)
     failed = end.status == "failed"
     notes = [word for word in ("degraded", "recovered") if not failed and getattr(end, word)]
     aside = f" ({', '.join(notes)})" if notes else ""
     lines = [
         f"*Export:* {_escape(end.export)}",
+        f"*Partition:* {_escape(end.partition)}" if end.partition else "",
         f"*Status:* {end.status}{aside}",
         f"*Rows:* {end.rows}",
         f"*Duration:* {end.duration_ms} ms",
         f"*Error:* {_escape(_error(end))}" if end.error or end.code else "",
         "*Schema changed*" if end.schema_changed else "",
+        f"<{_escape(link)}|Run in Dagster>" if link else "",
     ]
     attachment = {
         "color": FAILED if failed else OTHERWISE,
@@ -111,7 +122,7 @@ def slack_body(end: Ended) -> dict[str, Any]:
     return {"attachments": [attachment]}
 
 
-def webhook_body(end: Ended, event: Trigger) -> dict[str, Any]:
+def webhook_body(end: Ended, event: Trigger, *, webserver_url: str | None = None) -> dict[str, Any]:
     """Word one event as plain JSON; the keys are always the same."""
     return {
         "event": event,
@@ -124,6 +135,10 @@ def webhook_body(end: Ended, event: Trigger) -> dict[str, Any]:
         "error": end.error[:LONGEST_ERROR] or None,
         "schema_changed": end.schema_changed,
         "at": end.at.astimezone(UTC).isoformat(),
+        "asset_key": end.asset_key or None,
+        "partition": end.partition or None,
+        "dagster_run_id": end.dagster_run_id or None,
+        "run_url": run_url(end, webserver_url),
     }
 
 

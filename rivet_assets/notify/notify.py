@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,18 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str], None]
 RECORDS = 1000  # of one export in one run
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """Where people find an export and its run in Dagster; fields as of `Ended`."""
+
+    asset_key: str = ""
+    partition: str = ""
+    dagster_run_id: str = ""
+
+
+NOWHERE = Whereabouts()
 
 
 class _Unset(Exception):
@@ -43,8 +56,14 @@ def wants(config: RivetConfig, *events: Trigger) -> bool:
     return any(event in asked for event in events)
 
 
-def notify_success(config: RivetConfig, export: str, *, state: State, since: datetime, tell: Tell) -> None:
-    """Notify people of an export that just ended well in this process, by its records since then; never raises."""
+def notify_success(
+    config: RivetConfig, export: str, *, state: State, since: datetime, tell: Tell, where: Whereabouts = NOWHERE
+) -> None:
+    """Notify people of an export that just ended well in this process, by its records since then; never raises.
+
+    Args:
+        where: the export and the run as Dagster knows them.
+    """
     if not wants(config, "schema_change", "degraded", "recovered"):
         return
     try:
@@ -55,7 +74,8 @@ def notify_success(config: RivetConfig, export: str, *, state: State, since: dat
     records = [record for record in reversed(runs) if record.started_at >= since]
     before = next((record for record in runs if record.started_at < since), None)
     if any(record.status == "success" for record in records):
-        notify(config, [sum_up(export, records, before=before, status="success")], tell=tell)
+        end = replace(sum_up(export, records, before=before, status="success"), **asdict(where))
+        notify(config, [end], tell=tell)
 
 
 def _messages(config: RivetConfig, ends: Sequence[Ended], tell: Tell) -> Iterator[Message]:
@@ -66,22 +86,26 @@ def _messages(config: RivetConfig, ends: Sequence[Ended], tell: Tell) -> Iterato
         asked = [end for end in ends if set(triggers(end)) & set(each.on)]
         try:
             for end in asked:
-                yield from _for_webhook(each, end) if isinstance(each, Webhook) else _for_slack(each, end)
+                if isinstance(each, Webhook):
+                    yield from _for_webhook(each, end, webserver_url=block.webserver_url if block else None)
+                else:
+                    yield from _for_slack(each, end, webserver_url=block.webserver_url if block else None)
         except _Unset as unset:
             tell(f"warning: notifications.{'webhook' if isinstance(each, Webhook) else 'slack'} was not told: {unset}")
 
 
-def _for_slack(block: Slack, end: Ended) -> Iterator[Message]:
-    yield Message("slack", _secret(block.webhook_url, block.webhook_url_env, "webhook_url_env"), slack_body(end))
+def _for_slack(block: Slack, end: Ended, *, webserver_url: str | None) -> Iterator[Message]:
+    url = _secret(block.webhook_url, block.webhook_url_env, "webhook_url_env")
+    yield Message("slack", url, slack_body(end, webserver_url=webserver_url))
 
 
-def _for_webhook(block: Webhook, end: Ended) -> Iterator[Message]:
+def _for_webhook(block: Webhook, end: Ended, *, webserver_url: str | None) -> Iterator[Message]:
     url = _secret(block.url, block.url_env, "url_env")
     headers = {name: _variable(variable) for name, variable in block.headers_env.items()}
     secret = _variable(block.secret_env) if block.secret_env else None
     for event in triggers(end):
         if event in block.on:
-            yield Message("webhook", url, webhook_body(end, event), headers, secret)
+            yield Message("webhook", url, webhook_body(end, event, webserver_url=webserver_url), headers, secret)
 
 
 def _secret(value: SecretStr | None, variable: str | None, key: str) -> str:

@@ -112,7 +112,7 @@ class Lag:
     unread_bytes: int | None = None
     unread_changes: int | None = None
     held_bytes: int | None = None  # log the source keeps because of us
-    seconds: float | None = None  # since the commit of the oldest change not drained; 0 when there is none
+    seconds: float | None = None  # how old the oldest commit not drained is, at most; 0 when there is none
     budget: float | None = None  # share of the source's retention that is used up, 0 to 1
     facts: Mapping[str, Any] = field(default_factory=dict)  # wal_status, oldest file, …; plain texts and numbers
 

@@ -1,31 +1,29 @@
-"""Dagster's view of the lake: an output is a staged window to publish, an input a DataFrame of committed parts.
+"""Dagster's view of the lake: an output is a staged window to publish, an input is committed parts as it asks for them.
 
 Belongs here: which manifests an input means. Not here: the order of effects (`commit/publish.py`), reading parts
-(`commit/reader.py`). It writes no row: Spark is lazy, a DataFrame would be computed after the gate should have judged
+(`frames.py`). It writes no row: Spark is lazy, a DataFrame would be computed after the gate should have judged
 it.
 """
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
 from rivet_resources.commit.manifest import Manifest, current_manifests
 from rivet_resources.commit.publish import publish
-from rivet_resources.commit.reader import read_parts
+from rivet_resources.contracts.addressing import MANIFESTS
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.dagster.errors import translated
+from rivet_resources.dagster.frames import Parts, read_as
+from rivet_resources.dagster.preview import preview
 from rivet_resources.dagster.resource import Rivet
 from rivet_resources.errors import ManifestUnreadable
-from rivet_resources.registry import DESTINATIONS
 from rivet_resources.state.leases import Lease
 from rivet_resources.state.store import State
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,7 @@ class StagedOutput:
     root: Root
     state: State
     lease: Lease
+    preview_rows: int = 0
 
     def publish(self) -> tuple[Manifest | None, dict[str, Any]]:
         """Make it visible; give its manifest and what publishing adds to its metadata.
@@ -48,7 +47,8 @@ class StagedOutput:
         window = self.staged.extract.window
         return manifest, {
             "rivet/seconds_publish": round(time.monotonic() - began, 3),
-            "rivet/manifest": f"{self.root.uri.rstrip('/')}/_rivet/{window.file_name}",
+            **preview(self.root, manifest, rows=self.preview_rows),
+            "rivet/manifest": dg.MetadataValue.path(f"{self.root.uri.rstrip('/')}/{MANIFESTS}/{window.file_name}"),
         }
 
     def _before(self, step: str) -> None:
@@ -69,19 +69,21 @@ class Lake(dg.ConfigurableIOManager):
             _, facts = obj.publish()
         context.add_output_metadata(facts)
 
-    def load_input(self, context: dg.InputContext) -> "DataFrame":
+    def load_input(self, context: dg.InputContext) -> Any:
         """Return the committed rows of an export: of one window, of a range of windows, or all there is.
 
+        They come as the input is annotated (`frames.py`); without an annotation as a Spark DataFrame.
+
         Raises:
-            Failure: a window that is asked for was never committed.
+            Failure: a window that is asked for was never committed; an export cannot be read as that.
         """
         with translated(retry_number=0, seconds_to_wait=1):
             facts = _definition(context)
             name = str(_plain(facts["rivet/export"]))
-            block = _plain(facts["rivet/destination"])
-            root = DESTINATIONS[block["type"]].model_validate(block).root(name)
+            root = facts["rivet/destination"].instance.root(name)
             keys = context.asset_partition_keys if _asks_for_windows(context) else None
-            return read_parts(self.rivet.session(), root, wanted(root, keys, export=name))
+            parts = Parts(root, wanted(root, keys, export=name), self.rivet.session)
+            return read_as(context.dagster_type.typing_type, parts, asset=context.asset_key.to_user_string())
 
 
 def wanted(root: Root, keys: Sequence[str] | None, *, export: str) -> list[Manifest]:

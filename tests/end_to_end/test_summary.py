@@ -268,7 +268,7 @@ def test_dagster_tells_of_failures_by_sensor_and_of_the_rest_itself(
     place: Place, hooks: tuple[Receiver, Receiver]
 ) -> None:
     """A failed run is told by the sensor, once it will not be tried again; the good one after it tells by itself."""
-    place.configure(REFUSED, notifications=TOLD)
+    place.configure(REFUSED, notifications={**TOLD, "webserver_url": "http://localhost:3000"})
     config = load_config(place.folder / "rivet.yaml")
     job = definitions_of(config).resolve_implicit_global_asset_job_def()
     with dg.DagsterInstance.ephemeral() as instance:
@@ -284,7 +284,7 @@ def test_dagster_tells_of_failures_by_sensor_and_of_the_rest_itself(
         (event,) = [each for each in failed.all_events if each.event_type_value == "PIPELINE_FAILURE"]
         sensor(dg.build_run_status_sensor_context(NAME, event, instance, run))
         place.sql("UPDATE orders SET card = 'other' WHERE id = 1")
-        job.execute_in_process(instance=instance)
+        again = job.execute_in_process(instance=instance)
 
     assert (0, [[], []], 0) == (unheard, skipped, after_skips)
     assert [("failure", run.run_id), ("recovered", "refused")] == [
@@ -292,6 +292,9 @@ def test_dagster_tells_of_failures_by_sensor_and_of_the_rest_itself(
         for body in hooks[1].bodies
     ]
     assert "RIVET_QUALITY_REFUSED" == hooks[1].bodies[0]["code"]
+    assert ["sqlite/refused", "sqlite/refused"] == [body["asset_key"] for body in hooks[1].bodies]
+    assert [run.run_id, again.run_id] == [body["dagster_run_id"] for body in hooks[1].bodies]
+    assert f"http://localhost:3000/runs/{run.run_id}" == hooks[1].bodies[0]["run_url"]
     assert CANARY not in b"".join(hooks[0].raw + hooks[1].raw).decode()
 
 

@@ -68,7 +68,7 @@ def test_component_gives_the_assets_of_its_block(project, monkeypatch):
     specs = {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
     references = specs["shop/orders"].metadata["dagster/code_references"].code_references
     assert {"shop/orders", "shop/public/orders"} == set(specs)
-    assert (str(folder / "mine/defs/shop/defs.yaml"), 7) in [(ref.file_path, ref.line_number) for ref in references]
+    assert [(str(folder / "mine/defs/shop/defs.yaml"), 7)] == [(ref.file_path, ref.line_number) for ref in references]
 
 
 @pytest.mark.slow

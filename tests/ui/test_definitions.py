@@ -106,7 +106,7 @@ def test_spec_holds_what_the_block_says(tmp_path):
     spec = spec_of(definitions_of(load_config(tmp_path / "rivet.yaml")), "shop/orders")
 
     (reference,) = spec.metadata["dagster/code_references"].code_references
-    assert (spec.group_name, spec.kinds, spec.tags["mode"]) == ("shop", {"postgres", "spark", "csv"}, "full")
+    assert (spec.group_name, spec.kinds, spec.tags["mode"]) == ("shop", {"spark", "csv"}, "full")
     assert [dg.AssetKey(["shop", "sales", "orders"])] == [dep.asset_key for dep in spec.deps]
     assert (reference.file_path, reference.line_number) == (str(tmp_path / "rivet.yaml"), 4)
     assert len(spec.code_version) == 12

@@ -129,6 +129,7 @@ def test_repair_says_first_what_it_would_do(shop):
     assert run.success
     assert before == parts(shop, "orders")
     assert [] == run.get_asset_materialization_events()
+    assert "postgres" == shop.instance.get_run_by_id(run.run_id).tags["rivet/export.orders"]
 
 
 def test_repair_reads_the_chunks_that_differ_and_nothing_else(shop):

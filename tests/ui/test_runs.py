@@ -80,23 +80,79 @@ def test_results_come_before_the_failure_when_the_gate_refuses(shop):
     assert [] == [path for path in (shop.folder / "lake").rglob("*.parquet")]
 
 
-def test_materialization_holds_figures_that_can_be_plotted(shop):
-    """Numbers are numbers under names that stay; schema, lineage and parts are Dagster's own kinds."""
+def test_page_leads_with_a_summary_and_shows_each_thing_once(shop):
+    """At most a dozen entries: the numbers that people plot, schema, lineage, paths; the rest is under `details`."""
     (event,) = shop.run("postgres/orders").asset_materializations_for_node("postgres__orders")
 
     facts = {key: value.value for key, value in event.metadata.items()}
-    numbers = ["rows", "bytes", "parts", "seconds_plan", "seconds_read", "seconds_publish", "rows_per_second"]
-    numbers += ["longest_statement_ms", "cpu_seconds", "peak_mb", "retries", "special_values"]
-    numbers += ["harm_longest_transaction_ms", "harm_rows_scanned_per_row", "harm_connections", "harm_steps_down"]
-    assert all(isinstance(facts[f"rivet/{name}"], int | float) for name in numbers)
-    assert 240 == facts["rivet/harm_rows_scanned"]
-    assert (240, 240) == (facts["rivet/rows"], facts["dagster/row_count"])
+    names = ["rivet/summary", "dagster/row_count", "rivet/size_mb", "rivet/seconds", "dagster/uri"]
+    names += ["dagster/column_schema", "dagster/column_lineage", "rivet/details"]
+    names += ["rivet/seconds_publish", "rivet/manifest"]
+    assert names == list(facts)
+    assert all(isinstance(facts[name], int | float) for name in ("rivet/size_mb", "rivet/seconds"))
+    assert 240 == facts["dagster/row_count"]
+    assert "| Rows | 240 |" in facts["rivet/summary"]
+    assert len(facts["rivet/summary"]) < 1000 <= len(facts["rivet/details"])
+    assert "| rows_scanned | 240" in facts["rivet/details"].replace("240.0", "240")
+    assert "| orders" in facts["rivet/details"]
+    assert isinstance(event.metadata["rivet/manifest"], dg.PathMetadataValue)
+    assert not [name for name, value in event.metadata.items() if isinstance(value, dg.JsonMetadataValue)]
     assert ["id", "at", "name", "total"] == [column.name for column in facts["dagster/column_schema"].columns]
-    assert "who bought" == facts["dagster/column_schema"].columns[2].description
+    assert "who bought; text" == facts["dagster/column_schema"].columns[2].description
     (origin,) = facts["dagster/column_lineage"].deps_by_column["total"]
     assert (dg.AssetKey(["postgres", "public", "orders"]), "total") == (origin.asset_key, origin.column_name)
     assert (shop.folder / "lake/orders/_rivet/all.json") == Path(facts["rivet/manifest"])
-    assert 1 == len(facts["rivet/parts_table"].records)
+
+
+INCREMENTS = """
+source: {{type: postgres, url_env: SHOP_URL, environment: local}}
+spark: inline
+exports:
+  - name: grown
+    table: orders
+    mode: incremental
+    cursor_column: id
+    format: parquet
+    destination: {{type: local, path: {lake}}}
+"""
+
+
+def test_rows_of_an_increment_are_not_the_rows_of_the_table(shop):
+    """Dagster shows `dagster/row_count` as the table's; a load has a name of its own."""
+    shop.configure(INCREMENTS)
+    shop.run("postgres/grown")
+    shop.sql("INSERT INTO orders VALUES (1000, '2026-02-02 12:34Z', 'new', 1)")
+
+    (event,) = shop.run("postgres/grown").asset_materializations_for_node("postgres__grown")
+
+    assert 1 == event.metadata["rivet/rows"].value
+    assert {"dagster/row_count", "dagster/partition_row_count"}.isdisjoint(event.metadata)
+
+
+def test_page_of_a_source_table_has_its_columns_and_about_how_many_rows(shop):
+    """What tells a table from its export: native types, the database's comments, the key, the planner's estimate."""
+    shop.sql("ANALYZE orders")
+    shop.run("postgres/orders")
+
+    event = shop.instance.fetch_observations(dg.AssetKey(["postgres", "public", "orders"]), limit=1).records[0]
+
+    facts = {key: value.value for key, value in event.asset_observation.metadata.items()}
+    columns = {column.name: (column.type, column.description) for column in facts["rivet/columns"].columns}
+    assert ("text", "who bought") == columns["name"]
+    assert "numeric(12,2)" == columns["total"][0]
+    assert (240, "id") == (facts["rivet/rows_estimate"], facts["rivet/key"])
+
+
+def test_run_is_tagged_with_what_it_makes(shop):
+    """Whoever started it: runs are found by export, source and mode."""
+    run = shop.run("postgres/orders", "postgres/days", days=("2026-01-02", "2026-01-02"))
+    alone = shop.run("postgres/orders")
+
+    found = shop.instance.get_run_by_id(alone.run_id).tags
+    expected = {"rivet/export.orders": "postgres", "rivet/source.postgres": "postgres", "rivet/mode.full": "true"}
+    assert expected == {name: value for name, value in found.items() if name.startswith("rivet/")}
+    wanted = dg.RunsFilter(tags={"rivet/mode.time_window": "true", "rivet/export.days": "postgres"})
+    assert [run.run_id] == [each.run_id for each in shop.instance.get_runs(wanted)]
 
 
 SHAPED = """
@@ -128,7 +184,8 @@ def test_column_lineage_follows_the_transforms(shop):
     assert {"id": {"id"}, "at": {"at"}, "name": {"name"}, "amount": {"total"}, "label": {"id", "at"}} == {
         name: {origin.column_name for origin in origins} for name, origins in found.items()
     }
-    assert (240, 100) == (facts["rivet/rows_read"], facts["rivet/rows"])
+    assert 100 == facts["dagster/row_count"]
+    assert "| rows_read | 240 |" in facts["rivet/details"]
     told = {column.name: column.description for column in facts["dagster/column_schema"].columns}
     assert "who bought; made by mask(name)" == told["name"]
 
@@ -166,7 +223,7 @@ def test_day_that_is_run_again_replaces_itself_and_counts_late_rows(shop):
     run = shop.run("postgres/days", days=("2026-01-02", "2026-01-02"))
 
     (event,) = run.asset_materializations_for_node("postgres__days")
-    assert (25, 1) == (event.metadata["rivet/rows"].value, event.metadata["rivet/late_rows"].value)
+    assert (25, 1) == (event.metadata["dagster/partition_row_count"].value, event.metadata["rivet/late_rows"].value)
     assert [25] == [manifest.row_count for manifest in shop.manifests("days").values()]
     assert 1 == len(list((shop.folder / "lake/days").rglob("*.parquet")))
 

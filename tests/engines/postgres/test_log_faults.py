@@ -578,7 +578,8 @@ def test_lag_counts_bytes_until_the_end_and_none_at_it(database: str) -> None:
     assert behind.unread_bytes > 100_000
     assert behind.held_bytes is not None
     assert behind.held_bytes >= behind.unread_bytes
-    assert (None, "reserved", None) == (behind.budget, behind.facts["wal_status"], behind.seconds)
+    assert (None, "reserved") == (behind.budget, behind.facts["wal_status"])
+    assert 0 < (behind.seconds or 0) < 600  # younger than the look at which `start` was the end
     assert reached.unread_bytes is not None
     assert reached.unread_bytes < 100_000
 

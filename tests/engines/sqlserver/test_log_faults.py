@@ -155,7 +155,7 @@ def test_lag_tells_the_share_of_the_retention(shop: str):
         tds.fault(shop, match="msdb", number=229)
         hidden = log.lag(start)
 
-    assert (known.unread_changes, known.facts["retention_seconds"]) == (None, 3 * 86_400)
+    assert (known.unread_changes, known.seconds, known.facts["retention_seconds"]) == (None, None, 3 * 86_400)
     assert known.budget == pytest.approx(0.5, abs=0.01)
     assert hidden.budget == pytest.approx(0.5, abs=0.01)
 

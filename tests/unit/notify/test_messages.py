@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from rivet_assets.blocks.notifications import Notifications, Slack, Webhook
 from rivet_assets.config.load import load_text
@@ -111,15 +112,44 @@ def test_slack_shows_angle_brackets_instead_of_obeying_them() -> None:
 
 
 def test_webhook_gets_the_same_keys_whatever_happened() -> None:
-    """A receiver can rely on ten keys; what does not apply is null."""
+    """A receiver can rely on fourteen keys; what does not apply is null."""
     good, bad = webhook_body(GOOD, "recovered"), webhook_body(BAD, "failure")
 
     assert list(good) == list(bad)
     assert list(good) == [
         "event", "export", "status", "run_id", "rows", "duration_ms", "code", "error", "schema_changed", "at",
+        "asset_key", "partition", "dagster_run_id", "run_url",
     ]  # fmt: skip
     assert (None, None, "2026-01-31T03:15:00+00:00") == (good["code"], good["error"], good["at"])
     assert ("failure", "RIVET_SOURCE_LOST", BAD.error) == (bad["event"], bad["code"], bad["error"])
+
+
+def test_messages_lead_to_the_run_where_its_page_is_known() -> None:
+    """Asset, partition and a link; without an address of the webserver, or without a run of Dagster, no link."""
+    known = replace(BAD, asset_key="shop/orders", partition="2026-01-31", dagster_run_id="0f-7")
+
+    body = webhook_body(known, "failure", webserver_url="https://dagster.example.com/")
+    (attachment,) = slack_body(known, webserver_url="https://dagster.example.com/")["attachments"]
+    without = [
+        webhook_body(known, "failure"),
+        webhook_body(BAD, "failure", webserver_url="https://dagster.example.com"),
+    ]
+
+    link = "https://dagster.example.com/runs/0f-7"
+    assert ("shop/orders", "2026-01-31", link) == (body["asset_key"], body["partition"], body["run_url"])
+    assert "*Partition:* 2026-01-31" in attachment["text"]
+    assert f"<{link}|Run in Dagster>" in attachment["text"]
+    assert [None, None] == [each["run_url"] for each in without]
+
+
+@pytest.mark.parametrize("url", ["dagster.example.com", "ftp://dagster", "https://me:secret@dagster", "https://"])
+def test_address_of_the_webserver_holds_no_secret_and_is_an_address(url: str) -> None:
+    """It is sent to people, so a password in it is refused, and not repeated."""
+    with pytest.raises(ValidationError) as refused:
+        Notifications.model_validate({"webserver_url": url})
+
+    assert "webserver_url" in refused.value.errors()[0]["msg"]
+    assert "secret" not in refused.value.errors()[0]["msg"]
 
 
 def test_error_of_a_stranger_is_told_by_its_class() -> None:

@@ -9,17 +9,26 @@ from collections.abc import Mapping, Sequence
 
 from rivet_resources.contracts.change_log import Lag, Position
 from rivet_resources.engines.mysql.binlog.position import place_of
+from rivet_resources.engines.shared.unread import DatedSurvey, seconds_unread
 
 DAY_SECONDS = 86_400
 
 
-def lag(at: Position | None, files: Sequence[tuple[str, int]], settings: Mapping[str, str], *, now: float) -> Lag:
+def lag(
+    at: Position | None,
+    files: Sequence[tuple[str, int]],
+    settings: Mapping[str, str],
+    *,
+    now: float,
+    seen: DatedSurvey | None = None,
+) -> Lag:
     """Measure.
 
     Args:
         files: name and size of each file of the log, oldest first.
         settings: the server's variables, of which the two that say how long it keeps files matter.
         now: seconds since 1970.
+        seen: the last survey of this process, if it made one.
     """
     facts = {"oldest_file": files[0][0], "newest_file": files[-1][0], "log_bytes": sum(size for _, size in files)}
     if at is None:
@@ -30,18 +39,13 @@ def lag(at: Position | None, files: Sequence[tuple[str, int]], settings: Mapping
         return Lag(facts={**facts, "is_purged": True}, budget=1.0)
     ours = names.index(place.file)
     unread = max(0, files[ours][1] - place.offset) + sum(size for _, size in files[ours + 1 :])
-    seconds = 0.0 if not unread else _age(at.more.get("committed", ""), now, unit=1_000_000)
     return Lag(
         unread_bytes=unread,
         held_bytes=0,  # the server keeps nothing for us: it purges by age
-        seconds=seconds,
+        seconds=seconds_unread(unread, at, seen),
         budget=_budget(at, settings, now, is_newest=ours == len(files) - 1),
         facts={**facts, "our_file": place.file, "files_behind": len(files) - 1 - ours},
     )
-
-
-def _age(stamp: str, now: float, *, unit: int) -> float | None:
-    return max(0.0, now - int(stamp) / unit) if stamp else None
 
 
 def _budget(at: Position, settings: Mapping[str, str], now: float, *, is_newest: bool) -> float | None:
@@ -49,8 +53,8 @@ def _budget(at: Position, settings: Mapping[str, str], now: float, *, is_newest:
     kept = retention_seconds(settings)
     if is_newest or not kept:
         return 0.0
-    age = _age(at.more.get("born", ""), now, unit=1)
-    return None if age is None else min(1.0, age / kept)
+    born = at.more.get("born", "")
+    return min(1.0, max(0.0, now - int(born)) / kept) if born else None
 
 
 def retention_seconds(settings: Mapping[str, str]) -> float:

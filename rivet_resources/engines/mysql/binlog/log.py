@@ -50,6 +50,7 @@ from rivet_resources.engines.mysql.binlog.transactions import Groups
 from rivet_resources.engines.mysql.binlog.window import Windows, WindowTally
 from rivet_resources.engines.mysql.connect import ConnectionParams, connect, rows_of
 from rivet_resources.engines.mysql.session import MySqlSession
+from rivet_resources.engines.shared.unread import DatedSurvey
 from rivet_resources.errors import LogBusy, LogSetup, PositionLost, SourceLost
 
 LOCK_SECONDS = 2  # a server frees the lock of a closed connection a moment later
@@ -90,6 +91,7 @@ class MySqlLog:
         self._at: Position | None = None  # where the open dump stands
         self._settings: dict[str, str] = {}
         self._files: list[tuple[str, int]] = []
+        self._seen: DatedSurvey | None = None
         self.server_id = capture.server_id or derive_id(capture.deployment, conn_params.where)
 
     # --- looking ---------------------------------------------------------------------------------
@@ -127,12 +129,15 @@ class MySqlLog:
 
     def survey(self) -> Survey:
         """Take the lock, and look at who the server is and which files it has: two statements."""
+        asked_at = time.monotonic()
         self._look()
         self._list()
         first, last = self._files[0], self._files[-1]
         target = BinlogPosition(*last).position({})
         facts = {"files": dict(self._files), "settings": dict(self._settings)}
-        return Survey(self.identity, target, BinlogPosition(first[0], 4).position({}), facts)
+        survey = Survey(self.identity, target, BinlogPosition(first[0], 4).position({}), facts)
+        self._seen = DatedSurvey(survey, asked_at)
+        return survey
 
     @property
     def identity(self) -> str:
@@ -355,7 +360,7 @@ class MySqlLog:
         if not self._settings:
             self._look()
         self._list()
-        return mysql_lag.lag(at, self._files, self._settings, now=time.time())
+        return mysql_lag.lag(at, self._files, self._settings, now=time.time(), seen=self._seen)
 
     def close(self) -> None:
         """End both connections; the lock goes with them."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from rivet_resources.contracts.change_log import Capture, Lag, Position
 from rivet_resources.engines.postgres.log.lsn import lsn_number
+from rivet_resources.engines.shared.unread import DatedSurvey, seconds_unread
 
 # Columns that one version has and another has not are read from the row as JSON. What a role may not see is NULL.
 LAG = """
@@ -29,13 +29,13 @@ SPILL = ("spill_txns", "spill_count", "spill_bytes", "total_txns", "total_bytes"
 
 
 def lag(
-    ask: Callable[..., list[tuple[Any, ...]]], capture: Capture, *, at: Position | None, committed: datetime | None
+    ask: Callable[..., list[tuple[Any, ...]]], capture: Capture, *, at: Position | None, seen: DatedSurvey | None
 ) -> Lag:
     """Measure with one statement.
 
     Args:
         at: the committed position; None: the slot's own.
-        committed: commit time of the last change that was read, if this process read one.
+        seen: the last survey of this process, if it made one.
     """
     found = ask(LAG, (capture.slot, capture.slot), doing="measuring the lag")[0][0]
     facts: dict[str, Any] = json.loads(found) if isinstance(found, str) else dict(found)
@@ -45,7 +45,7 @@ def lag(
     return Lag(
         unread_bytes=unread,
         held_bytes=facts["held"],
-        seconds=_seconds(unread, committed),
+        seconds=seconds_unread(unread, at, seen),
         budget=_budget(facts["held"], slot.get("safe_wal_size"), facts["keep_mb"]),
         facts={
             "wal_status": slot.get("wal_status"),
@@ -57,13 +57,6 @@ def lag(
             **{name: spill.get(name) for name in SPILL},
         },
     )
-
-
-def _seconds(unread: int | None, committed: datetime | None) -> float | None:
-    """Count since the last change that was read; none unread is no lag, and none read is not known."""
-    if unread == 0:
-        return 0.0
-    return (datetime.now(UTC) - committed).total_seconds() if committed is not None else None
 
 
 def _budget(held: int | None, safe: int | None, keep_mb: int | None) -> float | None:

@@ -10,6 +10,7 @@ a second) and would need a second reader for every type; the texts of a pinned s
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -47,6 +48,7 @@ from rivet_resources.engines.postgres.log.relations import RelationCache
 from rivet_resources.engines.postgres.log.survey import publication_of
 from rivet_resources.engines.postgres.log.window import TransactionBatch
 from rivet_resources.engines.postgres.session import PostgresSession, open_session
+from rivet_resources.engines.shared.unread import DatedSurvey
 from rivet_resources.errors import SourceError, SourceLost, StatementTimeout
 
 Rows = list[tuple[Any, ...]]
@@ -103,7 +105,7 @@ class PostgresLog:
         self._wire = Wire(conn_params)
         self._tables = RelationCache(capture.tables, capture.rules, catalog=self, ask=self._select)
         self._last: Survey | None = None
-        self._committed: int | None = None
+        self._seen: DatedSurvey | None = None
         self._peeked: _Peeked | None = None
         self._noted: dict[str, Any] = {}  # tables' layouts, as the checkpoint has them
         self._truncates_due: set[str] = set()  # tables whose partitions are explained by a truncate in the log alone
@@ -171,7 +173,9 @@ class PostgresLog:
 
     def survey(self) -> Survey:
         """Look with one statement; see the protocol."""
+        asked_at = time.monotonic()
         self._last = postgres_survey.survey(self.ask, self.capture)
+        self._seen = DatedSurvey(self._last, asked_at)
         self._tables.found(postgres_survey.oids(self._last.facts), postgres_survey.schemas(self._last.facts))
         return self._last
 
@@ -210,8 +214,7 @@ class PostgresLog:
 
     def lag(self, at: Position | None) -> Lag:
         """Measure with one statement how far a position is behind; see the protocol."""
-        committed = moment(self._committed) if self._committed is not None else None
-        return postgres_lag.lag(self.ask, self.capture, at=at, committed=committed)
+        return postgres_lag.lag(self.ask, self.capture, at=at, seen=self._seen)
 
     # --- beginning -------------------------------------------------------------------------------
 
@@ -272,7 +275,6 @@ class PostgresLog:
             self._refuse_emptied(after)
         if strange := {table: columns for table, columns in self._tables.strange.items() if columns}:
             self._refuse_strange(strange, after)
-        self._committed = window.committed if window.committed is not None else self._committed
         self._kept += window.kept
         yield Commit(
             position=position(window.end if window.is_full else max(window.end, end), self._notes()),

@@ -224,10 +224,11 @@ class SqlServerLog:
         transactions, oldest, age, newest = (None if cell is None else int(cell) for cell in row)
         is_old = age is None or age > OLD_SECONDS
         kept = self._retention_seconds() if is_old else 0
+        # Nobody may rest on "none" at an old position: the clean-up passes it, changes or not, so it must move on.
+        unread = transactions if transactions or not is_old else None
         return Lag(
-            # Nobody may rest on "none" at an old position: the clean-up passes it, changes or not, so it must move on.
-            unread_changes=transactions if transactions or not is_old else None,
-            seconds=float(max(oldest or 0, 0)),
+            unread_changes=unread,
+            seconds=None if unread is None else float(max(oldest or 0, 0)),
             budget=(1.0 if age is None else min(age / kept, 1.0)) if kept else None,
             facts={
                 key: value
