@@ -319,7 +319,7 @@ def test_made_up_values_are_ordered() -> None:
     """For every type that a key or a stamp can have; others get none."""
     import pyarrow as pa
 
-    from rivet_assets.preflight.dry_session import made_up as made
+    from rivet_assets.preflight.dry_session import make_up_bounds as made
     from rivet_resources.contracts.types import INSTANT, NAIVE, UUID
 
     kinds = [pa.int64(), pa.decimal128(9, 2), pa.float64(), pa.string(), pa.date32(), NAIVE, INSTANT, UUID]
