@@ -108,7 +108,25 @@ def widely_known(kind: pa.DataType) -> pa.DataType:
 
 
 def _pandas(parts: Parts) -> Any:
-    return parts.table(widely_known).to_pandas()
+    return to_pandas(parts.table(widely_known))
+
+
+def to_pandas(rows: pa.Table) -> Any:
+    """Return a pandas DataFrame whose integers stay integers.
+
+    By default a NULL beside them makes floats of all of them, also inside of lists, and floats round beyond 2**53.
+    """
+    import pandas  # driver
+
+    def type_of(kind: pa.DataType) -> Any:
+        if pa.types.is_nested(kind):
+            return pandas.ArrowDtype(kind)
+        if not pa.types.is_integer(kind):
+            return None
+        sign = "Int" if pa.types.is_signed_integer(kind) else "UInt"
+        return getattr(pandas, f"{sign}{kind.bit_width}Dtype")()
+
+    return rows.to_pandas(types_mapper=type_of)
 
 
 def _polars(parts: Parts) -> Any:

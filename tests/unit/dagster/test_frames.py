@@ -20,7 +20,7 @@ from rivet_assets.config.load import load_config
 from rivet_assets.definitions import definitions_of
 from rivet_assets.modes.partitions import partitions_of
 from rivet_resources.commit.manifest import current_manifests
-from rivet_resources.dagster.frames import READERS, Parts, read_as
+from rivet_resources.dagster.frames import READERS, Parts, read_as, to_pandas
 from rivet_resources.destinations.local import Local
 from rivet_resources.errors import ConfigError
 
@@ -201,3 +201,16 @@ def test_preview_of_more_than_a_hundred_rows_is_refused(shop: Shop, rows: int) -
 
     with pytest.raises(ConfigError, match="preview"):
         load_config(shop.folder / "rivet.yaml")
+
+
+def test_pandas_rounds_no_integer() -> None:
+    """A NULL beside it makes a float of an integer in pandas, unless it is told; in a list, too."""
+    big = 2**63 - 1
+    rows = pa.table({
+        "signed": pa.array([big, None], pa.int64()),
+        "unsigned": pa.array([2**64 - 1, None], pa.uint64()),
+        "small": pa.array([1, 2], pa.int16()),
+        "listed": pa.array([[big, None], None], pa.list_(pa.int64())),
+    })  # fmt: skip
+
+    assert pa.Table.from_pandas(to_pandas(rows), preserve_index=False).to_pydict() == rows.to_pydict()
