@@ -15,7 +15,7 @@ import xxhash
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from rivet_assets.blocks.export import Export
+from rivet_assets.blocks.export import NOT_OF_THE_ROWS, Export
 from rivet_assets.modes.key_ranges import Range, between_inner_bounds, by_days, equal_width
 from rivet_assets.modes.protocol import Planning, compose, require_bound
 from rivet_resources.commit.manifest import Manifest
@@ -30,12 +30,11 @@ from rivet_resources.shape.transforms.mask import Mask
 Cutting = Literal["range", "statistics", "days", "dense", "keyset"]
 
 DEFAULT_CHUNK_ROWS = 100_000
-# What of the block leaves a chunk as it is: who is told, when, how gently it is read, and how often it is tried.
-NOT_OF_A_CHUNK = (
-    "schedule", "freshness", "description", "group", "owners", "tags", "wave", "parallel_safe", "source_group",
-    "reconcile_required", "source", "tuning", "parallel", "chunk_checkpoint", "chunk_max_attempts", "on_schema_drift",
-    "skip_empty",
-)  # fmt: skip
+# What of the block leaves a chunk as it is, beside what leaves rows as they are: how gently it is read, how often it is
+# tried, what is judged behind it.
+NOT_OF_A_CHUNK = NOT_OF_THE_ROWS | {
+    "source", "tuning", "parallel", "chunk_checkpoint", "chunk_max_attempts", "on_schema_drift", "skip_empty",
+}  # fmt: skip
 
 
 class Chunked(Export):
@@ -283,7 +282,7 @@ class Chunked(Export):
         """
         parts = (
             planning.relation.sql, column.name, cutting, str(self._chunk_rows(planning)),
-            self.model_dump_json(exclude=set(NOT_OF_A_CHUNK)),
+            self.model_dump_json(exclude=NOT_OF_A_CHUNK),
             *mask_keys(self.transforms),
             *(f"{c.name} {c.native} {c.arrow} {c.select} {c.policy} {c.facts}" for c in planning.relation.columns),
         )  # fmt: skip
