@@ -288,7 +288,7 @@ RUNNING = (
     Fault(
         "fingerprint_without_the_block",
         "rivet_assets/modes/chunked.py",
-        "            self.model_dump_json(exclude=set(NOT_OF_A_CHUNK)),\n",
+        "            self.model_dump_json(exclude=NOT_OF_A_CHUNK),\n",
         "",
         "a filter that was added after a death is missing in the chunks that were finished before",
         ("tests/faults/test_changed_blocks.py::test_chunks_of_another_block_are_read_again[filter]",),
@@ -1744,8 +1744,8 @@ LATEST = (
     Fault(
         "transform_does_not_change_a_chunk",
         "rivet_assets/modes/chunked.py",
-        '    "skip_empty",\n',
-        '    "skip_empty", "transforms",\n',
+        '"on_schema_drift", "skip_empty",\n',
+        '"on_schema_drift", "skip_empty", "transforms",\n',
         "chunks that a dead run finished are published without the filter that was added since",
         ("tests/faults/test_changed_blocks.py::test_chunks_of_another_block_are_read_again[filter]",),
     ),
