@@ -80,16 +80,18 @@ def notify_success(
 
 def _messages(config: RivetConfig, ends: Sequence[Ended], tell: Tell) -> Iterator[Message]:
     block = config.notifications
-    for each in (block.slack, block.webhook) if block else ():
+    if block is None:
+        return
+    for each in (block.slack, block.webhook):
         if each is None:
             continue
         asked = [end for end in ends if set(triggers(end)) & set(each.on)]
         try:
             for end in asked:
                 if isinstance(each, Webhook):
-                    yield from _for_webhook(each, end, webserver_url=block.webserver_url if block else None)
+                    yield from _for_webhook(each, end, webserver_url=block.webserver_url)
                 else:
-                    yield from _for_slack(each, end, webserver_url=block.webserver_url if block else None)
+                    yield from _for_slack(each, end, webserver_url=block.webserver_url)
         except _Unset as unset:
             tell(f"warning: notifications.{'webhook' if isinstance(each, Webhook) else 'slack'} was not told: {unset}")
 

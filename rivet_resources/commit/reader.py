@@ -10,7 +10,7 @@ needs no Hadoop connector, and works on a cluster and under Spark Connect alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -40,7 +40,7 @@ def read_parts(spark: SparkSession, root: Root, manifests: Sequence[Manifest]) -
     parts = [(part.path, manifest.format) for manifest in manifests for part in manifest.parts]
     if not parts:
         return spark.createDataFrame([], wanted)
-    if _is_native(manifests, readable) and None not in (files := [root.local_path(path) for path, _ in parts]):
+    if is_uniform_parquet(manifests, readable) and None not in (files := [root.local_path(path) for path, _ in parts]):
         return spark.read.schema(wanted).parquet(*map(str, files))
     rows = spark.range(0, len(parts), 1, len(parts))
     return rows.mapInArrow(partial(_read, root=root, parts=parts, schema=schema), wanted)
@@ -55,12 +55,12 @@ def union_schema(manifests: Sequence[Manifest]) -> pa.Schema:
     return pa.schema(list(fields.values()))
 
 
-def _is_native(manifests: Sequence[Manifest], readable: pa.Schema) -> bool:
-    """Return whether Spark itself reads such parts as they are: Parquet, one schema, no type of our own."""
+def is_uniform_parquet(manifests: Sequence[Manifest], schema: pa.Schema) -> bool:
+    """Return whether all parts are Parquet of exactly these columns and types, so that others read them as they are."""
     if not all(FORMATS[manifest.format].is_parquet for manifest in manifests):
         return False
     kinds = [[(field.name, field.type) for field in schema_of(manifest)] for manifest in manifests]
-    return all(each == [(field.name, field.type) for field in readable] for each in kinds)
+    return all(each == [(field.name, field.type) for field in schema] for each in kinds)
 
 
 def _read(
@@ -77,17 +77,32 @@ def _read(
 
 def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Bring a part's rows to the columns and types that Spark gets; a column the part lacks is NULL."""
+    return fit_as(table, schema, type_of=spark_type, cells=_cast)
+
+
+# Returns cells in a type: given the cells, the type that they were committed with by the newest window, and that type.
+CellsAs = Callable[[pa.Array, pa.DataType, pa.DataType], pa.Array]
+
+
+def fit_as(
+    table: pa.Table, schema: pa.Schema, *, type_of: Callable[[pa.DataType], pa.DataType], cells: CellsAs
+) -> pa.Table:
+    """Bring a part's rows to the columns of `schema`, in the types that a reader has for them; what lacks is NULL."""
+    wanted = pa.schema([pa.field(field.name, type_of(field.type)) for field in schema])
     columns = []
-    for field in schema:
-        kind = spark_type(field.type)
+    for field, target in zip(schema, wanted, strict=True):
         place = table.schema.get_field_index(field.name)
-        columns.append(pa.nulls(table.num_rows, kind) if place < 0 else _cast(table.column(place), kind))
-    return pa.table(columns, schema=pa.schema([pa.field(f.name, spark_type(f.type)) for f in schema]))
+        if place < 0:
+            columns.append(pa.nulls(table.num_rows, target.type))
+        elif table.schema.field(place).type == target.type:
+            columns.append(table.column(place))
+        else:
+            chunks = [cells(chunk, field.type, target.type) for chunk in table.column(place).chunks]
+            columns.append(pa.chunked_array(chunks, target.type))
+    return pa.table(columns, schema=wanted)
 
 
-def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return cells as Spark holds them; a part may have them in an older type."""
-    if column.type == kind:
-        return column
-    chunks = [to_spark(chunk, chunk.type) for chunk in column.chunks]
-    return pa.chunked_array([chunk if chunk.type == kind else chunk.cast(kind) for chunk in chunks], kind)
+def _cast(cells: pa.Array, committed: pa.DataType, kind: pa.DataType) -> pa.Array:
+    """Return cells as Spark holds them; a part may have them in an older type than `committed`."""
+    found = to_spark(cells, cells.type)
+    return found if found.type == kind else found.cast(kind)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rivet_resources.commit.manifest import Manifest, schema_of
-from rivet_resources.commit.reader import read_parts, union_schema
+from rivet_resources.commit.manifest import Manifest
+from rivet_resources.commit.reader import fit_as, is_uniform_parquet, read_parts, union_schema
 from rivet_resources.contracts.destination import Root
 from rivet_resources.errors import ConfigError
 from rivet_resources.registry import FORMATS
@@ -49,13 +49,12 @@ class Parts:
             type_of: the type that a cell gets, of the one it was committed with.
         """
         schema = self.schema
-        wanted = pa.schema([pa.field(field.name, type_of(field.type)) for field in schema])
-        tables = [wanted.empty_table()]
+        tables = [fit_as(schema.empty_table(), schema, type_of=type_of, cells=_cells)]
         for manifest in self.manifests:
             for part in manifest.parts:
                 with self.root.open(part.path) as file:
                     found = FORMATS[manifest.format]().tables(file, schema)
-                    tables.extend(_fit(table, schema, wanted) for table in found)
+                    tables.extend(fit_as(table, schema, type_of=type_of, cells=_cells) for table in found)
         return pa.concat_tables(tables)
 
     def files(self, type_of: TypeOf) -> list[str]:
@@ -63,32 +62,14 @@ class Parts:
         schema = self.schema
         if any(type_of(field.type) != field.type for field in schema):
             return []
-        if not all(FORMATS[each.format].is_parquet and _alike(schema_of(each), schema) for each in self.manifests):
+        if not is_uniform_parquet(self.manifests, schema):
             return []
         paths = [self.root.local_path(part.path) for each in self.manifests for part in each.parts]
         return [] if None in paths else [str(path) for path in paths]
 
 
-def _alike(one: pa.Schema, other: pa.Schema) -> bool:
-    return [(field.name, field.type) for field in one] == [(field.name, field.type) for field in other]
-
-
-def _fit(table: pa.Table, schema: pa.Schema, wanted: pa.Schema) -> pa.Table:
-    """Bring a part's rows to the wanted columns; text formats and older parts have some in other types."""
-    columns = []
-    for field, target in zip(schema, wanted, strict=True):
-        place = table.schema.get_field_index(field.name)
-        if place < 0:
-            columns.append(pa.nulls(table.num_rows, target.type))
-            continue
-        chunks = [_cells(chunk, field.type, target.type) for chunk in table.column(place).chunks]
-        columns.append(pa.chunked_array(chunks, target.type))
-    return pa.table(columns, schema=wanted)
-
-
 def _cells(cells: pa.Array, committed: pa.DataType, target: pa.DataType) -> pa.Array:
-    if cells.type == target:
-        return cells
+    """Return cells as frames have them; text formats and older parts have some in other types."""
     return from_spark(to_spark(cells, committed) if cells.type == committed else cells, target)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rivet_resources.contracts.settings import Tls
 from rivet_resources.engines.mysql import sql
 from rivet_resources.engines.mysql.errors import connect_fault, fault
-from rivet_resources.engines.mysql.sign_in import guard_connections
+from rivet_resources.engines.mysql.sign_in import connection_class
 from rivet_resources.engines.mysql.wire import packets as mysql_packets
 from rivet_resources.engines.shared.server import Address, is_loopback, system_authorities
 from rivet_resources.errors import ConfigError, SourceError
@@ -93,7 +93,7 @@ def connect(conn_params: ConnectionParams) -> Connection[Any]:
 
     parameters = conn_params.parameters()
     try:
-        connection: Connection[Any] = guard_connections()(
+        connection: Connection[Any] = connection_class()(
             is_verified=conn_params.is_verified, is_local=conn_params.is_local, **parameters
         )
     except (pymysql.MySQLError, OSError, EOFError, RuntimeError, *mysql_packets.MALFORMED) as error:

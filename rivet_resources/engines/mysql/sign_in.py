@@ -27,7 +27,7 @@ CANNOT_PROVE = 2061  # CR_AUTH_PLUGIN_ERR, as the servers' own client says "requ
 
 
 @cache
-def guard_connections() -> Any:
+def connection_class() -> Any:
     """Return the class of connections; made at the first use, since reading a config needs no driver."""
     from pymysql import _auth, err  # driver
     from pymysql.connections import Connection  # driver

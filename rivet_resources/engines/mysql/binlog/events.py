@@ -45,7 +45,7 @@ MOST_COLUMNS = 4096  # of a table. Source: MySQL 9 manual, "Limits on Table Colu
 MALFORMED = (IndexError, KeyError, ValueError, TypeError, StopIteration, OverflowError, RecursionError, struct.error)
 
 
-def refuse_malformed(what: str) -> LogRefused:
+def malformed_bytes(what: str) -> LogRefused:
     """Return the refusal of bytes that are not as the servers document them."""
     return LogRefused(
         f"{what} of the binary log is not in the format that MySQL and MariaDB document, so nothing behind it can be "
@@ -134,7 +134,7 @@ def table_name(data: bytes) -> tuple[str, str, int]:
         size = data[at]
         return schema, data[at + 1 : at + 1 + size].decode(), at + size + 2
     except (IndexError, UnicodeDecodeError):
-        raise refuse_malformed("A table map") from None
+        raise malformed_bytes("A table map") from None
 
 
 def table_map(data: bytes, *, is_mariadb: bool) -> TableMap:
@@ -146,7 +146,7 @@ def table_map(data: bytes, *, is_mariadb: bool) -> TableMap:
     try:
         return _table_map(data, is_mariadb=is_mariadb)
     except MALFORMED:
-        raise refuse_malformed("A table map") from None
+        raise malformed_bytes("A table map") from None
 
 
 def _table_map(data: bytes, *, is_mariadb: bool) -> TableMap:
@@ -154,7 +154,7 @@ def _table_map(data: bytes, *, is_mariadb: bool) -> TableMap:
     count, at = read_packed(data, at)
     types = list(data[at : at + count])
     if not 0 < len(types) == count <= MOST_COLUMNS:  # a row of no column would be read for ever
-        raise refuse_malformed("A table map")
+        raise malformed_bytes("A table map")
     size, at = read_packed(data, at + count)
     meta = _meta(data[at : at + size], types)
     at += size
@@ -292,7 +292,7 @@ def query(data: bytes) -> Query:
             text = inflate(text)
         return Query(data[database : database + size].decode(), text.decode("utf-8", "replace"))
     except (IndexError, ValueError):
-        raise refuse_malformed("A statement") from None
+        raise malformed_bytes("A statement") from None
 
 
 # --- transactions --------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def mysql_gtid(data: bytes) -> tuple[Gtid | None, int]:
         if immediate >> 55 & 1:  # relayed: this server's own commit, then the first one's
             committed = int.from_bytes(data[RELAYED : RELAYED + 7], "little") & LOW_55
     elif len(data) < SHORTEST_GTID:
-        raise refuse_malformed("A GTID")
+        raise malformed_bytes("A GTID")
     else:  # MySQL 5.7 says no times
         _, source, number = struct.unpack_from("<B16sQ", data, HEADER)
     return (source, number) if data[5] == GTID else None, committed
@@ -338,7 +338,7 @@ def mariadb_gtid(data: bytes) -> tuple[Gtid, bool]:
     try:
         server, number, domain, flags = GTID_OF_MARIADB.unpack_from(data, 6)
     except struct.error:
-        raise refuse_malformed("A GTID") from None
+        raise malformed_bytes("A GTID") from None
     return ((domain, server), number), flags & STANDALONE != 0
 
 
@@ -351,7 +351,7 @@ def rotation(data: bytes) -> tuple[str, int]:
     try:
         name = data[HEADER + 8 :].decode()
     except UnicodeDecodeError:
-        raise refuse_malformed("The end of a file") from None
+        raise malformed_bytes("The end of a file") from None
     if not name:
-        raise refuse_malformed("The end of a file")
+        raise malformed_bytes("The end of a file")
     return name, int.from_bytes(data[HEADER : HEADER + 8], "little")

@@ -42,7 +42,7 @@ def decimal_bytes(precision: int, scale: int) -> int:
         LogRefused: no DECIMAL has so many digits.
     """
     if not scale <= precision <= MOST_DIGITS:
-        raise ev.refuse_malformed(f"A DECIMAL({precision},{scale})")
+        raise ev.malformed_bytes(f"A DECIMAL({precision},{scale})")
     whole = precision - scale
     return whole // 9 * 4 + DIGIT_BYTES[whole % 9] + scale // 9 * 4 + DIGIT_BYTES[scale % 9]
 
@@ -72,7 +72,7 @@ def _up_to(most: int, width: int, field: Field) -> int:
         LogRefused
     """
     if not 1 <= width <= most:
-        raise ev.refuse_malformed(f"The description of column {field.name}")
+        raise ev.malformed_bytes(f"The description of column {field.name}")
     return width
 
 

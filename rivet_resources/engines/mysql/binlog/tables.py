@@ -24,7 +24,7 @@ from rivet_resources.engines.mysql import sql
 from rivet_resources.engines.mysql.binlog import events as ev
 from rivet_resources.engines.mysql.binlog.columns import base_native, collations, fits
 from rivet_resources.engines.mysql.binlog.ddl import has_cascades, parse_alter
-from rivet_resources.engines.mysql.binlog.events import Field, Query, TableMap, refuse_malformed
+from rivet_resources.engines.mysql.binlog.events import Field, Query, TableMap, malformed_bytes
 from rivet_resources.engines.mysql.binlog.position import BinlogPosition
 from rivet_resources.engines.mysql.binlog.row_layout import RowCells, RowLayout
 from rivet_resources.engines.mysql.binlog.rows import RowsEvent, rows_of
@@ -334,7 +334,7 @@ class TableMaps:
         try:
             return self._decoded(schema, events, stamped)
         except (IndexError, OverflowError, UnicodeDecodeError, struct.error):
-            raise refuse_malformed(f"A row of {schema.table}") from None
+            raise malformed_bytes(f"A row of {schema.table}") from None
 
     def _decoded(self, schema: Schema, events: Sequence[RowsEvent], stamped: Stamped) -> tuple[Changes, np.ndarray]:
         rows = rows_of(events, schema.layout, key=schema.key, keeps_before=self._capture.before)

@@ -98,7 +98,7 @@ class Groups:
         try:
             yield from self._groups(self._events)
         except ev.MALFORMED:  # an event shorter than its kind is, or compressed transactions without end in each other
-            raise ev.refuse_malformed(f"The event behind {self.place}") from None
+            raise ev.malformed_bytes(f"The event behind {self.place}") from None
         self.is_complete = True
 
     def _groups(self, events: Iterator[bytes]) -> Iterator[EventGroup]:
@@ -229,7 +229,7 @@ class Groups:
             at += data[at] | data[at + 1] << 8
         columns, at = ev.read_packed(data, at)
         if columns != len(schema.layout.fields):
-            raise ev.refuse_malformed(f"The rows event that ends at {self.place}")
+            raise ev.malformed_bytes(f"The rows event that ends at {self.place}")
         width, full = (columns + 7) // 8, (1 << columns) - 1
         for _ in range(2 if op == UPDATE else 1):
             if int.from_bytes(data[at : at + width], "little") & full != full:

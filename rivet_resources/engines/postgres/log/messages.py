@@ -27,7 +27,7 @@ NULL, UNCHANGED, TEXT = (ord(c) for c in "nut")
 KEY, WHOLE = ord("K"), ord("O")  # what stands before a change: its identity's columns, or the whole row
 
 
-def refuse_malformed(what: str) -> LogRefused:
+def malformed_bytes(what: str) -> LogRefused:
     """Return the refusal of bytes that are not what the protocol says."""
     return LogRefused(
         f"{what} of PostgreSQL's log is not as the protocol has it, so nothing behind it can be read. Is a proxy "
@@ -69,7 +69,7 @@ def parse_relation(message: bytes) -> RelationMessage:
     try:
         return _relation(message)
     except (IndexError, ValueError, struct.error):
-        raise refuse_malformed("A relation message") from None
+        raise malformed_bytes("A relation message") from None
 
 
 def _relation(message: bytes) -> RelationMessage:
@@ -92,7 +92,7 @@ def parse_truncate(message: bytes) -> tuple[int, ...]:
     """
     count = int.from_bytes(message[1:5], "big")
     if len(message) < 6 + 4 * count:
-        raise refuse_malformed("A truncate message")
+        raise malformed_bytes("A truncate message")
     return struct.unpack(f">{count}I", message[6 : 6 + 4 * count])
 
 
@@ -139,7 +139,7 @@ def split(array: pa.Array) -> Messages:
     places = np.frombuffer(offsets, width)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     buffer = np.frombuffer(data, np.uint8)
     if (places[1:] <= places[:-1]).any():
-        raise refuse_malformed("A message")
+        raise malformed_bytes("A message")
     return Messages(buffer, places[:-1], places[1:], buffer[places[:-1]], array)
 
 
@@ -174,9 +174,9 @@ def walk(buffer: Bytes, at: Numbers, columns: int) -> tuple[list[TupleCells], Nu
     try:
         cells, place = _walk_cells(buffer, at, columns)
     except IndexError:
-        raise refuse_malformed("A row") from None
+        raise malformed_bytes("A row") from None
     if len(place) and int(place.max()) > len(buffer):
-        raise refuse_malformed("A row")
+        raise malformed_bytes("A row")
     return cells, place
 
 

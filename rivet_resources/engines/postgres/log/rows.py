@@ -39,7 +39,7 @@ class LogRows:
         count = len(captured.columns)
         places, kinds = batch.starts[rows] + 5, batch.kinds[rows]
         if len(places) and int(places.max()) >= len(batch.buffer):
-            raise messages.refuse_malformed("A row")
+            raise messages.malformed_bytes("A row")
         tags = batch.buffer[places]
         has_old = (tags == messages.KEY) | (tags == messages.WHOLE)
         begins_old = has_old & (kinds == messages.UPDATE)
@@ -57,7 +57,7 @@ class LogRows:
                 cells.fill(begins_old, given)
         now, ends = messages.walk(batch.buffer, places + 1, count)
         if (ends > batch.ends[rows]).any():  # cells of the next message would be taken for this one's
-            raise messages.refuse_malformed("A row")
+            raise messages.malformed_bytes("A row")
         is_deleted = kinds == messages.DELETE
         for i, (cells, new) in enumerate(zip(old, now, strict=True)):
             if begins_old.any():

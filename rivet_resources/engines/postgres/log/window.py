@@ -85,7 +85,7 @@ class TransactionBatch:
         try:
             yield from self._decoded(array)
         except (IndexError, UnicodeDecodeError):
-            raise messages.refuse_malformed("A message") from None
+            raise messages.malformed_bytes("A message") from None
 
     def _decoded(self, array: pa.Array) -> Iterator[Changes]:
         batch = messages.split(array)
