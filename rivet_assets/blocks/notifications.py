@@ -82,6 +82,6 @@ class Notifications(Settings):
         """Refuse what is no address of a page, and one that holds a password: it is sent to people."""
         parts = urlsplit(url) if url is not None else None
         if parts is not None and (parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc):
-            message = "has a webserver_url that is not http(s)://host without user and password; write it like that"
+            message = "webserver_url is not http(s)://host without user and password; write it like that"
             raise rule_broken("RIVET_CONFIG_WEBHOOK", message)
         return url
