@@ -1,15 +1,48 @@
-"""The resources of the location, one object each, because definitions that are merged may share only equal objects.
+"""The resources that every asset of ours brings along, and how its step uses them.
 
-Belongs here: these two. Not here: what they do (`rivet_resources/dagster/resource.py`, `dagster/io_manager.py`).
+Belongs here: these two objects, and the exporter of a step. Not here: what they do (`rivet_resources/dagster/`), the
+resource for people's own ops (`rivet_resource.py`).
+
+Decision: they are bound to the assets themselves, under keys of our own, and never given to a project's `Definitions`:
+so any number of components, files and decorators stand beside each other and beside a project's own `rivet` or `lake`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from rivet_resources.dagster.io_manager import Lake
-from rivet_resources.dagster.resource import Rivet
+from rivet_resources.dagster.io_manager import LAKE, Lake
+from rivet_resources.dagster.resource import RUN, Rivet
+
+if TYPE_CHECKING:
+    from rivet_assets.config.load import RivetConfig
+    from rivet_resources.read.stage import Exporter
+    from rivet_resources.state.store import State
 
 RIVET = Rivet()
-RESOURCES: Mapping[str, Any] = {"rivet": RIVET, "lake": Lake(rivet=RIVET)}
+RESOURCES: Mapping[str, Any] = {RUN: RIVET, LAKE: Lake(rivet=RIVET)}
+
+
+def resource_keys(config: RivetConfig) -> set[str]:
+    """Name the resources that a step needs: ours, and the project's own Spark where `spark: {resource: …}` says so."""
+    return {RUN, *([config.spark.resource] if config.spark.resource else ())}
+
+
+def run_resource(context: Any) -> Rivet:
+    """Return what the exports of a run share."""
+    rivet: Rivet = getattr(context.resources, RUN)
+    return rivet
+
+
+def exporter_of(context: Any, config: RivetConfig, state: State, *, begin: bool = True) -> Exporter:
+    """Return the exporter of a step, on the project's own Spark where the configuration names its resource.
+
+    Args:
+        begin: start the JVM now, beside the planning.
+    """
+    spark, own = config.spark, None
+    if spark.resource:
+        own = partial(getattr, getattr(context.resources, spark.resource), "spark_session")
+    return run_resource(context).exporter(spark=spark, state=state, begin=begin, session_of=own)

@@ -16,7 +16,9 @@ from rivet_assets.dagster.check_events import result
 from rivet_assets.dagster.drain_proofs import mirror_proof
 from rivet_assets.dagster.metadata import data_version, files_text, megabytes, seconds_text, table_schema
 from rivet_assets.dagster.on_demand import answer, is_asked_alone, on_demand_specs, provable
+from rivet_assets.dagster.op_options import step_options
 from rivet_assets.dagster.page import DETAILS, SUMMARY, details, summary
+from rivet_assets.dagster.resources import exporter_of, run_resource
 from rivet_assets.dagster.run_tags import tag_run
 from rivet_assets.dagster.specs import check_specs
 from rivet_assets.modes.cdc import Cdc
@@ -46,9 +48,7 @@ def build_applied(
 def applied_spec(export: Cdc, table: str, kind: Kind, *, spec_of: Callable[[Export], dg.AssetSpec]) -> dg.AssetSpec:
     """Describe one of them: downstream of the changes, made anew whenever they grew."""
     changes = spec_of(export.of_table(table))
-    own = spec_of(
-        export.of_table(table).model_copy(update={"name": export.table_beside(table, kind), "schedule": None})
-    )
+    own = spec_of(export.export_beside(table, kind))
     return own.replace_attributes(
         deps=[dg.AssetDep(changes.key)],
         description=TOLD[kind],
@@ -72,7 +72,7 @@ def _applied(
         specs=[spec],
         can_subset=True,  # so that nothing need be told where nothing is new
         check_specs=[*checks, *on_demand_specs(proofs)],
-        required_resource_keys={"rivet"},
+        **step_options(export, config=config),
     )
     def applied(context: dg.AssetExecutionContext) -> Iterator[Any]:
         if is_asked_alone(context):
@@ -105,10 +105,9 @@ def _applied(
 
 def site_of(export: Cdc, table: str, kind: Kind, config: RivetConfig, context: dg.AssetExecutionContext | Any) -> Site:
     """Open what making a version needs."""
-    rivet = context.resources.rivet
     name, source = config.source_of(export)
-    state = state_of(config, rivet=rivet)
-    exporter = rivet.exporter(spark=config.spark, state=state, begin=False)  # Spark waits for something to apply
+    state = state_of(config, rivet=run_resource(context))
+    exporter = exporter_of(context, config, state, begin=False)  # Spark waits for something to apply
     root = export.destination.root(export.table_beside(table, kind))
     return Site(export, name, source, exporter, state, root, context.log.info)
 

@@ -158,6 +158,10 @@ class Cdc(Export):
         """Name the mirror or history of a table, which is also its folder: `<export>_mirror`."""
         return f"{self.folder_of(table)}_{kind}"
 
+    def export_beside(self, table: str, kind: str) -> Cdc:
+        """Return the export of a mirror or history, as its asset is described."""
+        return self.of_table(table).model_copy(update={"name": self.table_beside(table, kind), "schedule": None})
+
     def tables_beside(self) -> list[str]:
         """Return the mirrors and histories."""
         return [self.table_beside(table, kind) for table in self.captured for kind in self.apply]

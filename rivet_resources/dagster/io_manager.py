@@ -25,6 +25,8 @@ from rivet_resources.errors import ManifestUnreadable
 from rivet_resources.state.leases import Lease
 from rivet_resources.state.store import State
 
+LAKE = "rivet_lake"  # resource key; so called that it stands beside what a project has
+
 
 @dataclass(frozen=True)
 class StagedOutput:
@@ -118,7 +120,7 @@ def _definition(context: dg.InputContext) -> Mapping[str, Any]:
     facts = upstream.definition_metadata if upstream is not None else {}
     if facts is None or "rivet/destination" not in facts:
         raise ManifestUnreadable(
-            f"Asset {context.asset_key.to_user_string()} is not an export, so the IO manager `lake` cannot read it. "
+            f"Asset {context.asset_key.to_user_string()} is not an export, so the IO manager `{LAKE}` cannot read it. "
             f"Give its input another `input_manager_key`."
         )
     return facts
