@@ -39,14 +39,14 @@ NAME = re.compile(r"[A-Za-z0-9_]*")
 def build_rivet_definitions(
     config: Config, *, select: Sequence[str] = (), translator: RivetTranslator | None = None, name: str | None = None
 ) -> dg.Definitions:
-    """Return all that a file of exports is in Dagster: assets, checks, sensors, the job `repair`.
+    """Return all that a file of exports is in Dagster: assets, checks, sensors, the job `rivet_repair`.
 
     Args:
         config: a `rivet.yaml`, or one that is loaded.
         select: names of exports; none: all.
         translator: how assets are called and described, when it is not `RivetTranslator`.
-        name: at the end of the sensors' and the job's names, `repair_<name>`; default: the file's name. `""` leaves
-            them as a component has them.
+        name: at the end of the sensors' and the job's names, `rivet_repair_<name>`; default: the file's name; `""`
+            leaves them as a component has them.
 
     Raises:
         ConfigError: the file is wrong, has no such export, or two exports have one key.
@@ -67,7 +67,7 @@ def build_rivet_assets(
 ) -> Assets:
     """Return the assets of a file of exports, and the source tables that they read; for `Definitions(assets=…)`.
 
-    They bring their resources, and neither sensors nor the job `repair`: what needs those (`schedule:`, drains,
+    They bring their resources, and neither sensors nor the job `rivet_repair`: what needs those (`schedule:`, drains,
     `notifications:`) is named in a warning.
 
     Args, Raises: as `build_rivet_definitions`.

@@ -21,6 +21,7 @@ from rivet_assets.config.load import ExportsAttributes, RivetConfig, config_from
 from rivet_assets.dagster.build import build_all
 from rivet_assets.dagster.executor import project_executor
 from rivet_assets.dagster.location import Part, refuse_twins, shared_definitions
+from rivet_assets.dagster.scaffolder import ExportsScaffolder
 from rivet_assets.dagster.translator import ExportData, RivetTranslator
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 DEMO = Path(__file__).parents[1] / "defs" / "demo"
 
 
+@dg.scaffold_with(ExportsScaffolder)
 class Exports(Component):
     """Exports of databases to files, one asset each, under the same keys as a plain rivet.yaml."""
 
@@ -76,7 +78,7 @@ class Exports(Component):
     def build_defs(self, context: ComponentLoadContext) -> dg.Definitions:
         """Return one asset per export and its source tables; nothing is opened.
 
-        The first such component of a project brings the sensors and the job `repair` for all of them, since their
+        The first such component of a project brings the sensors and the job `rivet_repair` for all of them, since their
         names can be given once; and the executor, unless `op:` leaves that to the project.
 
         Raises:

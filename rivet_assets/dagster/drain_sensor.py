@@ -78,7 +78,7 @@ class DrainSensor(dg.SensorDefinition):
     def __init__(self, source_name: str, watched: Sequence[Watched], suffix: str = "") -> None:
         self.source_name, self.watched, self.suffix = source_name, tuple(watched), suffix
         super().__init__(
-            name=f"drains_{''.join(c if c.isascii() and c.isalnum() else '_' for c in source_name)}{suffix}",
+            name=f"rivet_drains_{''.join(c if c.isascii() and c.isalnum() else '_' for c in source_name)}{suffix}",
             evaluation_fn=self._tick,
             asset_selection=dg.AssetSelection.assets(*(key for each in watched for key in each.keys)),
             minimum_interval_seconds=SENSOR_SECONDS,

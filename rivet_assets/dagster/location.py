@@ -1,4 +1,4 @@
-"""What a location has once, however many files its exports come from: its sensors, and the job `repair`.
+"""What a location has once, however many files its exports come from: its sensors, and the job `rivet_repair`.
 
 Belongs here: making these for several configurations, joining those that were made apart, one asset per key. Not here:
 the sensors and the job themselves, which configurations there are (`component.py`, `code_first.py`, `definitions.py`).

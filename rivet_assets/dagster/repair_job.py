@@ -1,4 +1,4 @@
-"""Repair as a Dagster run: the job `repair`, which exports again the windows of one asset that are wrong.
+"""Repair as a Dagster run: the job `rivet_repair`, which exports again the windows of one asset that are wrong.
 
 Belongs here: the job, its configuration, what it tells. Not here: finding windows (`prove/flagged_windows.py`),
 repairing (`prove/repair.py`).
@@ -59,12 +59,12 @@ class Target:
 
 
 class RepairJob(dg.JobDefinition):
-    """The job `repair` for these exports."""
+    """The job `rivet_repair` for these exports."""
 
     def __init__(self, targets: Mapping[str, Target], suffix: str = "") -> None:
         self.targets, self.suffix = targets, suffix
         super().__init__(
-            graph_def=dg.GraphDefinition(f"repair{suffix}", node_defs=[_op(targets)]),
+            graph_def=dg.GraphDefinition(f"rivet_repair{suffix}", node_defs=[_op(targets)]),
             resource_defs={RUN: RIVET.get_resource_definition()},
             executor_def=dg.in_process_executor,
             description=ABOUT,
