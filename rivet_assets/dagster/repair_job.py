@@ -64,7 +64,7 @@ class RepairJob(dg.JobDefinition):
     def __init__(self, targets: Mapping[str, Target], suffix: str = "") -> None:
         self.targets, self.suffix = targets, suffix
         super().__init__(
-            graph_def=dg.GraphDefinition(f"rivet_repair{suffix}", node_defs=[_op(targets)]),
+            graph_def=dg.GraphDefinition(f"rivet_repair{suffix}", node_defs=[_op(targets, suffix)]),
             resource_defs={RUN: RIVET.get_resource_definition()},
             executor_def=dg.in_process_executor,
             description=ABOUT,
@@ -81,9 +81,9 @@ def repair_jobs(config: RivetConfig, *, spec_of: SpecOf, suffix: str = "") -> li
     return [RepairJob({target.spec.key.to_user_string(): target for target in targets}, suffix)] if targets else []
 
 
-def _op(targets: Mapping[str, Target]) -> dg.OpDefinition:
+def _op(targets: Mapping[str, Target], suffix: str) -> dg.OpDefinition:
     @dg.op(
-        name="repair_windows",
+        name=f"repair_windows{suffix}",
         description="Exports again the windows of one asset that are wrong, and nothing else.",
         required_resource_keys={key for target in targets.values() for key in resource_keys(target.config)},
         out=dg.Out(dg.Nothing),

@@ -31,6 +31,20 @@ for category in (dg.BetaWarning, dg.PreviewWarning):
 
 DESTINATION = "rivet/destination"  # metadata: where committed parts lie, for the IO manager; pages show its type
 EXPORT = "rivet/export"
+OF_A_COMPONENT = ("dagster/component_origin", "dagster/code_references")
+
+
+class SourceTable(dg.AssetSpec):
+    """A table of a source, which many components of a project may define: Dagster takes it twice where it is equal.
+
+    So it keeps off what Dagster notes of the component that it came from.
+    """
+
+    @staticmethod
+    def dagster_internal_init(**attributes: Any) -> SourceTable:
+        """Return such a spec again, for copies; Dagster's own would return a plain one."""
+        metadata = {name: value for name, value in attributes["metadata"].items() if name not in OF_A_COMPONENT}
+        return SourceTable(**{**attributes, "metadata": metadata})
 
 
 def asset_spec(export: Export, *, config: RivetConfig) -> dg.AssetSpec:
@@ -84,7 +98,7 @@ def source_specs(exports: Iterable[Export], *, config: RivetConfig) -> list[dg.A
         for key in upstream_keys(export, source_name=source_name, source=source):
             name = ".".join(key.path[1:])
             where = source_name if source_name == source.type else f"{source_name} ({source.type})"
-            specs[key] = dg.AssetSpec(
+            specs[key] = SourceTable(
                 key,
                 description=f"Table {name} of the source {where}, as Rivet's exports read it.",
                 kinds={source.type, "table"},
