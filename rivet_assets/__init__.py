@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from rivet_assets.dagster.code_first import build_rivet_definitions as build_rivet_definitions
     from rivet_assets.dagster.code_first import rivet_assets as rivet_assets
     from rivet_assets.dagster.component import Exports as Exports
-    from rivet_assets.dagster.rivet_resource import RivetResource as RivetResource
     from rivet_assets.dagster.translator import ExportData as ExportData
     from rivet_assets.dagster.translator import RivetTranslator as RivetTranslator
+    from rivet_assets.launch.rivet_resource import RivetResource as RivetResource
 
 PUBLIC = {
-    "Exports": "component",
-    "ExportData": "translator",
-    "RivetResource": "rivet_resource",
-    "RivetRun": "around",
-    "RivetTranslator": "translator",
-    "build_rivet_assets": "code_first",
-    "build_rivet_definitions": "code_first",
-    "rivet_assets": "code_first",
+    "Exports": "dagster.component",
+    "ExportData": "dagster.translator",
+    "RivetResource": "launch.rivet_resource",
+    "RivetRun": "dagster.around",
+    "RivetTranslator": "dagster.translator",
+    "build_rivet_assets": "dagster.code_first",
+    "build_rivet_definitions": "dagster.code_first",
+    "rivet_assets": "dagster.code_first",
 }
 
 
 def __getattr__(name: str) -> object:
     if name in PUBLIC:
-        return getattr(import_module(f"rivet_assets.dagster.{PUBLIC[name]}"), name)
+        return getattr(import_module(f"rivet_assets.{PUBLIC[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -32,7 +32,7 @@ STOPPED = "RIVET_RUN_STOPPED"  # no step of ours failed: the process or its mach
 
 
 @dataclass(frozen=True)
-class Told:
+class NotifiedConfig:
     """A configuration whose people are told, and how its assets are called."""
 
     config: RivetConfig = field(repr=False)
@@ -54,7 +54,7 @@ class Told:
 class FailureSensor(dg.RunStatusSensorDefinition):
     """A sensor that knows whom it tells, so that those of several files can be joined."""
 
-    def __init__(self, told: Sequence[Told], suffix: str = "") -> None:
+    def __init__(self, told: Sequence[NotifiedConfig], suffix: str = "") -> None:
         self.told, self.suffix = tuple(told), suffix
         super().__init__(
             name=f"{NAME}{suffix}",
@@ -81,10 +81,10 @@ def failure_sensors(config: RivetConfig, *, spec_of: SpecOf | None = None, suffi
         spec_of: what an asset shows, when it is not `asset_spec`; as for `build_assets`.
     """
     wanted = wants(config, "failure", "schema_change")
-    return [FailureSensor([Told(config, spec_of)], suffix)] if wanted else []
+    return [FailureSensor([NotifiedConfig(config, spec_of)], suffix)] if wanted else []
 
 
-def tell_failure(told: Sequence[Told], run: dg.DagsterRun, instance: dg.DagsterInstance) -> list[str]:
+def tell_failure(told: Sequence[NotifiedConfig], run: dg.DagsterRun, instance: dg.DagsterInstance) -> list[str]:
     """Notify people of each export of ours that failed in a run; return lines for the log, of what could not be."""
     if run.tags.get(WILL_RETRY) == "true" or run.tags.get(STARTED_BY) == RIVET_RUN:
         return []
@@ -96,7 +96,7 @@ def tell_failure(told: Sequence[Told], run: dg.DagsterRun, instance: dg.DagsterI
     return lines
 
 
-def _endings(told: Told, run: dg.DagsterRun, instance: dg.DagsterInstance) -> Iterator[Ended]:
+def _endings(told: NotifiedConfig, run: dg.DagsterRun, instance: dg.DagsterInstance) -> Iterator[Ended]:
     """Find what became of our exports: those whose step failed; if none did, those that the run was to make."""
     exports = told.steps()
     events = _events(run, instance, dg.DagsterEventType.STEP_FAILURE)

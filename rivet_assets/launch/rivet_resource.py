@@ -1,7 +1,7 @@
 """`RivetResource`: Rivet in a project's own ops and assets: run exports, read what they committed, share their Spark.
 
 Belongs here: the resource that people put under a name of theirs. Not here: the one that our assets bring along
-(`resources.py`).
+(`dagster/resources.py`).
 """
 
 from __future__ import annotations
