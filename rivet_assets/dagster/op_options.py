@@ -12,7 +12,8 @@ import dagster as dg
 from rivet_assets.dagster.around import Around
 from rivet_assets.dagster.executor import OURS
 from rivet_assets.dagster.pools import priority_tags, source_pool
-from rivet_assets.dagster.resources import RESOURCES, resource_keys
+from rivet_assets.dagster.resources import RESOURCES, project_keys
+from rivet_resources.dagster.resource import RUN
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def step_options(export: Export, *, config: RivetConfig, around: Around | None = None) -> dict[str, Any]:
     """Return the parameters of the step of an export or a drain, without a pool."""
     return {
-        "required_resource_keys": resource_keys(config) | (around.resource_keys if around else set()),
+        "required_resource_keys": {RUN, *project_keys(config)} | (around.resource_keys if around else set()),
         "resource_defs": RESOURCES,
         "op_tags": {**priority_tags(export), **config.op.tags, OURS: "true"},
     }

@@ -8,6 +8,7 @@ answer for each of its checks.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Self
@@ -17,7 +18,7 @@ from pydantic import Field
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
-from rivet_assets.dagster.resources import RIVET, exporter_of, resource_keys, run_resource
+from rivet_assets.dagster.resources import project_keys, project_session
 from rivet_assets.dagster.run_tags import tag_run
 from rivet_assets.dagster.translator import SpecOf
 from rivet_assets.modes.partitions import partitions_of
@@ -25,7 +26,7 @@ from rivet_assets.prove.reconcile_result import Depth as HowClosely
 from rivet_assets.prove.repair import Repaired, RepairedWindow, repair_export
 from rivet_assets.run.scope import state_of
 from rivet_resources.dagster.errors import translated
-from rivet_resources.dagster.resource import RUN
+from rivet_resources.dagster.resource import Rivet
 from rivet_resources.errors import ConfigError
 
 ABOUT = """Exports again the windows of one asset that are wrong, and nothing else: rows that are not the source's any
@@ -65,7 +66,6 @@ class RepairJob(dg.JobDefinition):
         self.targets, self.suffix = targets, suffix
         super().__init__(
             graph_def=dg.GraphDefinition(f"rivet_repair{suffix}", node_defs=[_op(targets, suffix)]),
-            resource_defs={RUN: RIVET.get_resource_definition()},
             executor_def=dg.in_process_executor,
             description=ABOUT,
         )
@@ -85,7 +85,7 @@ def _op(targets: Mapping[str, Target], suffix: str) -> dg.OpDefinition:
     @dg.op(
         name=f"repair_windows{suffix}",
         description="Exports again the windows of one asset that are wrong, and nothing else.",
-        required_resource_keys={key for target in targets.values() for key in resource_keys(target.config)},
+        required_resource_keys={key for target in targets.values() for key in project_keys(target.config)},
         out=dg.Out(dg.Nothing),
     )
     def repair_windows(context: dg.OpExecutionContext, config: RepairConfig) -> None:
@@ -93,7 +93,8 @@ def _op(targets: Mapping[str, Target], suffix: str) -> dg.OpDefinition:
             target = _target(targets, config.asset)
             name, source = target.config.source_of(target.export)
             tag_run(context, target.export, source_name=name, source=source)
-            done = _repair(target, config, context)
+            with closing(Rivet()) as rivet:
+                done = _repair(target, config, context, rivet)
             for event in _events(target, done):
                 context.log_event(event)
             context.add_output_metadata(_facts(done))
@@ -115,18 +116,19 @@ def _target(targets: Mapping[str, Target], asset: str) -> Target:
     return targets[asset]
 
 
-def _repair(target: Target, asked: RepairConfig, context: dg.OpExecutionContext) -> Repaired:
+def _repair(target: Target, asked: RepairConfig, context: dg.OpExecutionContext, rivet: Rivet) -> Repaired:
     from rivet_assets.prove.flagged_windows import (  # start
         find_flagged,  # compares with sources and files, which no run of an export does
     )
 
     config, export = target.config, target.export
-    state = state_of(config, rivet=run_resource(context))
+    state = state_of(config, rivet=rivet)
     depth: HowClosely = "checksums" if asked.depth is Depth.checksums else "counts"
     flagged = find_flagged(
         config, export, depth=depth, windows=asked.windows or None, state=state, tell=context.log.info
     )
-    exporter = exporter_of(context, config, state, begin=asked.execute and bool(flagged))
+    begin, session_of = asked.execute and bool(flagged), project_session(context, config)
+    exporter = rivet.exporter(spark=config.spark, state=state, begin=begin, session_of=session_of)
     return repair_export(
         config, export, flagged, execute=asked.execute, exporter=exporter, state=state, tell=context.log.info
     )

@@ -9,7 +9,7 @@ so any number of components, files and decorators stand beside each other and be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,8 @@ from rivet_resources.dagster.io_manager import LAKE, Lake
 from rivet_resources.dagster.resource import RUN, Rivet
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from rivet_assets.config.load import RivetConfig
     from rivet_resources.read.stage import Exporter
     from rivet_resources.state.store import State
@@ -25,9 +27,16 @@ RIVET = Rivet()
 RESOURCES: Mapping[str, Any] = {RUN: RIVET, LAKE: Lake(rivet=RIVET)}
 
 
-def resource_keys(config: RivetConfig) -> set[str]:
-    """Name the resources that a step needs: ours, and the project's own Spark where `spark: {resource: …}` says so."""
-    return {RUN, *([config.spark.resource] if config.spark.resource else ())}
+def project_keys(config: RivetConfig) -> set[str]:
+    """Name the resources of the project that a step needs: its Spark, where `spark: {resource: …}` says so."""
+    return {config.spark.resource} if config.spark.resource else set()
+
+
+def project_session(context: Any, config: RivetConfig) -> Callable[[], SparkSession] | None:
+    """Return what yields the session of the project's own Spark; None where exports have one of ours."""
+    if not config.spark.resource:
+        return None
+    return partial(getattr, getattr(context.resources, config.spark.resource), "spark_session")
 
 
 def run_resource(context: Any) -> Rivet:
@@ -42,7 +51,5 @@ def exporter_of(context: Any, config: RivetConfig, state: State, *, begin: bool 
     Args:
         begin: start the JVM now, beside the planning.
     """
-    spark, own = config.spark, None
-    if spark.resource:
-        own = partial(getattr, getattr(context.resources, spark.resource), "spark_session")
-    return run_resource(context).exporter(spark=spark, state=state, begin=begin, session_of=own)
+    own = project_session(context, config)
+    return run_resource(context).exporter(spark=config.spark, state=state, begin=begin, session_of=own)

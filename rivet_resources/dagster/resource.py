@@ -69,6 +69,10 @@ class Rivet(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """End what this run started."""
+        self.close()
+
+    def close(self) -> None:
+        """End what was started with it."""
         for runtime in self._runtimes.values():
             runtime.stop()
         for store in self._stores.values():

@@ -221,6 +221,7 @@ def test_dg_lists_scaffolds_checks_and_launches(project: Path) -> None:
     shutil.rmtree(project / "acme_data/defs/legacy")  # names the same keys as billing's
     checked = run("check", "defs")
     launched = run("launch", "--assets", "datagen/try_me,shop/orders,crm/customers")
+    mixed = run("launch", "--assets", "shop/orders,revenue")
 
     assert "rivet_assets.Exports" in json.dumps(json.loads(listed.stdout)), listed.stderr
     assert 0 == made.returncode, made.stderr
@@ -230,3 +231,6 @@ def test_dg_lists_scaffolds_checks_and_launches(project: Path) -> None:
     assert 0 == checked.returncode, checked.stdout + checked.stderr
     assert 0 == launched.returncode, launched.stdout + launched.stderr
     assert [*(project / "exports/try_me").glob("*.parquet")]
+    assert 0 == mixed.returncode, mixed.stdout + mixed.stderr
+    assert "STEP_WORKER_STARTED" not in launched.stderr
+    assert 2 == mixed.stderr.count("STEP_WORKER_STARTED")
