@@ -22,7 +22,9 @@ from rivet_assets.dagster.metadata import data_version, describe
 from rivet_assets.dagster.on_demand import Proofs, answer, is_asked_alone, on_demand_specs, provable
 from rivet_assets.dagster.pools import priority_tags, source_pool
 from rivet_assets.dagster.proof_checks import proofs_of
+from rivet_assets.dagster.run_config import RUN_CONFIG, AskedRun, asked_of, proof_evaluations, refuse_disproved
 from rivet_assets.dagster.run_tags import tag_run
+from rivet_assets.dagster.sample_run import sample_events
 from rivet_assets.dagster.source_tables import table_observation
 from rivet_assets.dagster.specs import asset_spec, check_specs
 from rivet_assets.dagster.tell_success import tell_success
@@ -61,6 +63,7 @@ def _whole(export: Export, config: RivetConfig, spec: dg.AssetSpec, proofs: Proo
         specs=[spec.replace_attributes(skippable=True).with_io_manager_key("lake")],  # skip_empty, or refused
         can_subset=True,  # to answer for checks alone
         check_specs=[*check_specs(export, spec.key), *on_demand_specs(proofs)],
+        config_schema=RUN_CONFIG,
         required_resource_keys={"rivet"},
         pool=source_pool(spec.key.path[0]),
         op_tags=priority_tags(export),
@@ -70,7 +73,11 @@ def _whole(export: Export, config: RivetConfig, spec: dg.AssetSpec, proofs: Proo
             yield from answer(context, proofs)
             return
         with _in_dagster_words(export, config, context):
-            site = _site(export, config, context)
+            asked = asked_of(context, export, config=config)
+            site = _site(asked)
+            if asked.options.limit is not None:
+                yield from sample_events(asked, site, spec.key)
+                return
             with attempt(site) as made:
                 results = [result(spec.key, verdict) for verdict in made.verdicts if _is_told(export, verdict.check)]
                 if made.is_refused:
@@ -88,6 +95,9 @@ def _whole(export: Export, config: RivetConfig, spec: dg.AssetSpec, proofs: Proo
                     check_results=results,  # after the output, so that they point at this materialization
                 )
                 _observe_table(site, made, context)
+            proved = asked.prove([made.staged.extract.run_id], site.state)
+            yield from proof_evaluations(spec.key, proved, instance=context.instance)
+            refuse_disproved(export, proved)
             tell_success(config, export.name, site.state, context)
 
     return whole
@@ -100,6 +110,7 @@ def _windows(export: Export, config: RivetConfig, spec: dg.AssetSpec, proofs: Pr
         can_subset=True,
         backfill_policy=dg.BackfillPolicy.single_run(),
         check_specs=[*check_specs(export, spec.key), *on_demand_specs(proofs)],
+        config_schema=RUN_CONFIG,
         required_resource_keys={"rivet"},
         pool=source_pool(spec.key.path[0]),
         op_tags=priority_tags(export),
@@ -109,15 +120,20 @@ def _windows(export: Export, config: RivetConfig, spec: dg.AssetSpec, proofs: Pr
             yield from answer(context, proofs)
             return
         wanted, refused, tried = windows_of(export, context.partition_keys), [], 0
-        held: list[dg.AssetCheckEvaluation] = []
+        held, runs = list[dg.AssetCheckEvaluation](), list[str]()
         with _in_dagster_words(export, config, context):
-            site = _site(export, config, context)
+            asked = asked_of(context, export, config=config)
+            site = _site(asked)
+            if asked.options.limit is not None:
+                yield from sample_events(asked, site, spec.key, wanted)
+                return
             with closing(stage_ahead(site, wanted)) as ready_windows:
                 for ready in ready_windows:
                     tried += 1
                     try:
                         with ready.attempt() as made:
                             yield from _commit(site, spec, made, context.instance, held)
+                            runs.append(made.staged.extract.run_id)
                             if tried == 1:
                                 _observe_table(site, made, context)
                     except RivetError as error:
@@ -125,7 +141,10 @@ def _windows(export: Export, config: RivetConfig, spec: dg.AssetSpec, proofs: Pr
                         context.log.error(f"{export.name} {ready.window.key}: {error}")
                         if refused[-1].is_hopeless:
                             break
+            proved = asked.prove(runs, site.state)
+            yield from proof_evaluations(spec.key, proved, instance=context.instance)
             if not refused:
+                refuse_disproved(export, proved)
                 tell_success(config, export.name, site.state, context)
         # Last, and the failed ones at the very end: the badge of a check is the verdict that was stored last.
         yield from sorted(held, key=lambda verdict: not verdict.passed)
@@ -164,12 +183,13 @@ def _commit(
     yield from evaluations(spec.key, told, made.window.key, instance=instance)
 
 
-def _site(export: Export, config: RivetConfig, context: dg.AssetExecutionContext) -> Site:
+def _site(asked: AskedRun) -> Site:
     """Open what the export needs.
 
     Raises:
         StateError, DestinationError: as they are opened.
     """
+    config, export, context = asked.config, asked.export, asked.context
     rivet = context.resources.rivet
     name, source = config.source_of(export)
     tag_run(context, export, source_name=name, source=source)
@@ -188,6 +208,8 @@ def _site(export: Export, config: RivetConfig, context: dg.AssetExecutionContext
         progress=Reporter(context.log.info),
         place=place,
         admission=Admission(is_adopting=context.run.tags.get(ADOPT) == "true"),
+        begin_anew=asked.begin(state),
+        asked=asked.options.sentence,
     )
 
 
