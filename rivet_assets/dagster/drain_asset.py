@@ -30,6 +30,7 @@ from rivet_assets.dagster.on_demand import answer, is_asked_alone, on_demand_spe
 from rivet_assets.dagster.op_options import step_options
 from rivet_assets.dagster.page import DETAILS, SUMMARY, details, summary
 from rivet_assets.dagster.resources import exporter_of, run_resource
+from rivet_assets.dagster.run_config import RUN_CONFIG, AskedRun, asked_of, refuse_disproved
 from rivet_assets.dagster.run_tags import tag_run
 from rivet_assets.dagster.source_tables import table_observation
 from rivet_assets.dagster.tell_success import tell_success
@@ -75,13 +76,16 @@ def build_drain(
     def events(context: dg.AssetExecutionContext) -> Iterator[Any]:
         wait = pace(source.tuning, export.tuning).retry_backoff_ms / 1000
         with translated(retry_number=context.retry_number, seconds_to_wait=wait):
-            site = _site(export, config, context)
+            asked = asked_of(context, export, config=config)
+            site = _site(asked)
             drained = _drain(site)
             for table, spec in specs.items():
                 if spec.key in context.selected_asset_keys:
                     yield from _table_events(site, spec, table, drained)
                 elif drained.tables[table].last is not None:  # drained along with those that were asked for
                     yield dg.AssetMaterialization(spec.key, metadata=_facts(site, table, drained))
+            run_ids = [run.run_id for run in site.state.runs(export.name, last=1)]
+            refuse_disproved(export, asked.prove(run_ids, site.state))
             tell_success(config, export.name, next(iter(specs.values())).key, site.state, context)
 
     body = surround(around, export, events)
@@ -94,6 +98,7 @@ def build_drain(
             *(check for spec in specs.values() for check in _checks(export, spec.key)),
             *on_demand_specs(proofs),
         ],
+        config_schema=RUN_CONFIG,
         **step_options(export, config=config, around=around),
         description=f"Drains the change log of {source_name} for {', '.join(export.captured)}.",
     )
@@ -121,8 +126,9 @@ def _checks(export: Cdc, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
     ]
 
 
-def _site(export: Cdc, config: RivetConfig, context: dg.AssetExecutionContext) -> DrainSite:
+def _site(asked: AskedRun) -> DrainSite:
     """Open what the drain needs; Spark starts only for a first copy."""
+    config, context, export = asked.config, asked.context, cast(Cdc, asked.export)
     name, source = config.source_of(export)
     tag_run(context, export, source_name=name, source=source)
     state = state_of(config, rivet=run_resource(context))
@@ -136,6 +142,8 @@ def _site(export: Cdc, config: RivetConfig, context: dg.AssetExecutionContext) -
         tell=context.log.info,
         progress=Reporter(context.log.info),
         is_adopting=context.run.tags.get(ADOPT) == "true",
+        begin_anew=asked.begin(state),
+        asked=asked.options.sentence,
     )
 
 
@@ -196,6 +204,7 @@ def _facts(site: DrainSite, table: str, drained: Drained) -> dict[str, Any]:
         "Took": seconds_text(took),
         "Left unread": lag_text(lag),
         "Position": drained.position.text,
+        "Asked for": site.asked,
     }
     figures = {
         "run_id": mine.last.extract.run_id,

@@ -24,7 +24,9 @@ from rivet_assets.dagster.on_demand import Proofs, answer, is_asked_alone, on_de
 from rivet_assets.dagster.op_options import backfill_policy, pool_of, step_options
 from rivet_assets.dagster.proof_checks import proofs_of
 from rivet_assets.dagster.resources import exporter_of, run_resource
+from rivet_assets.dagster.run_config import RUN_CONFIG, AskedRun, asked_of, proof_evaluations, refuse_disproved
 from rivet_assets.dagster.run_tags import tag_run
+from rivet_assets.dagster.sample_run import sample_events
 from rivet_assets.dagster.source_tables import table_observation
 from rivet_assets.dagster.specs import asset_spec, check_specs
 from rivet_assets.dagster.tell_success import tell_success
@@ -65,7 +67,11 @@ def _whole(
 ) -> dg.AssetsDefinition:
     def events(context: dg.AssetExecutionContext) -> Iterator[Any]:
         with _in_dagster_words(export, config, context):
-            site = _site(export, config, context)
+            asked = asked_of(context, export, config=config)
+            site = _site(asked)
+            if asked.options.limit is not None:
+                yield from sample_events(asked, site, spec.key)
+                return
             with attempt(site) as made:
                 results = [result(spec.key, verdict) for verdict in made.verdicts if _is_told(export, verdict.check)]
                 if made.is_refused:
@@ -83,6 +89,9 @@ def _whole(
                     check_results=results,  # after the output, so that they point at this materialization
                 )
                 _observe_table(site, made, context)
+            proved = asked.prove([made.staged.extract.run_id], site.state)
+            yield from proof_evaluations(spec.key, proved, instance=context.instance)
+            refuse_disproved(export, proved)
             tell_success(config, export.name, spec.key, site.state, context)
 
     body = surround(around, export, events)
@@ -92,6 +101,7 @@ def _whole(
         specs=[spec.replace_attributes(skippable=True).with_io_manager_key(LAKE)],  # skip_empty, or refused
         can_subset=True,  # to answer for checks alone
         check_specs=[*check_specs(export, spec.key), *on_demand_specs(proofs)],
+        config_schema=RUN_CONFIG,
         pool=pool_of(export, config=config),
         **step_options(export, config=config, around=around),
     )
@@ -106,15 +116,20 @@ def _windows(
 ) -> dg.AssetsDefinition:
     def events(context: dg.AssetExecutionContext) -> Iterator[Any]:
         wanted, refused, tried = windows_of(export, context.partition_keys), [], 0
-        held: list[dg.AssetCheckEvaluation] = []
+        held, runs = list[dg.AssetCheckEvaluation](), list[str]()
         with _in_dagster_words(export, config, context):
-            site = _site(export, config, context)
+            asked = asked_of(context, export, config=config)
+            site = _site(asked)
+            if asked.options.limit is not None:
+                yield from sample_events(asked, site, spec.key, wanted)
+                return
             with closing(stage_ahead(site, wanted)) as ready_windows:
                 for ready in ready_windows:
                     tried += 1
                     try:
                         with ready.attempt() as made:
                             yield from _commit(site, spec, made, context.instance, held)
+                            runs.append(made.staged.extract.run_id)
                             if tried == 1:
                                 _observe_table(site, made, context)
                     except RivetError as error:
@@ -122,7 +137,10 @@ def _windows(
                         context.log.error(f"{export.name} {ready.window.key}: {error}")
                         if refused[-1].is_hopeless:
                             break
+            proved = asked.prove(runs, site.state)
+            yield from proof_evaluations(spec.key, proved, instance=context.instance)
             if not refused:
+                refuse_disproved(export, proved)
                 tell_success(config, export.name, spec.key, site.state, context)
         # Last, and the failed ones at the very end: the badge of a check is the verdict that was stored last.
         yield from sorted(held, key=lambda verdict: not verdict.passed)
@@ -137,6 +155,7 @@ def _windows(
         can_subset=True,
         backfill_policy=backfill_policy(config),
         check_specs=[*check_specs(export, spec.key), *on_demand_specs(proofs)],
+        config_schema=RUN_CONFIG,
         pool=pool_of(export, config=config),
         **step_options(export, config=config, around=around),
     )
@@ -175,12 +194,13 @@ def _commit(
     yield from evaluations(spec.key, told, made.window.key, instance=instance)
 
 
-def _site(export: Export, config: RivetConfig, context: dg.AssetExecutionContext) -> Site:
+def _site(asked: AskedRun) -> Site:
     """Open what the export needs.
 
     Raises:
         StateError, DestinationError: as they are opened.
     """
+    config, export, context = asked.config, asked.export, asked.context
     name, source = config.source_of(export)
     tag_run(context, export, source_name=name, source=source)
     state = state_of(config, rivet=run_resource(context))
@@ -198,6 +218,8 @@ def _site(export: Export, config: RivetConfig, context: dg.AssetExecutionContext
         progress=Reporter(context.log.info),
         place=place,
         admission=Admission(is_adopting=context.run.tags.get(ADOPT) == "true"),
+        begin_anew=asked.begin(state),
+        asked=asked.options.sentence,
     )
 
 

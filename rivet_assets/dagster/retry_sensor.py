@@ -28,8 +28,10 @@ from rivet_assets.dagster.build import step_names
 from rivet_assets.dagster.drain_checks import change_evaluations
 from rivet_assets.dagster.drain_sensor import MOST_WAIT_SECONDS, RUNS_SEEN, SENSOR_SECONDS
 from rivet_assets.dagster.failure_sensor import WILL_RETRY
+from rivet_assets.dagster.lineage import key_part
 from rivet_assets.dagster.op_options import pool_of
 from rivet_assets.dagster.pools import free_ended
+from rivet_assets.dagster.run_config import LIMIT
 from rivet_assets.dagster.specs import asset_spec
 from rivet_assets.dagster.window_holes import windows_verdict
 from rivet_assets.modes.partitions import partitions_of
@@ -292,7 +294,10 @@ def _there(each: Scheduled, entry: Missing, instance: dg.DagsterInstance) -> set
     there = {record.partition_key or "" for record in records}
     since = datetime.fromtimestamp(entry.failed_at, UTC)
     filters = dg.RunsFilter(statuses=[dg.DagsterRunStatus.SUCCESS], updated_after=since)
+    trial = f"{LIMIT}.{key_part(each.export.name.replace('/', '.'))}"
     for run in (record.dagster_run for record in instance.get_run_records(filters, limit=RUNS_SEEN)):
+        if trial in run.tags:
+            continue
         if run.tags.get(ASKED_AGAIN) == each.tag or each.keys[0] in (run.asset_selection or ()):
             there |= set(_windows_of(each, run.tags)) if entry.windows else {""}
     return there

@@ -19,11 +19,13 @@ from rivet_assets.dagster.on_demand import answer, is_asked_alone, on_demand_spe
 from rivet_assets.dagster.op_options import step_options
 from rivet_assets.dagster.page import DETAILS, SUMMARY, details, summary
 from rivet_assets.dagster.resources import exporter_of, run_resource
+from rivet_assets.dagster.run_config import TABLE_RUN_CONFIG
 from rivet_assets.dagster.run_tags import tag_run
 from rivet_assets.dagster.specs import check_specs
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run.attempt import Site
 from rivet_assets.run.quality import refusal
+from rivet_assets.run.run_options import TableRunOptions
 from rivet_assets.run.scope import state_of
 from rivet_assets.run.table_version import Kind, next_version
 from rivet_resources.contracts.extract import Staged
@@ -72,6 +74,7 @@ def _applied(
         specs=[spec],
         can_subset=True,  # so that nothing need be told where nothing is new
         check_specs=[*checks, *on_demand_specs(proofs)],
+        config_schema=TABLE_RUN_CONFIG,
         **step_options(export, config=config),
     )
     def applied(context: dg.AssetExecutionContext) -> Iterator[Any]:
@@ -83,7 +86,8 @@ def _applied(
         with translated(retry_number=context.retry_number, seconds_to_wait=wait):
             site = site_of(export, table, kind, config, context)
             tag_run(context, export, source_name=site.source_name, source=source)
-            with next_version(site, table, kind) as made:
+            options = TableRunOptions.model_validate(context.op_execution_context.op_config or {})
+            with next_version(site, table, kind, anew=options.full_refresh) as made:
                 if made is None:
                     context.log.info(f"{spec.key.to_user_string()}: holds every change already.")
                     return

@@ -84,6 +84,7 @@ class Cdc(Export):
         window="changes",
         follows_log=True,
         holds_changes=True,
+        no_sample="a log is read once, and goes on from there; `cdc: {max_events: N}` ends a drain after N changes",
         no_repair="windows of mode cdc hold changes, which a log gives once. Run `rivet state reset -e {name}`, then "
         "the export: it begins with a new snapshot, and its mirror is made anew from the changes",
     )
