@@ -27,6 +27,7 @@ from rivet_assets.dagster.repair_job import repair_jobs
 from rivet_assets.dagster.resources import RESOURCES
 from rivet_assets.dagster.retry_sensor import retry_sensors
 from rivet_assets.dagster.specs import EXPORT, asset_spec, source_specs
+from rivet_assets.dagster.values_sensor import values_sensors
 from rivet_resources.errors import ConfigError
 
 DEMO = "demo"  # the packaged example; it makes room for a configuration of one's own
@@ -59,7 +60,7 @@ def _assets_of(config: RivetConfig) -> dg.Definitions:
             *(asset for export in config.exports for asset in build_assets(export, config=config)),
             *source_specs(config.exports, config=config),
         ],
-        sensors=[*drain_sensors(config), *failure_sensors(config), *retry_sensors(config)],
+        sensors=[*drain_sensors(config), *failure_sensors(config), *retry_sensors(config), *values_sensors(config)],
         jobs=repair_jobs(config, spec_of=partial(asset_spec, config=config)),
     )
 

@@ -206,6 +206,13 @@ class GateRefused(RivetError):
     exit_code = 3
 
 
+class OtherValues(RivetError):
+    """Rows have a value that no partition of the export is for; nothing was published."""
+
+    code = "RIVET_OTHER_VALUES"
+    exit_code = 3
+
+
 class DriftRefused(RivetError):
     """The schema differs from the last run's, and the policy is `fail`."""
 

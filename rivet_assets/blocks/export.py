@@ -29,6 +29,7 @@ from rivet_assets.blocks.export_values import (
     Texts,
     rule_broken,
 )
+from rivet_assets.blocks.partition_by import PartitionBy
 from rivet_resources.contracts.destination import Destination
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.format import FileFormat, FormatKeys
@@ -132,6 +133,7 @@ class Export(Settings):
         default_factory=ParquetOptions, description="row groups, encodings, typing of Parquet"
     )
     destination: AnyDestination = Field(description="where parts are published")
+    partition_by: PartitionBy | None = Field(None, description="a window per value of a column; modes full and chunked")
     skip_empty: bool = Field(False, description="zero rows: write nothing and leave what is published")
     max_file_size: Size | None = Field(None, description="split parts at this size: a number with B, KB, MB or GB")
     parallel: int = Field(1, ge=1, description="tasks that read the source side by side")
@@ -210,6 +212,21 @@ class Export(Settings):
         )
         form: FileFormat = FORMATS[self.format].from_keys(keys)
         return form
+
+    @property
+    def by_value(self) -> PartitionBy | None:
+        """Return the column whose values are windows of their own; None where they are not."""
+        return self.partition_by
+
+    @property
+    def has_partitions(self) -> bool:
+        """Return whether each window is a partition of its own: of time, or of a value."""
+        return self.answers.has_windows or self.by_value is not None
+
+    @property
+    def window_kind(self) -> str:
+        """Return of which family its windows are."""
+        return "value" if self.by_value is not None else self.answers.window
 
     # --- what a mode may answer in another way -------------------------------------------------------
 

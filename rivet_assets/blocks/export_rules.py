@@ -127,6 +127,16 @@ def quality_is_possible(block: Block, mode: ModeFacts) -> Iterator[InitErrorDeta
         )
 
 
+def values_need_all_rows(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
+    """Refuse windows of values where windows are of something else."""
+    if block.get("partition_by") is not None and not mode.cuts:
+        yield refusal(
+            "RIVET_CONFIG_PARTITION_BY",
+            f"makes a window per value, and mode {mode.name} has windows of its own; use mode full or chunked",
+            loc=("partition_by",),
+        )
+
+
 def _is_plain(block: Block) -> bool:
     """Return whether parts of the format that is written there are never compressed."""
     form = str(block.get("format"))
@@ -147,6 +157,7 @@ RULES: tuple[Rule, ...] = (
     csv_has_no_profile,
     stdout_is_one_stream,
     quality_is_possible,
+    values_need_all_rows,
 )
 
 

@@ -22,7 +22,6 @@ LATER: Mapping[str, Mapping[str, str]] = {
     },
     "exports": {
         "load": f"{NOT_YET}; load the committed parts with your warehouse's own tool",
-        "partition_by": f"{NOT_YET}; mode time_window writes a folder per window",
         "partition_granularity": f"{NOT_YET}; mode time_window has `granularity`",
         "keyset_incremental": f"{NOT_YET}; use mode incremental with the key as cursor_column",
         "verify": f"{NOT_YET}; every part is read back and compared by content already; remove it",

@@ -25,6 +25,7 @@ from rivet_assets.dagster.repair_job import repair_jobs
 from rivet_assets.dagster.resources import RESOURCES
 from rivet_assets.dagster.retry_sensor import retry_sensors
 from rivet_assets.dagster.specs import asset_spec, source_specs
+from rivet_assets.dagster.values_sensor import values_sensors
 
 if TYPE_CHECKING:
     from dagster._core.definitions.metadata.source_code import CodeReference
@@ -79,6 +80,7 @@ class Exports(Component):
                 *drain_sensors(self.config, spec_of=self.get_asset_spec),
                 *failure_sensors(self.config),
                 *retry_sensors(self.config, spec_of=self.get_asset_spec),
+                *values_sensors(self.config, spec_of=self.get_asset_spec),
             ],
             jobs=repair_jobs(self.config, spec_of=self.get_asset_spec),
             resources=RESOURCES,

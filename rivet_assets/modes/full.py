@@ -1,4 +1,4 @@
-"""Export a whole table or query each time (`mode: full`). The window is `all`; a new run replaces the old one.
+"""Export a whole table or query each time (`mode: full`). The window is `all`, or a value; a new run replaces it.
 
 Belongs here: the YAML keys of the mode and what it asks the source for. Not here: how the source
 cuts a table into chunks (`rivet_resources/engines/`).
@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from rivet_assets.blocks.export import Export
+from rivet_assets.modes.by_value import predicate_of, window_rows
 from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.commit.manifest import Manifest
-from rivet_resources.contracts.extract import Extract, Window
+from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.mode_facts import ModeFacts
 
 
@@ -25,13 +26,20 @@ class Full(Export):
     mode: Literal["full"] = "full"
 
     def extract(self, planning: Planning) -> Extract:
-        """Describe all rows of the relation, under one snapshot where the source can give it."""
-        chunks = planning.session.chunks(planning.relation, pieces=self.parallel)
-        return compose(self, planning, window=Window("all"), chunks=chunks)
+        """Describe all rows of the window, under one snapshot where the source can give it.
+
+        Raises:
+            UnknownColumn, SourceError: there is no such window (`by_value.py`).
+        """
+        rows = window_rows(self, planning)
+        chunks = planning.session.chunks(
+            planning.relation, where=rows.where, order_by=rows.order_by, pieces=self.parallel
+        )
+        return compose(self, planning, window=rows.window, chunks=chunks, decisive=rows.decisive)
 
     def predicate(self, planning: Planning, manifest: Manifest) -> str:
-        """Return which rows the window holds: all."""
-        return ""
+        """Return which rows the window holds: all, or those of its value."""
+        return predicate_of(self, planning, manifest)
 
     def shares(self, planning: Planning, manifest: Manifest) -> tuple[int, int]:
         """Return (0, 0): the predicate finds the window's rows, no more and no less."""

@@ -37,7 +37,7 @@ class Planning:
     source: Source
     session: Session
     relation: Relation
-    window: Window | None  # given for windows of time; other modes name their own
+    window: Window | None  # given for windows of time and of values; others name their own
     cursor: str | None  # committed cursor of the export, canonical text
     run_id: str
     started_at: datetime  # aware UTC
@@ -144,10 +144,19 @@ def require_bound(planning: Planning, name: str, *, key: str, is_paged: bool = F
         UnknownColumn: the relation has no such column.
         SourceError: its values cannot be sent back to the server as bounds, so rows would be passed over.
     """
-    column = require_column(planning.relation, name, key=key)
-    if reason := planning.source.no_bound(column, is_paged=is_paged):
+    return bound_column(planning.relation, planning.source, name, key=key, is_paged=is_paged)
+
+
+def bound_column(relation: Relation, source: Source, name: str, *, key: str, is_paged: bool = False) -> Column:
+    """Find a column as `require_bound` does, where nothing is planned.
+
+    Raises:
+        UnknownColumn, SourceError
+    """
+    column = require_column(relation, name, key=key)
+    if reason := source.no_bound(column, is_paged=is_paged):
         raise SourceError(
-            f"{planning.relation.name}.{name} is {column.native} and cannot be `{key}`: {reason}. Name a column of "
+            f"{relation.name}.{name} is {column.native} and cannot be `{key}`: {reason}. Name a column of "
             f"whole numbers, decimals, texts, days or times, or cast it in a `query`."
         )
     return column

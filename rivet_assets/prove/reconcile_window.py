@@ -74,7 +74,7 @@ class WindowComparison:
     def verdict(self, depth: Depth) -> WindowVerdict:
         """Judge it; what cannot be told is unknown, never a match."""
         manifest = self.manifest
-        if self.export.answers.window != Window(manifest.window).kind:  # another mode committed it
+        if self.export.window_kind != Window(manifest.window).kind:  # another mode committed it
             mode, now = manifest.source.extraction.strategy, self.export.mode
             edited = f"a window of mode {now} has no such key: was the manifest edited? `rivet validate` says"
             return self._verdict(
@@ -242,7 +242,10 @@ class WindowComparison:
     @property
     def _planning(self) -> Planning:
         manifest, now = self.manifest, datetime.now(UTC)
-        window = Window(manifest.window, manifest.window_start, manifest.window_end, manifest.window_folder)
+        window = Window(
+            manifest.window, manifest.window_start, manifest.window_end, manifest.window_folder,
+            manifest.window_excludes,
+        )  # fmt: skip
         return Planning(
             source=self.source,
             session=self.session,

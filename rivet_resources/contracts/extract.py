@@ -17,6 +17,7 @@ from rivet_resources.contracts.boundary import BoundaryEnds
 from rivet_resources.contracts.parts import Measures, Part
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
+from rivet_resources.contracts.value_windows import VALUE_WINDOW, partition_of_window
 
 if TYPE_CHECKING:
     from rivet_resources.contracts.destination import Destination
@@ -32,23 +33,32 @@ AFTER = re.compile(r"after(\+[1-9]\d*)?=")
 
 @dataclass(frozen=True)
 class Window:
-    """The identity of what one commit covers: `all`, a partition key, or `after=<cursor>` (`after+2=<cursor>`).
+    """The identity of what one commit covers: `all`, a time, `region=eu`, or `after=<cursor>` (`after+2=<cursor>`).
 
     `start` and `end` are aware UTC, end exclusive, and only windows of time have them.
-    `folder` is where its parts lie below the export: '' or `dt=2026-01-31`.
+    `folder` is where its parts lie below the export: '' or `dt=2026-01-31`. `excludes`: of the window of all other
+    values, the partitions whose rows it leaves to them; None: not known yet, or no such window.
     """
 
     key: str
     start: datetime | None = None
     end: datetime | None = None
     folder: str = ""
+    excludes: tuple[str, ...] | None = None
 
     @property
-    def kind(self) -> Literal["all", "after", "time"]:
+    def kind(self) -> Literal["all", "after", "time", "value"]:
         """Return which family it is of; windows of two families do not share an export's folder."""
         if self.key == "all":
             return "all"
-        return "after" if AFTER.match(self.key) else "time"
+        if AFTER.match(self.key):
+            return "after"
+        return "value" if VALUE_WINDOW.fullmatch(self.key) else "time"
+
+    @property
+    def partition(self) -> str:
+        """Name Dagster's partition of it, where its export has partitions."""
+        return partition_of_window(self.key)
 
     @classmethod
     def after(cls, cursor: str | None, visit: int = 0) -> Window:

@@ -17,6 +17,7 @@ from rivet_resources.commit.publish import publish
 from rivet_resources.contracts.addressing import MANIFESTS
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Staged
+from rivet_resources.contracts.value_windows import partition_of_window
 from rivet_resources.dagster.errors import translated
 from rivet_resources.dagster.frames import Parts, read_as
 from rivet_resources.dagster.preview import preview
@@ -99,13 +100,14 @@ def wanted(root: Root, keys: Sequence[str] | None, *, export: str) -> list[Manif
                 f"Export {export} has no manifest in {root.uri}: it was never published there. Materialize it first."
             )
         return sorted(current.values(), key=lambda manifest: manifest.finished_at)
-    missing = [key for key in keys if key not in current]
+    there = {partition_of_window(window): manifest for window, manifest in current.items()}
+    missing = [key for key in keys if key not in there]
     if missing:
         raise ManifestUnreadable(
             f"Export {export} has no manifest in {root.uri} for {', '.join(missing[:10])}"
             f"{f' and {len(missing) - 10} more' if len(missing) > 10 else ''}. Materialize these partitions first."
         )
-    return [current[key] for key in keys]
+    return [there[key] for key in keys]
 
 
 def _asks_for_windows(context: dg.InputContext) -> bool:
