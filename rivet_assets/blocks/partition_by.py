@@ -1,4 +1,4 @@
-"""`partition_by:` of an export: a window per value of one column.
+"""`partition_by:` of an export: a window per value of one column, or folders by the time in one.
 
 Belongs here: the keys of the block, and what a list of values may hold. Not here: which rows a value has
 (`modes/by_value.py`), how windows are named (`contracts/value_windows.py`).
@@ -41,9 +41,11 @@ PartitionValue = Annotated[
 
 
 class PartitionBy(Settings):
-    """Which values of a column have a window, and a partition, of their own."""
+    """Which values of a column have a window, and a partition, of their own; none named: its days are folders."""
 
-    column: str = Field(min_length=1, description="the rows of each of its values are a window; the source's own name")
+    column: str = Field(
+        min_length=1, description="each of its values is a window; without values, a date or timestamp: folders"
+    )
     values: tuple[PartitionValue, ...] | None = Field(None, description="the values; `null` is one")
     query: Query | None = Field(None, description="instead of values: a SELECT of one column, asked at each run")
     others: Others = Field(
@@ -56,8 +58,10 @@ class PartitionBy(Settings):
         """Ask for values that can stand side by side."""
         if not VALUE_WINDOW.fullmatch(window_key(self.column, "x")):
             raise rule_broken(CODE, f"column {self.column!r} would name windows as mode incremental does; rename it")
-        if (self.values is None) == (self.query is None):
-            raise rule_broken(CODE, "needs either `values`, such as [eu, us], or `query`, a SELECT of one column")
+        if self.values is not None and self.query is not None:
+            raise rule_broken(CODE, "`values` and `query` both name the values; keep one")
+        if not self.is_by_value and "others" in self.model_fields_set:
+            raise rule_broken(CODE, "`others` needs `values`, such as [eu, us], or `query`, a SELECT of one column")
         if self.values is None:
             return self
         if not self.values:
@@ -66,6 +70,16 @@ class PartitionBy(Settings):
         if fault:
             raise rule_broken(CODE, fault)
         return self
+
+    @property
+    def is_by_value(self) -> bool:
+        """Return whether values are windows; else rows fall into folders by the column's time."""
+        return self.values is not None or self.query is not None
+
+
+def column_alone(value: object) -> object:
+    """Bring the short form, the name of a column, to the long one."""
+    return {"column": value} if isinstance(value, str) else value
 
 
 def fault_of(column: str, values: Iterable[str | None]) -> str:

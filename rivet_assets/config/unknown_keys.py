@@ -16,13 +16,10 @@ NOT_YET = "is not in this version"
 # Keys the original knows, by the block they stand in (`contract.md`, section 1, marked `later`).
 LATER: Mapping[str, Mapping[str, str]] = {
     "": {
-        "parallel_exports": f"{NOT_YET}; Dagster decides how many exports run side by side; remove it",
-        "parallel_export_processes": f"{NOT_YET}; Dagster decides how many exports run side by side; remove it",
         "load": f"{NOT_YET}; load the committed parts with your warehouse's own tool",
     },
     "exports": {
         "load": f"{NOT_YET}; load the committed parts with your warehouse's own tool",
-        "partition_granularity": f"{NOT_YET}; mode time_window has `granularity`",
         "keyset_incremental": f"{NOT_YET}; use mode incremental with the key as cursor_column",
         "verify": f"{NOT_YET}; every part is read back and compared by content already; remove it",
         "target": f"{NOT_YET}; it only gave advice; remove it",

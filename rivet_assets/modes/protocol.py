@@ -16,6 +16,7 @@ import pyarrow as pa
 from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.extract import CursorMove, Extract, MetaColumns, Window
 from rivet_resources.contracts.relation import Chunk, Relation
+from rivet_resources.contracts.row_folders import RowFolders
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session, Source
 from rivet_resources.contracts.types import Column
@@ -78,6 +79,7 @@ def compose(
         UnknownColumn: a rule names a column that is not there.
         TransformError: a transform does not fit the columns it gets.
         ConfigError: a masked column decides which rows are read, or shows in another one.
+        SourceError: `partition_by` names a column without days.
         UnsupportedColumn: the format cannot hold a column; the message names the override that helps.
     """
     session = planning.session
@@ -118,6 +120,7 @@ def compose(
         ),
         unique_columns=unique,
         cursor=cursor,
+        row_folders=_row_folders(export, shaped),
         fingerprint=fingerprint,
         notes=tuple(note for note in (session.note, *notes) if note),
     )
@@ -170,6 +173,26 @@ def require_name(schema: pa.Schema, name: str, *, key: str) -> None:
     """
     if name not in schema.names:
         raise UnknownColumn(name, relation="The export", known=schema.names, key=key)
+
+
+def _row_folders(export: Export, shaped: pa.Schema) -> RowFolders | None:
+    """Return by which column's time rows fall into folders; None where they do not.
+
+    Raises:
+        UnknownColumn: the parts have no such column.
+        SourceError: its cells have no day.
+    """
+    folders = export.row_folders
+    if folders is None:
+        return None
+    require_name(shaped, folders.column, key="partition_by")
+    kind = shaped.field(folders.column).type
+    if not folders.fits(kind):
+        raise SourceError(
+            f"Column {folders.column} of export {export.name} is {kind}, which has no {folders.granularity}. Name a "
+            f"date or a timestamp in `partition_by`, or write `values` or a `query` for a window per value."
+        )
+    return folders
 
 
 def _hash_columns(export: Export, shaped: pa.Schema) -> tuple[str, ...] | None:

@@ -283,6 +283,7 @@ def describe_part(number: int, part: Part, *, in_chunk: bool = False) -> Manifes
         content_md5=part.md5,
         schema_ipc=part.schema or None,
         chunk=part.chunk if in_chunk else None,
+        partition=part.partition or None,
     )
 
 

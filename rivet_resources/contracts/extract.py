@@ -17,6 +17,7 @@ from rivet_resources.contracts.boundary import BoundaryEnds
 from rivet_resources.contracts.parts import Measures, Part
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
+from rivet_resources.contracts.row_folders import RowFolders
 from rivet_resources.contracts.value_windows import VALUE_WINDOW, partition_of_window
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class Extract:
     notes: tuple[str, ...] = ()  # what the plan wants people to know; shown as metadata
     part_prefix: str = ""  # changes: parts are named by where they start, `cdc-<position>`, not by the export
     applied: AppliedChanges | None = None  # tables made from changes; None: rows of a source
+    row_folders: RowFolders | None = None  # parts lie in folders by a column's time; None: all in the window's
     provenance: Provenance | None = None  # whose rows they are; None: nobody asked the database
 
     @property
