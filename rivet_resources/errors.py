@@ -213,6 +213,12 @@ class OtherValues(RivetError):
     exit_code = 3
 
 
+class SnapshotPast(RivetError):
+    """A snapshot of a day is asked for on another day: the rows of that day are not there any more, or not yet."""
+
+    code = "RIVET_SNAPSHOT_PAST"
+
+
 class DriftRefused(RivetError):
     """The schema differs from the last run's, and the policy is `fail`."""
 

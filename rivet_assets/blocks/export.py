@@ -7,6 +7,7 @@ one mode (`modes/`), the union of modes and everything above an export (`config/
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import date
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, ValidationError, field_validator, model_validator
@@ -233,12 +234,24 @@ class Export(Settings):
 
     @property
     def has_partitions(self) -> bool:
-        """Return whether each window is a partition of its own: of time, or of a value."""
-        return self.answers.has_windows or self.by_value is not None
+        """Return whether each window is a partition of its own: of time, of a value, or a day's snapshot."""
+        return self.answers.has_windows or self.by_value is not None or self.first_snapshot is not None
+
+    @property
+    def has_days(self) -> bool:
+        """Return whether partitions follow one another in time."""
+        return self.answers.has_windows or self.first_snapshot is not None
+
+    @property
+    def first_snapshot(self) -> date | None:
+        """Return the first day that there may be a snapshot of; None where the export keeps none."""
+        return None
 
     @property
     def window_kind(self) -> str:
         """Return of which family its windows are."""
+        if self.first_snapshot is not None:
+            return "snapshot"
         return "value" if self.by_value is not None else self.answers.window
 
     # --- what a mode may answer in another way -------------------------------------------------------

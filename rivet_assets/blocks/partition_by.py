@@ -58,6 +58,8 @@ class PartitionBy(Settings):
         """Ask for values that can stand side by side."""
         if not VALUE_WINDOW.fullmatch(window_key(self.column, "x")):
             raise rule_broken(CODE, f"column {self.column!r} would name windows as mode incremental does; rename it")
+        if self.column == "snapshot":
+            raise rule_broken(CODE, "column 'snapshot' would name windows as `snapshots` does; rename it")
         if self.values is not None and self.query is not None:
             raise rule_broken(CODE, "`values` and `query` both name the values; keep one")
         if not self.is_by_value and "others" in self.model_fields_set:

@@ -72,6 +72,8 @@ def due(config: RivetConfig, export: Export, partitions: Sequence[str] | None) -
     if partitions is None:
         return due_keys(export)
     known = definition.get_partition_keys()
+    # A plan, and a report, name windows by their keys; of snapshots these are not their partitions.
+    partitions = [RANGE.join(map(partition_of_window, asked.split(RANGE))) for asked in partitions]
     for key in (end for asked in partitions for end in _ends(asked)):
         if key not in known:
             window_of(export, key)  # says which keys there are

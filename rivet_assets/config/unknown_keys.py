@@ -44,6 +44,7 @@ MODE_KEYS: Mapping[str, str] = {
         "incremental": "cursor_column incremental_cursor_mode cursor_fallback_column cursor_nulls cursor_lag",
         "chunked": "chunk_column chunk_size chunk_size_memory_mb chunk_count chunk_by_days chunk_dense chunk_by_key "
         "chunk_checkpoint chunk_max_attempts",
+        "full": "snapshots keep",
         "cdc": "tables cdc apply key",
         "poll": "updated_at_column created_at_column primary_key poll_batch_size max_pages delete_detection visibility "
         "lag_window_seconds null_policy",

@@ -31,6 +31,7 @@ ROWS = {
     "all": "dagster/row_count",
     "time": "dagster/partition_row_count",
     "value": "dagster/partition_row_count",
+    "snapshot": "dagster/partition_row_count",
     "after": "rivet/rows",
 }
 

@@ -58,7 +58,10 @@ def windows_verdict(export: Export, key: dg.AssetKey, instance: dg.DagsterInstan
     last_tick = datetime.fromtimestamp(next(ticks).timestamp(), UTC)
     due = partitions.get_partition_keys(current_time=last_tick, dynamic_partitions_store=instance)
     first = next((number for number, each in enumerate(due) if each in there), len(due))
-    first = first if export.answers.has_windows else 0  # no value comes before another
+    if not export.has_days:  # no value comes before another
+        first = 0
+    if export.first_snapshot is not None:  # a day that was missed can never be filled
+        first = len(due) - 1
     missing = [each for each in due[first:] if each not in there]
     text = f"{len(due) - first - len(missing)} windows are there, none is missing"
     if missing:

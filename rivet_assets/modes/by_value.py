@@ -27,6 +27,7 @@ from rivet_resources.contracts.value_windows import (
     OTHERS,
     column_of_window,
     partition_of_value,
+    snapshot_key,
     value_of_partition,
     window_key,
 )
@@ -64,6 +65,8 @@ def value_window(export: Export, partition: str) -> Window:
 def window_keys(export: Export, partitions: Sequence[str]) -> tuple[str, ...]:
     """Return the keys of the windows that partitions name; what is a window's key already stays as it is."""
     by = export.by_value
+    if export.first_snapshot is not None:
+        return tuple(each if Window(each).kind == "snapshot" else snapshot_key(each) for each in partitions)
     if by is None:
         return tuple(partitions)
     head = window_key(by.column, "x")[:-1]

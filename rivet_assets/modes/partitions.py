@@ -17,6 +17,7 @@ import dagster as dg
 
 from rivet_assets.blocks.partition_by import partitions_of_values
 from rivet_assets.modes.by_value import unknown_partition, value_window
+from rivet_assets.modes.full import snapshot_window
 from rivet_resources.contracts.extract import Window
 from rivet_resources.errors import ConfigError
 
@@ -28,9 +29,11 @@ MONDAY = 1  # Dagster counts from Sunday, 0
 
 
 def partitions_of(export: Export) -> dg.PartitionsDefinition[Any] | None:
-    """Return the partitions of an export: windows of time, or values of `partition_by`; None where it has neither."""
+    """Return the partitions of an export: windows of time, days of snapshots, or values; None where it has none."""
     if export.answers.has_windows:
         return times_of(cast("TimeWindow", export))
+    if export.first_snapshot is not None:  # today's too, since no other can be run
+        return dg.DailyPartitionsDefinition(datetime.combine(export.first_snapshot, time()), end_offset=1)
     by = export.by_value
     if by is None:
         return None
@@ -93,19 +96,26 @@ def window_of(export: Export, key: str) -> Window:
             f"Export {export.name} has no partition {key!r}; it has {first} to {last}. Pass one of these, or change "
             f"`start` or `end` of the export."
         )
-    return _window(partitions, key)
+    return snapshot_window(key) if export.first_snapshot is not None else _window(partitions, key)
 
 
 def windows_of(export: Export, keys: Sequence[str]) -> list[Window]:
     """Return the windows of keys that Dagster itself named, in their order."""
     if export.by_value is not None:
         return [value_window(export, key) for key in keys]
+    if export.first_snapshot is not None:
+        return [snapshot_window(key) for key in keys]
     partitions = times_of(cast("TimeWindow", export))
     return [_window(partitions, key) for key in keys]
 
 
 def due_keys(export: Export, *, at: datetime | None = None) -> list[str]:
-    """Name the windows of a run without a key: the last `days_window` days, else the latest one that has ended."""
+    """Name the windows of a run without a key: the last `days_window` days, else the latest one that has ended.
+
+    Of snapshots today's.
+    """
+    if export.first_snapshot is not None:
+        return [(at or datetime.now(UTC)).astimezone(UTC).date().isoformat()]
     if not export.answers.has_windows:
         return []
     partitions = times_of(cast("TimeWindow", export))

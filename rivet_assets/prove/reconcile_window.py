@@ -80,6 +80,9 @@ class WindowComparison:
             return self._verdict(
                 "unknown", edited if mode == now else f"it was committed by mode {mode}, and the export has mode {now}"
             )
+        today = datetime.now(UTC).date().isoformat()
+        if self.export.first_snapshot is not None and Window(manifest.window).partition != today:
+            return self._verdict("unknown", "it is a snapshot of another day, and the source has today's rows only")
         if not manifest.chunks and manifest.source.extraction.source_row_count is None:
             return self._verdict("unknown", "its manifest does not say how many rows were read; run that window again")
         try:

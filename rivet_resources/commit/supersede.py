@@ -4,7 +4,8 @@ Belongs here: the rule, and the few reads it needs. Not here: writing or removin
 
 `all` replaces every other window of the export. `after=start` replaces `all` and every other `after=`.
 `after=X` replaces what descended from the manifest it replaces: its chain begins anew at X. A window of time, or of
-a value, replaces only itself. Whatever else would show a row twice is refused.
+a value, replaces only itself; a snapshot also those that are too old to keep. Whatever else would show a row twice is
+refused.
 
 A new manifest lists what it hides as (window, run id), so that a later commit of the same window is not
 hidden. Manifests that a removed one had hidden, and that are still there, are hidden again by the new one:
@@ -79,9 +80,19 @@ def read_replaced(
         return read_manifests(root, others)
     if extract.window.kind in ("time", "value"):
         return ()
+    if extract.window.kind == "snapshot":
+        return read_manifests(root, outdated(extract, others))
     if extract.cursor is None or extract.cursor.low is None:
         return read_manifests(root, of_kinds(others, "all", "after"))
     return descendants(previous, frozenset(others), root=root)
+
+
+def outdated(extract: Extract, others: tuple[str, ...]) -> tuple[str, ...]:
+    """Name the manifests of snapshots that are too many beside a new one, oldest first; days sort as their names do."""
+    if extract.keep is None:
+        return ()
+    snapshots = sorted((*of_kinds(others, "snapshot"), manifest_path(extract.window)))
+    return tuple(path for path in snapshots[: -extract.keep] if path != manifest_path(extract.window))
 
 
 def descendants(manifest: Manifest | None, others: frozenset[str], *, root: Root) -> Iterator[Manifest]:
@@ -123,9 +134,10 @@ def refuse_neighbours(extract: Extract, others: tuple[str, ...], *, root: Root) 
     starts_anew = kind == "after" and (extract.cursor is None or extract.cursor.low is None)
     foreign: tuple[str, ...] = {
         "all": (),
-        "time": ("all", "after", "value"),
-        "value": ("all", "after", "time"),
-        "after": ("time", "value") if starts_anew else ("time", "value", "all"),
+        "time": ("all", "after", "value", "snapshot"),
+        "value": ("all", "after", "time", "snapshot"),
+        "snapshot": ("all", "after", "time", "value"),
+        "after": ("time", "value", "snapshot") if starts_anew else ("time", "value", "snapshot", "all"),
     }[kind]
     if of_kinds(others, *foreign):
         current = [each for each in current_manifests(root).values() if Window(each.window).kind in foreign]

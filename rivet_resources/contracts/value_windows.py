@@ -1,4 +1,4 @@
-"""How windows of one column's values are named: the partition that people see, the window's key, its folder.
+"""How windows of one column's values, and of snapshots, are named: the partition, the window's key, its folder.
 
 `eu` of column `region` is the partition `eu`, the window `region=eu`, and its parts lie in `region=eu/`. Everything
 that a path, a store's key or Dagster would stumble over is percent-encoded, so that no two values meet.
@@ -19,6 +19,7 @@ RESERVED = (NULL, EMPTY, OTHERS)
 LONGEST = 200  # bytes of `column=value` as a folder; file systems stop at 255
 # What Dagster refuses in a partition's name, or reads as something else; and the sign that encodes it.
 NOT_OF_A_NAME = re.compile(r"%|\||\.\.\.|[\x00-\x1f\x7f]")
+SNAPSHOT_WINDOW = re.compile(r"snapshot=\d{4}-\d\d-\d\d")
 VALUE_WINDOW = re.compile(r"(?!after(?:\+[1-9]\d*)?=)[^=]+=.+")
 
 
@@ -48,6 +49,11 @@ def partition_of_window(key: str) -> str:
         return key
     word = key.partition("=")[2]
     return word if word in RESERVED else partition_of_value(unquote(word))
+
+
+def snapshot_key(day: str) -> str:
+    """Name the window of a day's snapshot; its partition is the day, its folder `dt=<day>`."""
+    return f"snapshot={day}"
 
 
 def column_of_window(key: str) -> str:
