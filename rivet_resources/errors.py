@@ -206,6 +206,19 @@ class GateRefused(RivetError):
     exit_code = 3
 
 
+class OtherValues(RivetError):
+    """Rows have a value that no partition of the export is for; nothing was published."""
+
+    code = "RIVET_OTHER_VALUES"
+    exit_code = 3
+
+
+class SnapshotPast(RivetError):
+    """A snapshot of a day is asked for on another day: the rows of that day are not there any more, or not yet."""
+
+    code = "RIVET_SNAPSHOT_PAST"
+
+
 class DriftRefused(RivetError):
     """The schema differs from the last run's, and the policy is `fail`."""
 

@@ -7,6 +7,7 @@ one mode (`modes/`), the union of modes and everything above an export (`config/
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import date
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, ValidationError, field_validator, model_validator
@@ -29,10 +30,12 @@ from rivet_assets.blocks.export_values import (
     Texts,
     rule_broken,
 )
+from rivet_assets.blocks.partition_by import PartitionBy, column_alone
 from rivet_resources.contracts.destination import Destination
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.format import FileFormat, FormatKeys
 from rivet_resources.contracts.mode_facts import Cautions, ModeFacts
+from rivet_resources.contracts.row_folders import Granularity, RowFolders
 from rivet_resources.contracts.settings import Settings, Size, Tuning
 from rivet_resources.contracts.source import Source, TypeRules
 from rivet_resources.contracts.transform import Transform
@@ -132,6 +135,12 @@ class Export(Settings):
         default_factory=ParquetOptions, description="row groups, encodings, typing of Parquet"
     )
     destination: AnyDestination = Field(description="where parts are published")
+    partition_by: (
+        Annotated[PartitionBy, BeforeValidator(column_alone, json_schema_input_type=str | PartitionBy)] | None
+    ) = Field(None, description="a column: files in folders by its day; with values or a query: a window per value")
+    partition_granularity: Granularity | None = Field(
+        None, description="what a folder of `partition_by: <column>` covers; default day"
+    )
     skip_empty: bool = Field(False, description="zero rows: write nothing and leave what is published")
     max_file_size: Size | None = Field(None, description="split parts at this size: a number with B, KB, MB or GB")
     parallel: int = Field(1, ge=1, description="tasks that read the source side by side")
@@ -210,6 +219,40 @@ class Export(Settings):
         )
         form: FileFormat = FORMATS[self.format].from_keys(keys)
         return form
+
+    @property
+    def by_value(self) -> PartitionBy | None:
+        """Return the column whose values are windows of their own; None where they are not."""
+        return self.partition_by if self.partition_by is not None and self.partition_by.is_by_value else None
+
+    @property
+    def row_folders(self) -> RowFolders | None:
+        """Return by which column's time the rows of a window fall into folders; None where they lie in one."""
+        if self.partition_by is None or self.partition_by.is_by_value:
+            return None
+        return RowFolders(self.partition_by.column, self.partition_granularity or "day")
+
+    @property
+    def has_partitions(self) -> bool:
+        """Return whether each window is a partition of its own: of time, of a value, or a day's snapshot."""
+        return self.answers.has_windows or self.by_value is not None or self.first_snapshot is not None
+
+    @property
+    def has_days(self) -> bool:
+        """Return whether partitions follow one another in time."""
+        return self.answers.has_windows or self.first_snapshot is not None
+
+    @property
+    def first_snapshot(self) -> date | None:
+        """Return the first day that there may be a snapshot of; None where the export keeps none."""
+        return None
+
+    @property
+    def window_kind(self) -> str:
+        """Return of which family its windows are."""
+        if self.first_snapshot is not None:
+            return "snapshot"
+        return "value" if self.by_value is not None else self.answers.window
 
     # --- what a mode may answer in another way -------------------------------------------------------
 

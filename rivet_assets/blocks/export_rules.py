@@ -12,6 +12,7 @@ from typing import Any
 from pydantic_core import InitErrorDetails
 
 from rivet_assets.blocks.choice import refusal
+from rivet_resources.contracts.addressing import PARTITION
 from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.registry import DESTINATIONS, FORMATS
 from rivet_resources.write.formats.parquet import LEVELS
@@ -127,6 +128,29 @@ def quality_is_possible(block: Block, mode: ModeFacts) -> Iterator[InitErrorDeta
         )
 
 
+def partitions_fit(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
+    """Refuse windows of values where windows are of something else, and folders where there is none."""
+    code, loc = "RIVET_CONFIG_PARTITION_BY", ("partition_by",)
+    is_there = block.get("partition_by") is not None
+    by_value = any(inner(block, "partition_by", key) is not None for key in ("values", "query"))
+    kind = str(inner(block, "destination", "type"))
+    if by_value and not mode.cuts:
+        message = f"makes a window per value, and mode {mode.name} has windows of its own; use mode full or chunked"
+        yield refusal(code, message, loc=loc)
+    elif is_there and (mode.follows_log or mode.holds_changes):
+        yield refusal(code, f"is for rows, and mode {mode.name} keeps changes in their order; remove it", loc=loc)
+    elif is_there and kind in DESTINATIONS and DESTINATIONS[kind].is_stream:
+        yield refusal(code, "makes folders, and stdout is one stream; remove it", loc=loc)
+    if block.get("partition_granularity") is not None and (by_value or not is_there):
+        message = "belongs to `partition_by: <column>`, whose days, months or years are folders; remove it"
+        yield refusal(code, message, loc=("partition_granularity",))
+    has_folders = is_there or mode.has_windows
+    for key in ("path", "prefix"):
+        if PARTITION in str(inner(block, "destination", key)) and not has_folders:
+            message = f"has {PARTITION}, and the export has no partition_by; add that, or remove the placeholder"
+            yield refusal(code, message, loc=("destination", key))
+
+
 def _is_plain(block: Block) -> bool:
     """Return whether parts of the format that is written there are never compressed."""
     form = str(block.get("format"))
@@ -147,6 +171,7 @@ RULES: tuple[Rule, ...] = (
     csv_has_no_profile,
     stdout_is_one_stream,
     quality_is_possible,
+    partitions_fit,
 )
 
 

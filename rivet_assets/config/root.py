@@ -72,6 +72,8 @@ class RivetConfig(Settings):
         description="whose state it is in a store that several projects share; default: the name of the config's "
         "folder, or none beside a store in that folder",
     )
+    parallel_exports: bool = Field(False, description="of the original; Dagster decides what runs side by side")
+    parallel_export_processes: bool = Field(False, description="of the original; Dagster decides")
     notifications: Notifications | None = Field(None, description="who is told what happened")
     translation: Translation = Field(
         default_factory=Translation, description="keys, groups, owners and tags of the assets in Dagster"

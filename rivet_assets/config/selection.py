@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rivet_assets.modes.by_value import ask_partitions, unknown_partition, window_keys
+from rivet_resources.contracts.value_windows import partition_of_window
 from rivet_resources.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,36 +30,40 @@ def choose_exports(config: RivetConfig, names: Sequence[str], partitions: Sequen
     exports = [export for export in config.exports if not names or export.name in wanted]
     if not partitions:
         return exports
-    without = [export.name for export in exports if not export.answers.has_windows]
+    without = [export.name for export in exports if not export.has_partitions]
     if names and without:
         raise ConfigError(
-            f"Export {without[0]} has no partitions; leave out --partition, or name exports of mode time_window."
+            f"Export {without[0]} has no partitions; leave out --partition, or name exports of mode time_window or "
+            f"with partition_by."
         )
-    windowed = [export for export in exports if export.answers.has_windows]
+    windowed = [export for export in exports if export.has_partitions]
     if not windowed:
-        raise ConfigError("No export has mode time_window; leave out --partition.")
+        raise ConfigError("No export has mode time_window, or partition_by; leave out --partition.")
     return windowed
 
 
-def keys_of(export: Export, partitions: Sequence[str]) -> tuple[str, ...]:
-    """Return the keys that these mean: of a range `A...B` all its windows, else the key of any window, as it is.
+def keys_of(config: RivetConfig, export: Export, partitions: Sequence[str]) -> tuple[str, ...]:
+    """Return the keys of the windows that these mean: of a range `A...B` all, else the key of any window, as it is.
 
     Raises:
         ConfigError: a range has an end that is no window of the export.
     """
     ranges = [text for text in partitions if RANGE in text]
-    within = due(export, ranges) if ranges else None
+    within = due(config, export, ranges) if ranges else None
     if within is None:  # keys of other modes may hold anything
-        return tuple(partitions)
-    return (*(text for text in partitions if RANGE not in text), *within)
+        return window_keys(export, partitions)
+    return window_keys(export, [*(text for text in partitions if RANGE not in text), *within])
 
 
-def due(export: Export, partitions: Sequence[str] | None) -> list[str] | None:
+def due(config: RivetConfig, export: Export, partitions: Sequence[str] | None) -> list[str] | None:
     """List the windows to run; None for an export without partitions.
 
     Raises:
         ConfigError: it has no such window.
+        RivetError: the query that finds the values cannot be asked.
     """
+    if export.by_value is not None:
+        return _values(config, export, partitions)
     from rivet_assets.modes.partitions import due_keys, partitions_of, window_of  # Dagster
 
     definition = partitions_of(export)
@@ -65,16 +71,45 @@ def due(export: Export, partitions: Sequence[str] | None) -> list[str] | None:
         return None
     if partitions is None:
         return due_keys(export)
-    known = {key: place for place, key in enumerate(definition.get_partition_keys())}
+    known = definition.get_partition_keys()
+    # A plan, and a report, name windows by their keys; of snapshots these are not their partitions.
+    partitions = [RANGE.join(map(partition_of_window, asked.split(RANGE))) for asked in partitions]
+    for key in (end for asked in partitions for end in _ends(asked)):
+        if key not in known:
+            window_of(export, key)  # says which keys there are
+            raise ConfigError(f"Export {export.name} has no window {key!r} that has ended by now.")
+    return _within(known, [_ends(asked) for asked in partitions])
+
+
+def _values(config: RivetConfig, export: Export, partitions: Sequence[str] | None) -> list[str]:
+    """List the values to run."""
+    known = ask_partitions(export, config.source_of(export)[1])
+    if partitions is None:
+        return known
+    # People may also write the window's key, `region=eu`, as every report does.
+    asked = [[key if key in known else partition_of_window(key) for key in _ends(text)] for text in partitions]
+    for key in (end for ends in asked for end in ends):
+        if key not in known:
+            raise unknown_partition(export, key, known)
+    return _within(known, asked)
+
+
+def _ends(asked: str) -> tuple[str, str]:
+    """Return both ends of a range, which are the same for one window."""
+    first, found, last = asked.partition(RANGE)
+    return first, last if found else first
+
+
+def _within(known: Sequence[str], asked: Sequence[Sequence[str]]) -> list[str]:
+    """List the windows between these ends, in their order.
+
+    Raises:
+        ConfigError: a range ends before it begins.
+    """
+    places = {key: place for place, key in enumerate(known)}
     wanted: set[str] = set()
-    for asked in partitions:
-        first, found, last = asked.partition(RANGE)
-        last = last if found else first
-        for key in (first, last):
-            if key not in known:
-                window_of(export, key)  # says which keys there are
-                raise ConfigError(f"Export {export.name} has no window {key!r} that has ended by now.")
-        if known[first] > known[last]:
-            raise ConfigError(f"Range {asked!r} ends before it begins; write the earlier window first.")
-        wanted |= {key for key, place in known.items() if known[first] <= place <= known[last]}
-    return sorted(wanted, key=known.__getitem__)
+    for first, last in asked:
+        if places[first] > places[last]:
+            raise ConfigError(f"Range '{first}{RANGE}{last}' ends before it begins; write the earlier window first.")
+        wanted |= {key for key, place in places.items() if places[first] <= place <= places[last]}
+    return sorted(wanted, key=places.__getitem__)

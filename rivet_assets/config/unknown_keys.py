@@ -16,14 +16,10 @@ NOT_YET = "is not in this version"
 # Keys the original knows, by the block they stand in (`contract.md`, section 1, marked `later`).
 LATER: Mapping[str, Mapping[str, str]] = {
     "": {
-        "parallel_exports": f"{NOT_YET}; Dagster decides how many exports run side by side; remove it",
-        "parallel_export_processes": f"{NOT_YET}; Dagster decides how many exports run side by side; remove it",
         "load": f"{NOT_YET}; load the committed parts with your warehouse's own tool",
     },
     "exports": {
         "load": f"{NOT_YET}; load the committed parts with your warehouse's own tool",
-        "partition_by": f"{NOT_YET}; mode time_window writes a folder per window",
-        "partition_granularity": f"{NOT_YET}; mode time_window has `granularity`",
         "keyset_incremental": f"{NOT_YET}; use mode incremental with the key as cursor_column",
         "verify": f"{NOT_YET}; every part is read back and compared by content already; remove it",
         "target": f"{NOT_YET}; it only gave advice; remove it",
@@ -48,6 +44,7 @@ MODE_KEYS: Mapping[str, str] = {
         "incremental": "cursor_column incremental_cursor_mode cursor_fallback_column cursor_nulls cursor_lag",
         "chunked": "chunk_column chunk_size chunk_size_memory_mb chunk_count chunk_by_days chunk_dense chunk_by_key "
         "chunk_checkpoint chunk_max_attempts",
+        "full": "snapshots keep",
         "cdc": "tables cdc apply key",
         "poll": "updated_at_column created_at_column primary_key poll_batch_size max_pages delete_detection visibility "
         "lag_window_seconds null_policy",

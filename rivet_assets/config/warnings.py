@@ -27,6 +27,7 @@ def warnings_of(document: Document, block: Any, config: RivetConfig, *, unused: 
         *_codecs(block, config),
         *_guessable(config),
         *_silent_notifications(config),
+        *_left_to_dagster(config),
     ]
     placed = [ConfigFault(loc, "RIVET_CONFIG_WARNING", message, document.line(loc)) for loc, message in found]
     message = "no reference ${{{name}}} uses the param {name}; check its spelling, names are case-sensitive"
@@ -86,6 +87,13 @@ def _guessable(config: RivetConfig) -> Iterator[tuple[Loc, str]]:
                     ("exports", index, "transforms", place),
                     f"the hash of {', '.join(step.fields)} has no key, so likely values can be tried; use key_env",
                 )
+
+
+def _left_to_dagster(config: RivetConfig) -> Iterator[tuple[Loc, str]]:
+    """Warn of keys of the original that change nothing here."""
+    for key in ("parallel_exports", "parallel_export_processes"):
+        if getattr(config, key):
+            yield (key,), f"{key} changes nothing; Dagster decides how many exports run side by side; remove it"
 
 
 def _silent_notifications(config: RivetConfig) -> Iterator[tuple[Loc, str]]:

@@ -24,13 +24,14 @@ SENSOR_SECONDS = 30
 def condition_of(export: Export) -> dg.AutomationCondition[Any] | None:
     """Return the condition of `schedule:`; None without one.
 
-    Windows of time ask for the last `days_window` days, which replace themselves, else for the latest window only.
+    Windows of time ask for the last `days_window` days, which replace themselves, else for the latest window only;
+    those of values for each.
     """
     if export.schedule is None:
         return None
     zone = getattr(export, "timezone", "UTC")
     condition = dg.AutomationCondition.cron_tick_passed(export.schedule, zone) & ~dg.AutomationCondition.in_progress()
-    if not export.answers.has_windows:
+    if not export.has_days:  # one window, or one for each value: all of them
         return condition.with_label(f"schedule {export.schedule} {zone}")
     days = getattr(export, "days_window", None)
     latest = dg.AutomationCondition.in_latest_time_window(timedelta(days=days) if days else None)

@@ -31,9 +31,10 @@ from rivet_assets.dagster.source_tables import table_observation
 from rivet_assets.dagster.specs import asset_spec, check_specs
 from rivet_assets.dagster.tell_success import tell_success
 from rivet_assets.dagster.window_holes import windows_check
-from rivet_assets.modes.partitions import windows_of
+from rivet_assets.modes.partitions import add_partitions, windows_of
 from rivet_assets.run.admission import ADOPT, Admission
 from rivet_assets.run.attempt import Attempt, Site, attempt
+from rivet_assets.run.other_values import look_at_values
 from rivet_assets.run.progress import Reporter
 from rivet_assets.run.quality import refusal
 from rivet_assets.run.read_ahead import RefusedWindow, stage_ahead, summary
@@ -123,6 +124,7 @@ def _windows(
             if asked.options.limit is not None:
                 yield from sample_events(asked, site, spec.key, wanted)
                 return
+            add_partitions(export, look_at_values(site), context.instance)
             with closing(stage_ahead(site, wanted)) as ready_windows:
                 for ready in ready_windows:
                     tried += 1
@@ -179,7 +181,7 @@ def _commit(
     """
     told = [verdict for verdict in made.verdicts if _is_told(site.export, verdict.check)]
     if made.is_refused:
-        held += evaluations(spec.key, told, made.window.key, instance=instance)
+        held += evaluations(spec.key, told, made.window.partition, instance=instance)
         raise GateRefused(refusal(site.export.name, made.window.key, made.verdicts))
     if made.is_skipped:
         site.tell(f"{site.export.name} {made.window.key}: no rows, and skip_empty is set; nothing was written.")
@@ -187,11 +189,11 @@ def _commit(
         _, published = _offer(site, made).publish()
         yield dg.AssetMaterialization(
             spec.key,
-            partition=made.window.key,
+            partition=made.window.partition,
             metadata={**describe(site, made), **published},
             tags={DATA_VERSION_TAG: data_version(made.staged).value},
         )
-    yield from evaluations(spec.key, told, made.window.key, instance=instance)
+    yield from evaluations(spec.key, told, made.window.partition, instance=instance)
 
 
 def _site(asked: AskedRun) -> Site:

@@ -17,6 +17,7 @@ from rivet_assets.dagster.drain_sensor import drain_sensors
 from rivet_assets.dagster.failure_sensor import failure_sensors
 from rivet_assets.dagster.repair_job import repair_jobs
 from rivet_assets.dagster.retry_sensor import retry_sensors
+from rivet_assets.dagster.values_sensor import values_sensors
 from rivet_resources.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def shared_definitions(parts: Sequence[Part], *, suffix: str = "") -> dg.Definit
             *drain_sensors(config, spec_of=spec_of, suffix=suffix),
             *failure_sensors(config, spec_of=spec_of, suffix=suffix),
             *retry_sensors(config, spec_of=spec_of, suffix=suffix),
+            *values_sensors(config, spec_of=spec_of, suffix=suffix),
         ]
         if keys := _automated(config, spec_of):
             sensors.append(ScheduleSensor(keys, suffix))

@@ -27,7 +27,13 @@ OUR_COLUMNS = {
     "_rivet_row_hash": "low 64 bits of XXH3-128 over the row's cells; the manifest says which",
 }
 # Under the first name Dagster shows rows as those of the table. An increment's are rows of that load alone.
-ROWS = {"all": "dagster/row_count", "time": "dagster/partition_row_count", "after": "rivet/rows"}
+ROWS = {
+    "all": "dagster/row_count",
+    "time": "dagster/partition_row_count",
+    "value": "dagster/partition_row_count",
+    "snapshot": "dagster/partition_row_count",
+    "after": "rivet/rows",
+}
 
 
 def describe(site: Site, attempt: Attempt) -> dict[str, Any]:

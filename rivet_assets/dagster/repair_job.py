@@ -25,6 +25,7 @@ from rivet_assets.modes.partitions import partitions_of
 from rivet_assets.prove.reconcile_result import Depth as HowClosely
 from rivet_assets.prove.repair import Repaired, RepairedWindow, repair_export
 from rivet_assets.run.scope import state_of
+from rivet_resources.contracts.extract import Window
 from rivet_resources.dagster.errors import translated
 from rivet_resources.dagster.resource import Rivet
 from rivet_resources.errors import ConfigError
@@ -143,7 +144,7 @@ def _events(target: Target, done: Repaired) -> Iterable[dg.AssetMaterialization]
                 "rivet/repaired": window.text, "rivet/window": window.window, "rivet/rows_read": window.rows,
                 "rivet/bytes": window.bytes, "rivet/run_id": window.run_id,
             }  # fmt: skip
-            partition = window.window if is_partitioned else None
+            partition = Window(window.window).partition if is_partitioned else None
             yield dg.AssetMaterialization(target.spec.key, partition=partition, metadata=facts)
 
 

@@ -169,7 +169,7 @@ def tick(scheduled: Sequence[Scheduled], context: dg.SensorEvaluationContext, *,
         if reason:
             reasons.append(f"{each.export.name}: {reason}")
             continue
-        requests += _requests(each, entry)
+        requests += _requests(each, entry, instance)
         memory.missing[each.tag] = replace(entry, asked_at=now)
     known = {each.tag for each in scheduled}
     memory.missing = {tag: entry for tag, entry in memory.missing.items() if tag in known}
@@ -211,7 +211,7 @@ def _read_failures(scheduled: Sequence[Scheduled], instance: dg.DagsterInstance,
         for each in scheduled:
             code = next((codes[step] for step in each.steps if step in codes), None)
             if code == TRANSIENT:
-                _note(each, record, memory)
+                _note(each, record, memory, instance)
             elif code is not None:  # it will not pass by itself: people were told
                 memory.missing.pop(each.tag, None)
 
@@ -230,10 +230,10 @@ def _exit_codes(run_id: str, instance: dg.DagsterInstance) -> dict[str, int]:
     return found
 
 
-def _note(each: Scheduled, record: dg.RunRecord, memory: RetryCursor) -> None:
+def _note(each: Scheduled, record: dg.RunRecord, memory: RetryCursor, instance: dg.DagsterInstance) -> None:
     began = record.start_time or record.create_timestamp.timestamp()
     ended = record.end_time or record.update_timestamp.timestamp()
-    windows = tuple(_windows_of(each, record.dagster_run.tags))
+    windows = tuple(_windows_of(each, record.dagster_run.tags, instance))
     if not windows and partitions_of(each.export) is not None:  # windows that the export no longer has
         return
     before = memory.missing.get(each.tag)
@@ -250,13 +250,13 @@ def _note(each: Scheduled, record: dg.RunRecord, memory: RetryCursor) -> None:
     )
 
 
-def _windows_of(each: Scheduled, tags: Mapping[str, str]) -> Iterator[str]:
+def _windows_of(each: Scheduled, tags: Mapping[str, str], instance: dg.DagsterInstance) -> Iterator[str]:
     """Name the windows that a run was for."""
     definition = partitions_of(each.export)
     if definition is None:
         return
     first, last = (tags.get(tag) or tags.get(PARTITION) for tag in (RANGE_START, RANGE_END))
-    keys = definition.get_partition_keys()
+    keys = definition.get_partition_keys(dynamic_partitions_store=instance)
     if first in keys and last in keys:
         yield from keys[keys.index(str(first)) : keys.index(str(last)) + 1]
 
@@ -299,7 +299,7 @@ def _there(each: Scheduled, entry: Missing, instance: dg.DagsterInstance) -> set
         if trial in run.tags:
             continue
         if run.tags.get(ASKED_AGAIN) == each.tag or each.keys[0] in (run.asset_selection or ()):
-            there |= set(_windows_of(each, run.tags)) if entry.windows else {""}
+            there |= set(_windows_of(each, run.tags, instance)) if entry.windows else {""}
     return there
 
 
@@ -317,16 +317,18 @@ def _not_now(each: Scheduled, entry: Missing, instance: dg.DagsterInstance, *, n
     return f"the source or the destination was away ({many}); the next try is in {left:.0f} s" if left > 0 else ""
 
 
-def _requests(each: Scheduled, entry: Missing) -> Iterator[dg.RunRequest]:
+def _requests(each: Scheduled, entry: Missing, instance: dg.DagsterInstance) -> Iterator[dg.RunRequest]:
     """Ask for an export, or for each unbroken range of its missing windows."""
-    for tags in _ranges(each.export, entry.windows) if entry.windows else [{}]:
+    for tags in _ranges(each.export, entry.windows, instance) if entry.windows else [{}]:
         yield dg.RunRequest(asset_selection=list(each.keys), tags={ASKED_AGAIN: each.tag, **tags})
 
 
-def _ranges(export: Export, windows: Sequence[str]) -> list[dict[str, Any]]:
+def _ranges(export: Export, windows: Sequence[str], instance: dg.DagsterInstance) -> list[dict[str, Any]]:
     """Join windows that follow one another; the tags of a run for each range."""
     definition = partitions_of(export)
     if definition is None:
         return []
-    subset = definition.subset_with_partition_keys([key for key in windows if definition.has_partition_key(key)])
-    return [{RANGE_START: each.start, RANGE_END: each.end} for each in subset.get_partition_key_ranges(definition)]
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
+        subset = definition.subset_with_partition_keys([key for key in windows if definition.has_partition_key(key)])
+        ranges = subset.get_partition_key_ranges(definition)
+    return [{RANGE_START: each.start, RANGE_END: each.end} for each in ranges]

@@ -45,19 +45,28 @@ def windows_check(export: Export, key: dg.AssetKey) -> Mapping[str, OnDemand]:
 
 
 def windows_verdict(export: Export, key: dg.AssetKey, instance: dg.DagsterInstance, *, now: float) -> ChangeVerdict:
-    """Judge whether windows are missing between the first that is there and the last that the schedule asked for."""
+    """Judge whether windows are missing between the first that is there and the last that the schedule asked for.
+
+    Of windows of values all should be there.
+    """
     partitions = partitions_of(export)
     assert partitions is not None
     assert export.schedule is not None
     there = _there(export, key, instance)
     zone = getattr(export, "timezone", "UTC")
     ticks = schedule_execution_time_iterator(now - GRACE_SECONDS, export.schedule, zone, ascending=False)
-    due = partitions.get_partition_keys(current_time=datetime.fromtimestamp(next(ticks).timestamp(), UTC))
+    last_tick = datetime.fromtimestamp(next(ticks).timestamp(), UTC)
+    due = partitions.get_partition_keys(current_time=last_tick, dynamic_partitions_store=instance)
     first = next((number for number, each in enumerate(due) if each in there), len(due))
+    if not export.has_days:  # no value comes before another
+        first = 0
+    if export.first_snapshot is not None:  # a day that was missed can never be filled
+        first = len(due) - 1
     missing = [each for each in due[first:] if each not in there]
     text = f"{len(due) - first - len(missing)} windows are there, none is missing"
     if missing:
-        ranges = partitions.subset_with_partition_keys(missing).get_partition_key_ranges(partitions)
+        with dg.partition_loading_context(dynamic_partitions_store=instance):
+            ranges = partitions.subset_with_partition_keys(missing).get_partition_key_ranges(partitions)
         named = [each.start if each.start == each.end else f"{each.start} to {each.end}" for each in ranges]
         more = f" and {len(named) - MOST_NAMED} ranges more" if len(named) > MOST_NAMED else ""
         text = f"Missing windows: {len(missing)}, {', '.join(named[:MOST_NAMED])}{more}. {FILL}"

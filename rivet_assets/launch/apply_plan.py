@@ -219,7 +219,7 @@ def _run(
     entries = {entry.export_name: entry for entry in artefact.exports}
     exports = {entry.export_name: config.export(entry.export_name) for entry in artefact.exports}
     windows = {
-        entry.export_name: due(exports[entry.export_name], [window.key for window in entry.computed.windows])
+        entry.export_name: due(config, exports[entry.export_name], [window.key for window in entry.computed.windows])
         for entry in artefact.exports
     }
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from rivet_assets.launch.outcome import Outcome
+from rivet_assets.modes.by_value import window_keys
 from rivet_assets.notify.messages import Ended, sum_up
 from rivet_assets.run.drift import Drift
 from rivet_resources.read.source_cost import total
@@ -80,7 +81,7 @@ def outcome_of(
         mode=export.mode,
         status=end.status,
         windows=tuple(dict.fromkeys(record.window for record in committed)) if keys is not None else (),
-        refused=tuple(key for key in keys or [] if key not in done) if failed else (),
+        refused=tuple(key for key in window_keys(export, keys or ()) if key not in done) if failed else (),
         rows=end.rows,
         files=sum(record.files_produced for record in committed),
         bytes=sum(record.bytes_written for record in committed),

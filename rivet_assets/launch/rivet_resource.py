@@ -19,7 +19,7 @@ from rivet_assets.config.selection import due
 from rivet_assets.launch.outcome import Outcome
 from rivet_assets.launch.run_exports import run_exports
 from rivet_resources.dagster.frames import Parts, read_as
-from rivet_resources.dagster.io_manager import wanted
+from rivet_resources.dagster.io_manager import newest, wanted
 from rivet_resources.dagster.resource import Rivet
 
 
@@ -59,7 +59,7 @@ class RivetResource(Rivet):
         self, config: RivetConfig | Path | str, export: str, *, as_type: Any = pa.Table,
         partitions: Sequence[str] | None = None,
     ) -> Any:  # fmt: skip
-        """Return the committed rows of an export: of these windows, or all there is.
+        """Return the committed rows of an export: of these windows, or all there is (of snapshots, the newest).
 
         Args:
             as_type: what they come as: any type that an input of an asset may be annotated with.
@@ -71,9 +71,10 @@ class RivetResource(Rivet):
         """
         found = _loaded(config)
         each = found.export(export)
-        keys = due(each, partitions) if partitions is not None else None
+        keys = due(found, each, partitions) if partitions is not None else None
         root = each.destination.root(each.name)
-        parts = Parts(root, wanted(root, keys, export=each.name), self.session)
+        manifests = wanted(root, keys, export=each.name)
+        parts = Parts(root, newest(manifests) if keys is None else manifests, self.session)
         return read_as(as_type, parts, asset=export)
 
 

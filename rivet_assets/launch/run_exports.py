@@ -63,7 +63,9 @@ def run_exports(
     exports = choose_exports(config, names, partitions)
     require_installed(config, exports)
     with warm_spark(config, exports):
-        return run_plan(config, [(export, due(export, partitions or None)) for export in exports], watch, tags=tags)
+        return run_plan(
+            config, [(export, due(config, export, partitions or None)) for export in exports], watch, tags=tags
+        )
 
 
 def run_windows(config: RivetConfig, windows: Mapping[str, Sequence[str]], *, watch: Watch) -> list[Outcome]:
@@ -75,7 +77,7 @@ def run_windows(config: RivetConfig, windows: Mapping[str, Sequence[str]], *, wa
     """
     require_installed(config, config.exports)
     with warm_spark(config, config.exports):
-        plan = [(export, due(export, windows.get(export.name))) for export in config.exports]
+        plan = [(export, due(config, export, windows.get(export.name))) for export in config.exports]
         return run_plan(config, plan, watch)
 
 
@@ -178,7 +180,7 @@ def _execute(config: RivetConfig, plan: Plan, recorder: Recorder, extra: Mapping
         if whole:
             go(whole, {})
         for export, keys in plan:
-            for first, last in _ranges(export, keys or []):
+            for first, last in _ranges(export, keys or [], instance):
                 tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
                 go(_asset_keys(config, export), tags)
         # A run of their own: Dagster would skip them after a drain that found nothing.
@@ -186,14 +188,16 @@ def _execute(config: RivetConfig, plan: Plan, recorder: Recorder, extra: Mapping
             go(beside, {})
 
 
-def _ranges(export: Export, keys: Sequence[str]) -> list[tuple[str, str]]:
-    """Join windows that follow one another into (first, last)."""
-    from rivet_assets.modes.partitions import partitions_of  # Dagster
+def _ranges(export: Export, keys: Sequence[str], instance: dg.DagsterInstance) -> list[tuple[str, str]]:
+    """Join windows that follow one another into (first, last); the instance learns of values it did not know."""
+    from rivet_assets.modes.partitions import add_partitions, partitions_of  # Dagster
 
     definition = partitions_of(export)
     if definition is None:
         return []
-    places = {key: place for place, key in enumerate(definition.get_partition_keys())}
+    add_partitions(export, keys, instance)
+    known = definition.get_partition_keys(dynamic_partitions_store=instance)
+    places = {key: place for place, key in enumerate(known)}
     ranges: list[tuple[str, str]] = []
     for key in keys:
         if ranges and places[ranges[-1][1]] + 1 == places[key]:

@@ -16,10 +16,11 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from rivet_assets.blocks.export import NOT_OF_THE_ROWS, Export
+from rivet_assets.modes.by_value import WindowRows, predicate_of, window_rows
 from rivet_assets.modes.key_ranges import Range, between_inner_bounds, by_days, equal_width
 from rivet_assets.modes.protocol import Planning, compose, require_bound
 from rivet_resources.commit.manifest import Manifest
-from rivet_resources.contracts.extract import Extract, Window
+from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.mode_facts import Cautions, ModeFacts
 from rivet_resources.contracts.relation import Chunk, KeyRange, Reader, Relation
 from rivet_resources.contracts.source import Source
@@ -133,21 +134,23 @@ class Chunked(Export):
         """
         column = self._key(planning)
         cutting = self._cutting(planning, column)
-        ranges, notes = self._ranges(planning, column, cutting)
+        rows = window_rows(self, planning)
+        ranges, notes = self._ranges(planning, column, cutting, rows)
         chunks = tuple(
-            self._chunk(planning, column, piece, index=index, cutting=cutting) for index, piece in enumerate(ranges)
+            _within_window(self._chunk(planning, column, piece, index=index, cutting=cutting), rows)
+            for index, piece in enumerate(ranges)
         )
         if self.chunk_column is None and self.chunk_by_key is None:
             part = "the key" if len(planning.relation.key) == 1 else "the first column of the key"
             notes = (f"chunked by {column.name}, {part} of {planning.relation.name}", *notes)
-        fingerprint = self._fingerprint(planning, column, cutting) if self.chunk_checkpoint else ""
+        fingerprint = self._fingerprint(planning, column, cutting, rows) if self.chunk_checkpoint else ""
         extract = compose(
             self,
             planning,
-            window=Window("all"),
+            window=rows.window,
             chunks=chunks,
             fingerprint=fingerprint,
-            decisive=(column.name,),
+            decisive=(column.name, *rows.decisive),
             notes=(f"cut by {cutting}", *notes),
         )
         if self.chunk_max_attempts is None:
@@ -155,8 +158,8 @@ class Chunked(Export):
         return replace(extract, pace=extract.pace.model_copy(update={"max_retries": self.chunk_max_attempts - 1}))
 
     def predicate(self, planning: Planning, manifest: Manifest) -> str:
-        """Return which rows the window holds: all. Its chunks are compared one by one (`reread.py`)."""
-        return ""
+        """Return which rows the window holds: all, whose chunks are compared one by one (`reread.py`); or a value's."""
+        return predicate_of(self, planning, manifest)
 
     def shares(self, planning: Planning, manifest: Manifest) -> tuple[int, int]:
         """Return (0, 0): the predicate finds the window's rows, no more and no less."""
@@ -193,11 +196,13 @@ class Chunked(Export):
         return "statistics" if planning.relation.is_table or not whole else "range"
 
     def _ranges(
-        self, planning: Planning, column: Column, cutting: Cutting
+        self, planning: Planning, column: Column, cutting: Cutting, rows_of: WindowRows
     ) -> tuple[tuple[Range, ...], tuple[str, ...]]:
-        """Cut the column's values into disjoint ranges that hold every row."""
+        """Cut the column's values into disjoint ranges that hold every row of the window."""
         quoted = planning.source.quote(column.name)
-        bounds = planning.session.bounds(planning.relation, column.name)
+        # Inner bounds from statistics or an index are of the whole table, so its ends must be too.
+        where = rows_of.where if cutting in ("range", "days") else ""
+        bounds = planning.session.bounds(planning.relation, column.name, where=where)
         if bounds.nulls:
             self._refuse_nulls(planning, column, quoted)
         if bounds.low is None or bounds.high is None:
@@ -274,19 +279,26 @@ class Chunked(Export):
         wanted = cutting == "keyset" or planning.session.snapshot is None
         return "keyset" if wanted and planning.relation.key else "cursor"
 
-    def _fingerprint(self, planning: Planning, column: Column, cutting: Cutting) -> str:
+    def _fingerprint(self, planning: Planning, column: Column, cutting: Cutting, rows: WindowRows) -> str:
         """Hash what decides the meaning of a chunk; length-prefixed, so no two plans meet (`contract.md`, 2.4).
 
         The whole block counts, but for what only says when and how gently it is read: a finished chunk of another
         block lacks a mask, a filter, a column or what a rule measures, and would be published beside those with it.
         """
         parts = (
-            planning.relation.sql, column.name, cutting, str(self._chunk_rows(planning)),
+            planning.relation.sql, rows.where, column.name, cutting, str(self._chunk_rows(planning)),
             self.model_dump_json(exclude=NOT_OF_A_CHUNK),
             *mask_keys(self.transforms),
             *(f"{c.name} {c.native} {c.arrow} {c.select} {c.policy} {c.facts}" for c in planning.relation.columns),
         )  # fmt: skip
         return xxhash.xxh3_64_hexdigest("".join(f"{len(part)}:{part}" for part in parts).encode())
+
+
+def _within_window(chunk: Chunk, rows: WindowRows) -> Chunk:
+    """Narrow a chunk to the rows of its window; its range alone does not say then which rows it has."""
+    if not rows.where:
+        return chunk
+    return replace(chunk, where=" AND ".join(filter(None, (rows.where, chunk.where))), range=None)
 
 
 def mask_keys(transforms: Sequence[object]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Export a whole table or query each time (`mode: full`). The window is `all`; a new run replaces the old one.
+"""Export a whole table or query each time (`mode: full`). A new run replaces the window: all, a value, or a day's.
 
 Belongs here: the YAML keys of the mode and what it asks the source for. Not here: how the source
 cuts a table into chunks (`rivet_resources/engines/`).
@@ -6,13 +6,28 @@ cuts a table into chunks (`rivet_resources/engines/`).
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, date
 from typing import ClassVar, Literal
 
+from pydantic import Field, model_validator
+
 from rivet_assets.blocks.export import Export
+from rivet_assets.blocks.export_values import rule_broken
+from rivet_assets.modes.by_value import WindowRows, predicate_of, window_rows
 from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.contracts.extract import Extract, Window
 from rivet_resources.contracts.mode_facts import ModeFacts
+from rivet_resources.contracts.value_windows import snapshot_key
+from rivet_resources.errors import SnapshotPast
+
+CODE = "RIVET_CONFIG_SNAPSHOTS"
+
+
+def snapshot_window(day: str) -> Window:
+    """Return the window of a day's snapshot."""
+    return Window(snapshot_key(day), folder=f"dt={day}")
 
 
 class Full(Export):
@@ -27,15 +42,59 @@ class Full(Export):
     )
 
     mode: Literal["full"] = "full"
+    snapshots: Literal["daily"] | None = Field(
+        None, description="keep each day's copy as a window and partition of its own, instead of replacing the last"
+    )
+    keep: int | None = Field(None, ge=1, description="so many newest snapshots; older ones go; default: all")
+    start: date | None = Field(None, description="first day of snapshots; earlier ones are no partitions")
+
+    @model_validator(mode="after")
+    def snapshots_stand_alone(self) -> Full:
+        """Refuse keys that mean nothing without snapshots, and windows of two kinds."""
+        for key in ("keep", "start"):
+            if getattr(self, key) is not None and self.snapshots is None:
+                raise rule_broken(CODE, f"{key} belongs to `snapshots: daily`; add that, or remove it")
+        if self.snapshots is not None and self.by_value is not None:
+            raise rule_broken(CODE, "snapshots and values of `partition_by` both make windows; keep one")
+        return self
+
+    @property
+    def first_snapshot(self) -> date | None:
+        """Return the first day of snapshots; 2020-01-01 where none is set, for a moving start would orphan keys."""
+        return None if self.snapshots is None else self.start or date(2020, 1, 1)
 
     def extract(self, planning: Planning) -> Extract:
-        """Describe all rows of the relation, under one snapshot where the source can give it."""
-        chunks = planning.session.chunks(planning.relation, pieces=self.parallel)
-        return compose(self, planning, window=Window("all"), chunks=chunks)
+        """Describe all rows of the window, under one snapshot where the source can give it.
+
+        Raises:
+            UnknownColumn, SourceError: there is no such window (`by_value.py`).
+            SnapshotPast: it is a snapshot of another day than today.
+        """
+        rows = WindowRows(self._snapshot(planning)) if self.snapshots is not None else window_rows(self, planning)
+        chunks = planning.session.chunks(
+            planning.relation, where=rows.where, order_by=rows.order_by, pieces=self.parallel
+        )
+        extract = compose(self, planning, window=rows.window, chunks=chunks, decisive=rows.decisive)
+        return replace(extract, keep=self.keep)
+
+    def _snapshot(self, planning: Planning) -> Window:
+        """Return the window of today's snapshot.
+
+        Raises:
+            SnapshotPast
+        """
+        today = planning.started_at.astimezone(UTC).date().isoformat()
+        window = planning.window or snapshot_window(today)
+        if window.partition != today:
+            raise SnapshotPast(
+                f"Export {self.name}: there can be no snapshot of {window.partition} on {today} (UTC), since the "
+                f"source has today's rows only; what is published of that day stays as it is. Run partition {today}."
+            )
+        return window
 
     def predicate(self, planning: Planning, manifest: Manifest) -> str:
-        """Return which rows the window holds: all."""
-        return ""
+        """Return which rows the window holds: all, or those of its value."""
+        return predicate_of(self, planning, manifest)
 
     def shares(self, planning: Planning, manifest: Manifest) -> tuple[int, int]:
         """Return (0, 0): the predicate finds the window's rows, no more and no less."""

@@ -1,18 +1,23 @@
-"""Windows of time as Dagster partitions: their definition, and the window that a key names.
+"""Windows of time and of values as Dagster partitions: their definition, and the window that a key names.
 
 Belongs here: the one translation between keys and windows. Not here: the predicate of a window
-(`modes/time_window.py`). Dagster's keys are the window's identity; no other part of Rivet makes them up.
+(`modes/time_window.py`, `modes/by_value.py`). Dagster's keys are the window's identity; no other part of Rivet makes
+them up.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
 
+from rivet_assets.blocks.partition_by import partitions_of_values
+from rivet_assets.modes.by_value import unknown_partition, value_window
+from rivet_assets.modes.full import snapshot_window
 from rivet_resources.contracts.extract import Window
 from rivet_resources.errors import ConfigError
 
@@ -23,14 +28,40 @@ if TYPE_CHECKING:
 MONDAY = 1  # Dagster counts from Sunday, 0
 
 
-def partitions_of(export: Export) -> dg.TimeWindowPartitionsDefinition | None:
-    """Return the partitions of a `time_window` export; None for every other mode.
+def partitions_of(export: Export) -> dg.PartitionsDefinition[Any] | None:
+    """Return the partitions of an export: windows of time, days of snapshots, or values; None where it has none."""
+    if export.answers.has_windows:
+        return times_of(cast("TimeWindow", export))
+    if export.first_snapshot is not None:  # today's too, since no other can be run
+        return dg.DailyPartitionsDefinition(datetime.combine(export.first_snapshot, time()), end_offset=1)
+    by = export.by_value
+    if by is None:
+        return None
+    if by.values is not None:
+        return dg.StaticPartitionsDefinition(partitions_of_values(by.values, by.others))
+    # One name per export, whatever files a location joins: two of them never write to one place.
+    uri = export.destination.on(date.min).root(export.name).uri
+    place = hashlib.sha256(f"{uri} {by.column}".encode()).hexdigest()[:8]
+    return dg.DynamicPartitionsDefinition(name=f"rivet/{export.name}/{place}")
+
+
+def add_partitions(export: Export, keys: Sequence[str], instance: dg.DagsterInstance) -> list[str]:
+    """Let an instance know the values that a query found; return those that it did not know."""
+    partitions = partitions_of(export)
+    if not isinstance(partitions, dg.DynamicPartitionsDefinition):
+        return []
+    known = set(partitions.get_partition_keys(dynamic_partitions_store=instance))
+    new = [key for key in keys if key not in known]
+    if new:
+        instance.add_dynamic_partitions(str(partitions.name), new)
+    return new
+
+
+def times_of(windows: TimeWindow) -> dg.TimeWindowPartitionsDefinition:
+    """Return the partitions of a `time_window` export.
 
     The first one holds `start`: weeks begin on Monday, months on their first day.
     """
-    if not export.answers.has_windows:
-        return None
-    windows: TimeWindow = export  # type: ignore[assignment]
     shape = {
         "hour": dg.HourlyPartitionsDefinition,
         "day": dg.DailyPartitionsDefinition,
@@ -47,7 +78,7 @@ def partitions_of(export: Export) -> dg.TimeWindowPartitionsDefinition | None:
 
 
 def window_of(export: Export, key: str) -> Window:
-    """Return the window that a partition key names: [start, end) in UTC, and the folder of its parts.
+    """Return the window that a partition key names: [start, end) in UTC, and the folder of its parts; or of a value.
 
     Raises:
         ConfigError: the export has no such partition.
@@ -55,27 +86,39 @@ def window_of(export: Export, key: str) -> Window:
     partitions = partitions_of(export)
     if partitions is None:
         raise ConfigError(f"Export {export.name} has mode {export.mode} and no partitions; run it without {key!r}.")
+    if isinstance(partitions, dg.StaticPartitionsDefinition) and key not in partitions.get_partition_keys():
+        raise unknown_partition(export, key, partitions.get_partition_keys())
+    if not isinstance(partitions, dg.TimeWindowPartitionsDefinition):
+        return value_window(export, key)
     if not partitions.has_partition_key(key):
         first, last = partitions.get_first_partition_key(), partitions.get_last_partition_key()
         raise ConfigError(
             f"Export {export.name} has no partition {key!r}; it has {first} to {last}. Pass one of these, or change "
             f"`start` or `end` of the export."
         )
-    return _window(partitions, key)
+    return snapshot_window(key) if export.first_snapshot is not None else _window(partitions, key)
 
 
 def windows_of(export: Export, keys: Sequence[str]) -> list[Window]:
     """Return the windows of keys that Dagster itself named, in their order."""
-    partitions = partitions_of(export)
-    assert partitions is not None
+    if export.by_value is not None:
+        return [value_window(export, key) for key in keys]
+    if export.first_snapshot is not None:
+        return [snapshot_window(key) for key in keys]
+    partitions = times_of(cast("TimeWindow", export))
     return [_window(partitions, key) for key in keys]
 
 
 def due_keys(export: Export, *, at: datetime | None = None) -> list[str]:
-    """Name the windows of a run without a key: the last `days_window` days, else the latest one that has ended."""
-    partitions = partitions_of(export)
-    if partitions is None:
+    """Name the windows of a run without a key: the last `days_window` days, else the latest one that has ended.
+
+    Of snapshots today's.
+    """
+    if export.first_snapshot is not None:
+        return [(at or datetime.now(UTC)).astimezone(UTC).date().isoformat()]
+    if not export.answers.has_windows:
         return []
+    partitions = times_of(cast("TimeWindow", export))
     at = at or datetime.now(UTC)
     days = getattr(export, "days_window", None)
     keys = partitions.get_partition_keys(current_time=at)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.extract import CursorMove, Extract, MetaColumns, Window
 from rivet_resources.contracts.relation import Chunk, Relation
+from rivet_resources.contracts.row_folders import RowFolders
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session, Source
 from rivet_resources.contracts.types import Column
@@ -37,7 +38,7 @@ class Planning:
     source: Source
     session: Session
     relation: Relation
-    window: Window | None  # given for windows of time; other modes name their own
+    window: Window | None  # given for windows of time and of values; others name their own
     cursor: str | None  # committed cursor of the export, canonical text
     run_id: str
     started_at: datetime  # aware UTC
@@ -78,6 +79,7 @@ def compose(
         UnknownColumn: a rule names a column that is not there.
         TransformError: a transform does not fit the columns it gets.
         ConfigError: a masked column decides which rows are read, or shows in another one.
+        SourceError: `partition_by` names a column without days.
         UnsupportedColumn: the format cannot hold a column; the message names the override that helps.
     """
     session = planning.session
@@ -118,6 +120,7 @@ def compose(
         ),
         unique_columns=unique,
         cursor=cursor,
+        row_folders=_row_folders(export, shaped),
         fingerprint=fingerprint,
         notes=tuple(note for note in (session.note, *notes) if note),
     )
@@ -144,10 +147,19 @@ def require_bound(planning: Planning, name: str, *, key: str, is_paged: bool = F
         UnknownColumn: the relation has no such column.
         SourceError: its values cannot be sent back to the server as bounds, so rows would be passed over.
     """
-    column = require_column(planning.relation, name, key=key)
-    if reason := planning.source.no_bound(column, is_paged=is_paged):
+    return bound_column(planning.relation, planning.source, name, key=key, is_paged=is_paged)
+
+
+def bound_column(relation: Relation, source: Source, name: str, *, key: str, is_paged: bool = False) -> Column:
+    """Find a column as `require_bound` does, where nothing is planned.
+
+    Raises:
+        UnknownColumn, SourceError
+    """
+    column = require_column(relation, name, key=key)
+    if reason := source.no_bound(column, is_paged=is_paged):
         raise SourceError(
-            f"{planning.relation.name}.{name} is {column.native} and cannot be `{key}`: {reason}. Name a column of "
+            f"{relation.name}.{name} is {column.native} and cannot be `{key}`: {reason}. Name a column of "
             f"whole numbers, decimals, texts, days or times, or cast it in a `query`."
         )
     return column
@@ -161,6 +173,26 @@ def require_name(schema: pa.Schema, name: str, *, key: str) -> None:
     """
     if name not in schema.names:
         raise UnknownColumn(name, relation="The export", known=schema.names, key=key)
+
+
+def _row_folders(export: Export, shaped: pa.Schema) -> RowFolders | None:
+    """Return by which column's time rows fall into folders; None where they do not.
+
+    Raises:
+        UnknownColumn: the parts have no such column.
+        SourceError: its cells have no day.
+    """
+    folders = export.row_folders
+    if folders is None:
+        return None
+    require_name(shaped, folders.column, key="partition_by")
+    kind = shaped.field(folders.column).type
+    if not folders.fits(kind):
+        raise SourceError(
+            f"Column {folders.column} of export {export.name} is {kind}, which has no {folders.granularity}. Name a "
+            f"date or a timestamp in `partition_by`, or write `values` or a `query` for a window per value."
+        )
+    return folders
 
 
 def _hash_columns(export: Export, shaped: pa.Schema) -> tuple[str, ...] | None:

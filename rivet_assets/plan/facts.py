@@ -240,7 +240,7 @@ def _plan_window(
             source=place.source,
             session=session,
             relation=relation,
-            window=window if window.kind == "time" else None,
+            window=window if export.has_partitions else None,
             cursor=cursor,
             boundary=read_boundary(place) if export.answers.keeps_boundary else None,
             run_id="plan",

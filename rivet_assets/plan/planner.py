@@ -83,7 +83,9 @@ def plan_exports(
         StateError: the store cannot be opened.
     """
     at = at or datetime.now(UTC)
-    exports = [(export, due(export, partitions or None)) for export in choose_exports(config, names, partitions)]
+    exports = [
+        (export, due(config, export, partitions or None)) for export in choose_exports(config, names, partitions)
+    ]
     judged = {each.export: each for each in checker(config, [export.name for export, _ in exports])}
     state = state_of(config)
     desk = _Desk(config, state, at, collect_hidden(config, params or {}))

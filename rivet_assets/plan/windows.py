@@ -79,7 +79,7 @@ def _rows(seen: PlannedExtract, looked: SourceLook) -> int | None:
     move = extract.cursor
     if move is not None and move.low is not None and move.high in (None, move.low):
         return 0
-    if extract.window.kind == "all" or (move is not None and move.low is None):
+    if extract.window.kind in ("all", "snapshot") or (move is not None and move.low is None):
         whole = looked.relation.rows_estimate if looked.relation else None
         return whole if whole is not None or seen.explained is None or len(extract.chunks) > 1 else seen.explained.rows
     return seen.explained.rows if seen.explained else None

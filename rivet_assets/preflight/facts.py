@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from rivet_assets.modes.by_value import listed_values, value_window
 from rivet_assets.modes.protocol import Mode, Planning
 from rivet_assets.preflight.dry_session import DrySession, KeyEnds, dry, make_up_bounds
 from rivet_assets.preflight.findings import PreflightPlan
@@ -19,6 +20,7 @@ from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.extract import Extract, Window
 from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.source import Session, Source
+from rivet_resources.contracts.value_windows import partition_of_value
 from rivet_resources.engines.shared.paging import row_width
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ def see(export: Export, relation: Relation, place: PreflightContext) -> Prefligh
         source=source,
         session=session,
         relation=relation,
-        window=_window(export),
+        window=_window(export, place),
         cursor=cursor,
         run_id="check",
         started_at=datetime.now(UTC),
@@ -153,10 +155,13 @@ def _later_value(relation: Relation, engine: EngineFacts, column: str) -> str | 
     return made[0] if made and not is_stored(relation, engine) else None
 
 
-def _window(export: Export) -> Window | None:
-    """Return the window to plan: the latest that has ended; None for modes that name their own."""
-    if not export.answers.has_windows:
+def _window(export: Export, place: PreflightContext) -> Window | None:
+    """Return the window to plan: the latest that has ended, or a value's; None for modes that name their own."""
+    if not export.has_partitions:
         return None
+    if export.by_value is not None:
+        values = listed_values(export, place.source, place.session)
+        return value_window(export, partition_of_value(next(iter(values), None)))
     from rivet_assets.modes.partitions import latest_window  # Dagster, over a second that other modes need not wait
 
     return latest_window(export)

@@ -85,6 +85,8 @@ def _reconcile_rows(
         return Reconciled(export.name, export.mode, depth, (lost,))
     current = current_manifests(root)
     manifests = pick_windows(current, windows, export=export.name)
+    if windows is None and export.first_snapshot is not None:  # older ones are of rows that the source has no more
+        manifests = manifests[-1:]
     if not manifests:
         return Reconciled(export.name, export.mode, depth, place=root.uri)
     exporter = Exporter(SparkRuntime(Spark(engine="inline")), state)

@@ -74,12 +74,15 @@ class WindowComparison:
     def verdict(self, depth: Depth) -> WindowVerdict:
         """Judge it; what cannot be told is unknown, never a match."""
         manifest = self.manifest
-        if self.export.answers.window != Window(manifest.window).kind:  # another mode committed it
+        if self.export.window_kind != Window(manifest.window).kind:  # another mode committed it
             mode, now = manifest.source.extraction.strategy, self.export.mode
             edited = f"a window of mode {now} has no such key: was the manifest edited? `rivet validate` says"
             return self._verdict(
                 "unknown", edited if mode == now else f"it was committed by mode {mode}, and the export has mode {now}"
             )
+        today = datetime.now(UTC).date().isoformat()
+        if self.export.first_snapshot is not None and Window(manifest.window).partition != today:
+            return self._verdict("unknown", "it is a snapshot of another day, and the source has today's rows only")
         if not manifest.chunks and manifest.source.extraction.source_row_count is None:
             return self._verdict("unknown", "its manifest does not say how many rows were read; run that window again")
         try:
@@ -242,7 +245,10 @@ class WindowComparison:
     @property
     def _planning(self) -> Planning:
         manifest, now = self.manifest, datetime.now(UTC)
-        window = Window(manifest.window, manifest.window_start, manifest.window_end, manifest.window_folder)
+        window = Window(
+            manifest.window, manifest.window_start, manifest.window_end, manifest.window_folder,
+            manifest.window_excludes,
+        )  # fmt: skip
         return Planning(
             source=self.source,
             session=self.session,

@@ -183,7 +183,7 @@ def _heal_markers(site: Site, manifests: Mapping[str, Manifest]) -> tuple[str, .
     """
     healed = []
     for stale in stale_markers(manifests, root=site.root):
-        key = stale.window if site.export.answers.has_windows else WHOLE
+        key = stale.window if site.export.has_partitions else WHOLE
         run_id = new_run_id(site.export.name, datetime.now(UTC))
         with suppress(WindowBusy), site.state.lease(site.export.name, key, run_id):
             for manifest in stale_markers(current_manifests(site.root), root=site.root):
@@ -216,7 +216,7 @@ def _repair_window(site: Site, manifest: Manifest, told: RepairedWindow, step: S
         WindowBusy, WindowTaken, GateRefused: nothing was changed.
         RivetError: whatever reading and publishing raise.
     """
-    window = window_of(site.export, manifest.window) if site.export.answers.has_windows else None
+    window = window_of(site.export, Window(manifest.window).partition) if site.export.has_partitions else None
     again = Rereading(site.export, manifest, site.root, told.chunks)
     with attempt(replace(site, export=cast("Export", again)), window) as made:
         before = _with_lease_check(made, step)

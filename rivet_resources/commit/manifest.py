@@ -64,6 +64,7 @@ class Manifest(Entry):
     window_start: datetime | None = None  # aware UTC, end exclusive; only windows of time have bounds
     window_end: datetime | None = None
     window_folder: WindowFolder = ""
+    window_excludes: tuple[str, ...] | None = None  # of the window of all other values: partitions that are not in it
     cursor: ManifestCursor | None = None
     consistency: Consistency
     source: ManifestSource
@@ -149,6 +150,7 @@ def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple
         window_start=window.start,
         window_end=window.end,
         window_folder=window.folder,
+        window_excludes=window.excludes,
         cursor=describe_cursor(staged),
         consistency=staged.consistency,
         source=describe_source(staged),
@@ -281,6 +283,7 @@ def describe_part(number: int, part: Part, *, in_chunk: bool = False) -> Manifes
         content_md5=part.md5,
         schema_ipc=part.schema or None,
         chunk=part.chunk if in_chunk else None,
+        partition=part.partition or None,
     )
 
 

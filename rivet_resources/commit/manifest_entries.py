@@ -101,6 +101,7 @@ class ManifestPart(Entry):
     status: Literal["committed", "quarantined"] = "committed"
     schema_ipc: str | None = None  # where it is not the manifest's: the table was altered inside the window
     chunk: int | None = None  # of `chunks`, where there are several
+    partition: str | None = None  # its folder below the window's: `created_at=2026-01-31`
 
 
 class ColumnChecksum(Entry):

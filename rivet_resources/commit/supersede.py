@@ -3,8 +3,9 @@
 Belongs here: the rule, and the few reads it needs. Not here: writing or removing anything (`publish.py`).
 
 `all` replaces every other window of the export. `after=start` replaces `all` and every other `after=`.
-`after=X` replaces what descended from the manifest it replaces: its chain begins anew at X. A window of time
-replaces only itself. Whatever else would show a row twice is refused.
+`after=X` replaces what descended from the manifest it replaces: its chain begins anew at X. A window of time, or of
+a value, replaces only itself; a snapshot also those that are too old to keep. Whatever else would show a row twice is
+refused.
 
 A new manifest lists what it hides as (window, run id), so that a later commit of the same window is not
 hidden. Manifests that a removed one had hidden, and that are still there, are hidden again by the new one:
@@ -32,6 +33,7 @@ from rivet_resources.commit.manifest import (
 from rivet_resources.commit.manifest_entries import Superseded
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Extract, Staged, Window
+from rivet_resources.contracts.value_windows import OTHERS, column_of_window, window_key
 from rivet_resources.errors import WindowConflict, WindowTaken
 
 
@@ -76,11 +78,21 @@ def read_replaced(
     """Read the manifests of other windows that this window replaces."""
     if extract.window.kind == "all":
         return read_manifests(root, others)
-    if extract.window.kind == "time":
+    if extract.window.kind in ("time", "value"):
         return ()
+    if extract.window.kind == "snapshot":
+        return read_manifests(root, outdated(extract, others))
     if extract.cursor is None or extract.cursor.low is None:
         return read_manifests(root, of_kinds(others, "all", "after"))
     return descendants(previous, frozenset(others), root=root)
+
+
+def outdated(extract: Extract, others: tuple[str, ...]) -> tuple[str, ...]:
+    """Name the manifests of snapshots that are too many beside a new one, oldest first; days sort as their names do."""
+    if extract.keep is None:
+        return ()
+    snapshots = sorted((*of_kinds(others, "snapshot"), manifest_path(extract.window)))
+    return tuple(path for path in snapshots[: -extract.keep] if path != manifest_path(extract.window))
 
 
 def descendants(manifest: Manifest | None, others: frozenset[str], *, root: Root) -> Iterator[Manifest]:
@@ -120,7 +132,13 @@ def refuse_neighbours(extract: Extract, others: tuple[str, ...], *, root: Root) 
     """
     kind = extract.window.kind
     starts_anew = kind == "after" and (extract.cursor is None or extract.cursor.low is None)
-    foreign = {"all": (), "time": ("all", "after"), "after": ("time",) if starts_anew else ("time", "all")}[kind]
+    foreign: tuple[str, ...] = {
+        "all": (),
+        "time": ("all", "after", "value", "snapshot"),
+        "value": ("all", "after", "time", "snapshot"),
+        "snapshot": ("all", "after", "time", "value"),
+        "after": ("time", "value", "snapshot") if starts_anew else ("time", "value", "snapshot", "all"),
+    }[kind]
     if of_kinds(others, *foreign):
         current = [each for each in current_manifests(root).values() if Window(each.window).kind in foreign]
         if current:
@@ -131,6 +149,9 @@ def refuse_neighbours(extract: Extract, others: tuple[str, ...], *, root: Root) 
             )
     if kind == "time":
         refuse_overlap(extract, others, root=root)
+    if kind == "value":
+        refuse_other_column(extract, others, root=root)
+        refuse_twice(extract, others, root=root)
 
 
 def refuse_overlap(extract: Extract, others: tuple[str, ...], *, root: Root) -> None:
@@ -151,6 +172,49 @@ def refuse_overlap(extract: Extract, others: tuple[str, ...], *, root: Root) -> 
                 f"Window {extract.window.key} of export {extract.export} overlaps window {other.window}, which is "
                 f"committed at {root.uri} with another granularity or timezone; rows would show twice. Choose another "
                 f"`destination`, or remove that folder and backfill."
+            )
+
+
+def refuse_other_column(extract: Extract, others: tuple[str, ...], *, root: Root) -> None:
+    """Refuse a window of a value beside windows of another column's values.
+
+    Raises:
+        WindowConflict: naming both windows.
+    """
+    ours = manifest_path(extract.window).partition("=")[0]
+    found = next(iter(read_manifests(root, tuple(path for path in others if path.partition("=")[0] != ours)[:1])), None)
+    if found is not None:
+        raise WindowConflict(
+            f"Window {extract.window.key} of export {extract.export} would stand beside window {found.window}, which "
+            f"is committed at {root.uri} for values of another column; rows would show twice. Choose another "
+            f"`destination`, or remove that folder and run all partitions."
+        )
+
+
+def refuse_twice(extract: Extract, others: tuple[str, ...], *, root: Root) -> None:
+    """Refuse a value beside a window of all other values that has its rows too, and the other way round.
+
+    Raises:
+        WindowConflict: naming both windows.
+    """
+    window = extract.window
+    column = column_of_window(window.key)
+    rest = Window(window_key(column, OTHERS))
+    if window.key == rest.key:
+        known = {manifest_path(Window(window_key(column, each))) for each in window.excludes or ()}
+        stray = next(iter(read_manifests(root, tuple(path for path in others if path not in known)[:1])), None)
+        if stray is not None:
+            raise WindowConflict(
+                f"Window {stray.window} of export {extract.export} is committed at {root.uri}, but its value is not "
+                f"listed any more, so window {window.key} would show its rows a second time. Remove {stray.path} "
+                f"there, or list the value again."
+            )
+    elif manifest_path(rest) in others:
+        found = read_manifest(root, manifest_path(rest))
+        if found is not None and window.partition not in (found[0].window_excludes or ()):
+            raise WindowConflict(
+                f"Window {rest.key} of export {extract.export}, committed at {root.uri}, has the rows of window "
+                f"{window.key} too; they would show twice. Run partition {OTHERS} first, which lets go of them."
             )
 
 

@@ -19,6 +19,8 @@ STAGED = "_staged"  # below an export's root: invisible to readers
 MANIFESTS = "_rivet"  # below an export's root: one manifest per window
 PROBE = ".rivet_doctor_probe"  # `contract.md`, 8.1
 PLACEHOLDERS = ("date", "export", "table")
+PARTITION = "{partition}"  # of the original: the folders of `partition_by`, which Rivet puts last in any case
+LAST_PARTITION = re.compile(r"(^|[/\\])\{partition\}[/\\]?$")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 # `{export}_{YYYYMMDDTHHMMSS.mmm}_{nonce}` in a run id, `…_{YYYYMMDD_HHMMSS_mmm}_{nonce}` in a part's name.
@@ -34,11 +36,15 @@ def check_template(text: str) -> str:
     """Accept a path or prefix as configured.
 
     Raises:
-        ValueError: a `..` component, or a placeholder other than {date}, {export} and {table}.
+        ValueError: a `..` component, a placeholder other than {date}, {export} and {table}, or {partition} anywhere
+            but at the end.
     """
-    if ".." in re.split(r"[/\\]", text):
+    place = LAST_PARTITION.sub("", text)
+    if PARTITION in place:
+        raise ValueError(f"has {PARTITION}, which must be the last folder, such as lake/{{export}}/{PARTITION}")
+    if ".." in re.split(r"[/\\]", place):
         raise ValueError(f"{text!r} has a '..' component; write the place itself, absolute or below the working folder")
-    unknown = [name for name in re.findall(r"\{([^{}]*)\}", text) if name not in PLACEHOLDERS]
+    unknown = [name for name in re.findall(r"\{([^{}]*)\}", place) if name not in PLACEHOLDERS]
     if unknown:
         allowed = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
         raise ValueError(f"has the placeholder {{{unknown[0]}}}; allowed are {allowed}")
@@ -55,6 +61,7 @@ def with_date(template: str, day: date) -> str:
 
 def export_path(template: str, export: str) -> str:
     """Address an export: the template itself where it names the export, else `<template>/<export>`."""
+    template = LAST_PARTITION.sub("", template)
     named = "{export}" in template or "{table}" in template
     filled = with_date(template, datetime.now(UTC).date()).replace("{export}", export).replace("{table}", export)
     filled = filled.rstrip("/") if filled.strip("/") else filled[:1]

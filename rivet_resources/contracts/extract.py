@@ -17,6 +17,8 @@ from rivet_resources.contracts.boundary import BoundaryEnds
 from rivet_resources.contracts.parts import Measures, Part
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
+from rivet_resources.contracts.row_folders import RowFolders
+from rivet_resources.contracts.value_windows import SNAPSHOT_WINDOW, VALUE_WINDOW, partition_of_window
 
 if TYPE_CHECKING:
     from rivet_resources.contracts.destination import Destination
@@ -32,23 +34,36 @@ AFTER = re.compile(r"after(\+[1-9]\d*)?=")
 
 @dataclass(frozen=True)
 class Window:
-    """The identity of what one commit covers: `all`, a partition key, or `after=<cursor>` (`after+2=<cursor>`).
+    """The identity of what one commit covers.
+
+    `all`, a time, `region=eu`, `snapshot=2026-01-31`, or `after=<cursor>` (`after+2=<cursor>`).
 
     `start` and `end` are aware UTC, end exclusive, and only windows of time have them.
-    `folder` is where its parts lie below the export: '' or `dt=2026-01-31`.
+    `folder` is where its parts lie below the export: '' or `dt=2026-01-31`. `excludes`: of the window of all other
+    values, the partitions whose rows it leaves to them; None: not known yet, or no such window.
     """
 
     key: str
     start: datetime | None = None
     end: datetime | None = None
     folder: str = ""
+    excludes: tuple[str, ...] | None = None
 
     @property
-    def kind(self) -> Literal["all", "after", "time"]:
+    def kind(self) -> Literal["all", "after", "time", "value", "snapshot"]:
         """Return which family it is of; windows of two families do not share an export's folder."""
         if self.key == "all":
             return "all"
-        return "after" if AFTER.match(self.key) else "time"
+        if AFTER.match(self.key):
+            return "after"
+        if SNAPSHOT_WINDOW.fullmatch(self.key):
+            return "snapshot"
+        return "value" if VALUE_WINDOW.fullmatch(self.key) else "time"
+
+    @property
+    def partition(self) -> str:
+        """Name Dagster's partition of it, where its export has partitions."""
+        return partition_of_window(self.key)
 
     @classmethod
     def after(cls, cursor: str | None, visit: int = 0) -> Window:
@@ -135,6 +150,8 @@ class Extract:
     notes: tuple[str, ...] = ()  # what the plan wants people to know; shown as metadata
     part_prefix: str = ""  # changes: parts are named by where they start, `cdc-<position>`, not by the export
     applied: AppliedChanges | None = None  # tables made from changes; None: rows of a source
+    keep: int | None = None  # of a snapshot: so many stay, this one among them; None: all
+    row_folders: RowFolders | None = None  # parts lie in folders by a column's time; None: all in the window's
     provenance: Provenance | None = None  # whose rows they are; None: nobody asked the database
 
     @property

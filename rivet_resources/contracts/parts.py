@@ -27,6 +27,7 @@ class Part:
     staged: dict[str, Any] = field(default_factory=dict)
     chunk: int = 0
     schema: str = ""  # base64 of its IPC-serialised schema, where that is not its window's
+    partition: str = ""  # its folder below its window's, by a column's day, month or year
 
 
 @dataclass(frozen=True)

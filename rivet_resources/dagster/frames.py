@@ -19,6 +19,7 @@ import pyarrow as pa
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.commit.reader import fit_as, is_uniform_parquet, read_parts, union_schema
 from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.value_windows import partition_of_window
 from rivet_resources.errors import ConfigError
 from rivet_resources.registry import FORMATS
 from rivet_resources.spark.cells import from_spark, to_spark
@@ -173,7 +174,7 @@ def read_as(annotation: Any, parts: Parts, *, asset: str) -> Any:
         reader = _reader(of_frame) if of_key is str else None
         if reader is not None:
             windows = [Parts(parts.root, [each], parts.session) for each in parts.manifests]
-            return {each.manifests[0].window: reader(each) for each in windows}
+            return {partition_of_window(each.manifests[0].window): reader(each) for each in windows}
     elif (reader := _reader(annotation)) is not None:
         return reader(parts)
     raise ConfigError(

@@ -8,7 +8,7 @@ it.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_origin
 
 import dagster as dg
 
@@ -16,7 +16,8 @@ from rivet_resources.commit.manifest import Manifest, current_manifests
 from rivet_resources.commit.publish import publish
 from rivet_resources.contracts.addressing import MANIFESTS
 from rivet_resources.contracts.destination import Root
-from rivet_resources.contracts.extract import Staged
+from rivet_resources.contracts.extract import Staged, Window
+from rivet_resources.contracts.value_windows import partition_of_window
 from rivet_resources.dagster.errors import translated
 from rivet_resources.dagster.frames import Parts, read_as
 from rivet_resources.dagster.preview import preview
@@ -84,8 +85,12 @@ class Lake(dg.ConfigurableIOManager):
             name = str(_plain(facts["rivet/export"]))
             root = facts["rivet/destination"].instance.root(name)
             keys = context.asset_partition_keys if _asks_for_windows(context) else None
-            parts = Parts(root, wanted(root, keys, export=name), self.rivet.session)
-            return read_as(context.dagster_type.typing_type, parts, asset=context.asset_key.to_user_string())
+            annotation = context.dagster_type.typing_type
+            manifests = wanted(root, keys, export=name)
+            if keys is None and get_origin(annotation) is not dict:
+                manifests = newest(manifests)
+            parts = Parts(root, manifests, self.rivet.session)
+            return read_as(annotation, parts, asset=context.asset_key.to_user_string())
 
 
 def wanted(root: Root, keys: Sequence[str] | None, *, export: str) -> list[Manifest]:
@@ -101,13 +106,20 @@ def wanted(root: Root, keys: Sequence[str] | None, *, export: str) -> list[Manif
                 f"Export {export} has no manifest in {root.uri}: it was never published there. Materialize it first."
             )
         return sorted(current.values(), key=lambda manifest: manifest.finished_at)
-    missing = [key for key in keys if key not in current]
+    there = {partition_of_window(window): manifest for window, manifest in current.items()}
+    missing = [key for key in keys if key not in there]
     if missing:
         raise ManifestUnreadable(
             f"Export {export} has no manifest in {root.uri} for {', '.join(missing[:10])}"
             f"{f' and {len(missing) - 10} more' if len(missing) > 10 else ''}. Materialize these partitions first."
         )
-    return [current[key] for key in keys]
+    return [there[key] for key in keys]
+
+
+def newest(manifests: list[Manifest]) -> list[Manifest]:
+    """Leave only the newest of snapshots, each of which has all rows; windows of other kinds are disjoint, and stay."""
+    days = [each for each in manifests if Window(each.window).kind == "snapshot"]
+    return [max(days, key=lambda each: each.window)] if days and len(days) == len(manifests) else manifests
 
 
 def _asks_for_windows(context: dg.InputContext) -> bool:

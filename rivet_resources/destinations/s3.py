@@ -79,7 +79,9 @@ class S3(Settings):
     secret_key_env: str | None = Field(None, description="variable with the secret; neither: the default chain")
     session_token_env: str | None = Field(None, description="variable with the session token, beside the two keys")
     aws_profile: str | None = Field(None, description="profile of ~/.aws instead of keys")
-    allow_anonymous: bool = Field(False, description="unsigned requests: emulators and public endpoints")
+    allow_anonymous: bool = Field(
+        False, description="unsigned requests where no key is named: emulators and public endpoints"
+    )
     allow_insecure_endpoint: bool = Field(False, description="accept plain http to another machine")
 
     @model_validator(mode="after")
@@ -91,7 +93,8 @@ class S3(Settings):
             raise ValueError("session_token_env goes with access_key_env and secret_key_env; set all three")
         ways = ("access_key_env", "aws_profile", "allow_anonymous")
         chosen = [name for name in ways if getattr(self, name)]
-        if len(chosen) > 1:
+        # Files of the original have both: keys sign, and `allow_anonymous` is for where there are none.
+        if len(chosen) > 1 and chosen != ["access_key_env", "allow_anonymous"]:
             raise ValueError(f"{' and '.join(chosen)} are different ways to sign in; keep one")
         check_endpoint(self.endpoint, plain_http_allowed=self.allow_insecure_endpoint)
         return self
@@ -107,7 +110,7 @@ class S3(Settings):
             secret_key_env=self.secret_key_env,
             session_token_env=self.session_token_env,
             profile=self.aws_profile,
-            is_anonymous=self.allow_anonymous,
+            is_anonymous=self.allow_anonymous and self.access_key_env is None,
         )
 
     def root(self, export: str) -> S3Root:

@@ -33,6 +33,7 @@ from rivet_resources.scratch import enough_room, private_folder
 from rivet_resources.shape.shape import Shaping
 from rivet_resources.write.measures import Tally
 from rivet_resources.write.parts import PartFiles
+from rivet_resources.write.row_folders import FolderFiles
 
 log = logging.getLogger(__name__)
 
@@ -92,9 +93,7 @@ class _Reading:
         throttle = Throttle(self.extract.pace, scratch=self.scratch)
         with self._folder() as folder:
             tally = Tally(self.schema, unique_columns=self.extract.unique_columns, scratch=folder)
-            parts = PartFiles(
-                self.extract, self.chunk, schema=self.schema, root=self.root, folder=folder, label=self.label
-            )
+            parts = self._parts(folder)
             so_far = RowsSoFar(folder)
             try:
                 for page in self._pages(throttle):
@@ -109,6 +108,19 @@ class _Reading:
             measures = tally.result(unique=unique, retries=rereads, throttled_seconds=throttle.waited_seconds)
             measures = self._with_ends(self._with_effort(measures, throttle))
             return ChunkResult(chunk=self.chunk.index, parts=staged, measures=measures)
+
+    def _parts(self, folder: Path) -> PartFiles | FolderFiles:
+        """Return what writes the chunk's files: of one folder, or of several by a column's time."""
+        folders = self.extract.row_folders
+
+        def make(partition: str, place: int) -> PartFiles:
+            label = f"{self.label}-{place}" if partition else self.label
+            return PartFiles(
+                self.extract, self.chunk, schema=self.schema, root=self.root, folder=folder, label=label,
+                partition=partition,
+            )  # fmt: skip
+
+        return make("", 0) if folders is None else FolderFiles(folders, schema=self.schema, scratch=folder, make=make)
 
     def _pages(self, throttle: Throttle) -> Iterator[Page]:
         """Read the chunk page by page, shaped as parts will be, waiting for memory in between."""

@@ -35,11 +35,19 @@ class PartFiles:
     """
 
     def __init__(
-        self, extract: Extract, chunk: Chunk, *, schema: pa.Schema, root: Root, folder: Path, label: str
+        self,
+        extract: Extract,
+        chunk: Chunk,
+        *,
+        schema: pa.Schema,
+        root: Root,
+        folder: Path,
+        label: str,
+        partition: str = "",
     ) -> None:
         self.staged: list[Part] = []
         self._extract, self._chunk, self._schema = extract, chunk, schema
-        self._root, self._folder, self._label = root, folder, label
+        self._root, self._folder, self._label, self._partition = root, folder, label, partition
         self._writer: PartWriter | None = None
         self._rows = 0
         self._number = 0
@@ -75,7 +83,7 @@ class PartFiles:
         if self._first is not None:
             file, part = self._first
             self._first = None
-            self._stage(file, replace(part, path=part_path(self._extract, self._chunk, number=0)))
+            self._stage(file, replace(part, path=self._path(0)))
         return self._extract.format.writer(
             self._local(), self._schema, key=self._chunk.key, limit_bytes=self._extract.max_file_bytes
         )
@@ -103,8 +111,12 @@ class PartFiles:
             )
         size, fingerprint, md5 = checksums(file)
         number = self._number if self._number else None
-        path = part_path(self._extract, self._chunk, number=number)
-        return Part(path, self._rows, size, fingerprint, md5, chunk=self._chunk.index)
+        return Part(
+            self._path(number), self._rows, size, fingerprint, md5, chunk=self._chunk.index, partition=self._partition
+        )
+
+    def _path(self, number: int | None) -> str:
+        return part_path(self._extract, self._chunk, number=number, partition=self._partition)
 
     def _stage(self, file: Path, part: Part) -> None:
         """Hand a part to the destination; the local file is not needed afterwards."""
@@ -113,11 +125,11 @@ class PartFiles:
         file.unlink(missing_ok=True)
 
 
-def part_path(extract: Extract, chunk: Chunk, *, number: int | None) -> str:
+def part_path(extract: Extract, chunk: Chunk, *, number: int | None, partition: str = "") -> str:
     """Name a part below the export's folder (`contract.md`, 8.1).
 
-    `{folder}/{export}_{YYYYMMDD_HHMMSS_mmm}_{nonce}[_chunk{i}][_part{N}].{ext}`: time and nonce are those of the run
-    id, the chunk is named when there are several, the part when its chunk was split.
+    `{folder}/{partition}/{export}_{YYYYMMDD_HHMMSS_mmm}_{nonce}[_chunk{i}][_part{N}].{ext}`: time and nonce are of
+    the run id, the chunk is named when there are several, the part when its chunk was split.
     """
     day, time_, millis, nonce = _run_stamp(extract.run_id)
     name = f"{extract.part_prefix or stem_of(extract.export)}_{day}_{time_}_{millis}_{nonce}"
@@ -125,8 +137,7 @@ def part_path(extract: Extract, chunk: Chunk, *, number: int | None) -> str:
         name += f"_chunk{chunk.index}"
     if number is not None:
         name += f"_part{number}"
-    folder = f"{extract.window.folder}/" if extract.window.folder else ""
-    return f"{folder}{name}.{extract.format.extension}"
+    return "/".join(filter(None, (extract.window.folder, partition, f"{name}.{extract.format.extension}")))
 
 
 def _run_stamp(run_id: str) -> tuple[str, str, str, str]:

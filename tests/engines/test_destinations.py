@@ -575,7 +575,8 @@ def test_date_of_a_run_that_crosses_midnight_stays() -> None:
 REFUSED: list[tuple[type[Any], dict[str, Any], str]] = [
     (Local, {"path": "../out"}, r"'\.\.' component"),
     (Local, {"path": "a/../b"}, r"'\.\.' component"),
-    (Local, {"path": "out/{partition}"}, r"allowed are \{date\}, \{export\}, \{table\}"),
+    (Local, {"path": "out/{window}"}, r"allowed are \{date\}, \{export\}, \{table\}"),
+    (Local, {"path": "out/{partition}/raw"}, r"\{partition\}, which must be the last folder"),
     (Local, {"path": ""}, "at least 1 character"),
     (S3, {"bucket": "b", "prefix": "a/../b"}, r"'\.\.' component"),
     (S3, {"bucket": "b", "endpoint": "http://minio.example:9000"}, "allow_insecure_endpoint: true"),

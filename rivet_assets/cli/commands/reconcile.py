@@ -51,7 +51,12 @@ def reconcile_command(
         context,
         exports,
         lambda export: reconcile_export(
-            config, export, depth=depth, windows=keys_of(export, keys) or None, state=state, tell=lambda line: None
+            config,
+            export,
+            depth=depth,
+            windows=keys_of(config, export, keys) or None,
+            state=state,
+            tell=lambda line: None,
         ),
     )
     text = json.dumps(report.document(found), indent=2, default=str)

@@ -76,7 +76,7 @@ def _find_flagged(
     from rivet_assets.config.selection import keys_of  # start
     from rivet_assets.prove.flagged_windows import find_flagged  # start
 
-    wanted = keys_of(export, keys)
+    wanted = keys_of(config, export, keys)
     if given is None:
         if export.answers.no_repair:
             return ()

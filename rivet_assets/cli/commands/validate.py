@@ -46,7 +46,7 @@ def validate_command(
     state, date = state_of(config), day.date() if day else None
     found = []
     for export in exports:
-        wanted = ValidationScope(depth, keys_of(export, keys), run_id, date, prefix)  # type: ignore[arg-type]
+        wanted = ValidationScope(depth, keys_of(config, export, keys), run_id, date, prefix)  # type: ignore[arg-type]
         found.append((export, validate_export(export, wanted, state=state)))
     told = validate_report.render(found)
     text = json.dumps(validate_report.document(found), indent=2) if as_json or form == "json" else ""

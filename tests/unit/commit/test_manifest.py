@@ -149,7 +149,8 @@ def test_manifest_has_the_names_of_the_original(lake: Lake) -> None:
 
     assert {
         "manifest_version", "run_id", "export_name", "export_family", "mode", "started_at", "finished_at", "status",
-        "window", "window_start", "window_end", "window_folder", "cursor", "consistency", "source", "destination",
+        "window", "window_start", "window_end", "window_folder", "window_excludes", "cursor", "consistency",
+        "source", "destination",
         "format",
         "compression", "schema_fingerprint", "schema_ipc", "row_count", "part_count", "parts", "measures", "supersedes",
         "column_checksums", "checksum_render", "checksum_key_column", "row_hash", "split_window", "applied", "chunks",

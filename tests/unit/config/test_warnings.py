@@ -37,6 +37,9 @@ CASES = {
     HEAD + EXPORT.replace("}}", "}, transforms: [{type: mask, fields: [email], method: hash, key: k}]}"): [
         f"rivet.yaml:3: exports.orders: key {IN_FILE} key_env with the name of a variable"
     ],
+    HEAD + "parallel_exports: true\nparallel_export_processes: false\n" + EXPORT: [
+        "rivet.yaml:2: parallel_exports changes nothing; Dagster decides how many exports run side by side; remove it"
+    ],
     HEAD + "notifications: {slack: {}}\n" + EXPORT: [
         "rivet.yaml:2: notifications: slack has no webhook_url_env, so nobody is told; add it",
     ],

@@ -1,0 +1,82 @@
+"""Values of `partition_by` at the beginning of a run: those that no window is for, and windows that no value is for.
+
+Belongs here: what a run over values looks at once, before its first window. Not here: which rows a window has
+(`modes/by_value.py`).
+
+Decision: rows of a value that nobody listed refuse the run unless the block says otherwise, since a reader of the
+windows would not see that they are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from rivet_assets.blocks.partition_by import partitions_of_values
+from rivet_assets.modes.by_value import listed_values, value_window, where_outside
+from rivet_assets.modes.protocol import bound_column
+from rivet_assets.run.attempt import Site, new_run_id
+from rivet_resources.commit.manifest import manifest_path, manifest_paths, read_manifests
+from rivet_resources.contracts.extract import Window
+from rivet_resources.contracts.settings import pace
+from rivet_resources.contracts.source import Session
+from rivet_resources.errors import OtherValues
+
+MOST_NAMED = 10  # windows in one line
+
+
+def look_at_values(site: Site) -> list[str]:
+    """Refuse rows that no window is for, and tell of windows whose value is not listed any more.
+
+    Returns:
+        The partitions that there are now; none of an export without `partition_by`.
+
+    Raises:
+        OtherValues: there are such rows, and `others` is `refuse`.
+        UnknownColumn, SourceError: the values cannot be looked for.
+    """
+    by = site.export.by_value
+    if by is None:
+        return []
+    values: Sequence[str | None] = by.values or ()
+    if by.values is None or by.others == "refuse":
+        paced, now = pace(site.source.tuning, site.export.tuning), datetime.now(UTC)
+        with (
+            site.exporter.permits(site.source, run_id=new_run_id(site.export.name, now), pace=paced),
+            site.source.session(application=f"rivet:{site.export.name}", pace=paced) as session,
+        ):
+            values = listed_values(site.export, site.source, session)
+            if by.others == "refuse":
+                _refuse_others(site, session, values)
+    partitions = partitions_of_values(values, by.others)
+    left = windows_left(site, partitions)
+    if left:
+        more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
+        site.tell(
+            f"{site.export.name}: windows {', '.join(left[:MOST_NAMED])}{more} stay published, though `partition_by` "
+            f"lists their values no more; remove their manifests below {site.root.uri}/_rivet to drop them."
+        )
+    return partitions
+
+
+def windows_left(site: Site, partitions: Sequence[str]) -> list[str]:
+    """Name the published windows of values that are none of these partitions."""
+    if not site.root.keeps_manifests:
+        return []
+    listed = {manifest_path(value_window(site.export, each)) for each in partitions}
+    strays = tuple(path for path in manifest_paths(site.root) if path not in listed)
+    return sorted(each.window for each in read_manifests(site.root, strays) if Window(each.window).kind == "value")
+
+
+def _refuse_others(site: Site, session: Session, values: Sequence[str | None]) -> None:
+    export = site.export
+    assert export.by_value is not None
+    relation = session.describe(table=export.table, query=export.query, params=export.params, rules=export.type_rules())
+    column = bound_column(relation, site.source, export.by_value.column, key="partition_by.column")
+    rows = session.count(relation, where=where_outside(values, column, site.source))
+    if rows:
+        raise OtherValues(
+            f"Export {export.name}: {rows} rows of {relation.name} have a {column.name} that `partition_by` does not "
+            f"list (NULL is a value too), so no window would hold them; nothing was published. Add the values, or set "
+            f"`others: own_window` to export them together, or `others: ignore` to leave them out."
+        )

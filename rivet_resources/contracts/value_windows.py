@@ -1,0 +1,67 @@
+"""How windows of one column's values, and of snapshots, are named: the partition, the window's key, its folder.
+
+`eu` of column `region` is the partition `eu`, the window `region=eu`, and its parts lie in `region=eu/`. Everything
+that a path, a store's key or Dagster would stumble over is percent-encoded, so that no two values meet.
+
+Belongs here: names, and nothing else. Not here: which values there are (`rivet_assets/modes/by_value.py`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from urllib.parse import quote, unquote
+
+NULL = "__HIVE_DEFAULT_PARTITION__"  # as Hive and Spark name the folder of rows without a value
+EMPTY = "__EMPTY__"  # an empty text; a partition must have a name
+OTHERS = "__OTHERS__"  # rows of every value that is not listed
+RESERVED = (NULL, EMPTY, OTHERS)
+LONGEST = 200  # bytes of `column=value` as a folder; file systems stop at 255
+# What Dagster refuses in a partition's name, or reads as something else; and the sign that encodes it.
+NOT_OF_A_NAME = re.compile(r"%|\||\.\.\.|[\x00-\x1f\x7f]")
+SNAPSHOT_WINDOW = re.compile(r"snapshot=\d{4}-\d\d-\d\d")
+VALUE_WINDOW = re.compile(r"(?!after(?:\+[1-9]\d*)?=)[^=]+=.+")
+
+
+def partition_of_value(value: str | None) -> str:
+    """Name the partition of a value, None for NULL: the value itself, wherever that can be a name."""
+    if value is None:
+        return NULL
+    return NOT_OF_A_NAME.sub(lambda found: "".join(f"%{b:02X}" for b in found[0].encode()), value) or EMPTY
+
+
+def value_of_partition(partition: str) -> str | None:
+    """Return the value that a partition is named for, None for NULL; not of `OTHERS`, which has none."""
+    if partition == NULL:
+        return None
+    return "" if partition == EMPTY else unquote(partition)
+
+
+def window_key(column: str, partition: str) -> str:
+    """Name the window of a partition, which is its folder too: `region=eu`."""
+    word = partition if partition in RESERVED else quote(unquote(partition), safe="")
+    return f"{quote(column, safe='')}={word}"
+
+
+def partition_of_window(key: str) -> str:
+    """Name the partition of a window: of one of a column's values that value, of any other its own key."""
+    if not VALUE_WINDOW.fullmatch(key):
+        return key
+    word = key.partition("=")[2]
+    return word if word in RESERVED else partition_of_value(unquote(word))
+
+
+def snapshot_key(day: str) -> str:
+    """Name the window of a day's snapshot; its partition is the day, its folder `dt=<day>`."""
+    return f"snapshot={day}"
+
+
+def column_of_window(key: str) -> str:
+    """Return the column whose value a window is of."""
+    return unquote(key.partition("=")[0])
+
+
+def folded(value: str) -> str:
+    """Return what stays of a text where case, accents and outer space do not count, as in many a collation."""
+    plain = unicodedata.normalize("NFKD", value)
+    return "".join(letter for letter in plain if not unicodedata.combining(letter)).casefold().strip()
