@@ -468,3 +468,20 @@ def test_one_wrong_window_is_found_and_repaired_alone(regions, mode):
     assert [("region=__OTHERS__", "repaired")] == [(each.window, each.status) for each in done.windows]
     assert before | {"region=__OTHERS__": [4, 5, 7]} == regions.windows
     assert [] == [flaw for folder in valid for flaw in folder.all_flaws]
+
+
+def test_trial_of_a_value_is_told_at_its_partition(regions: Regions, instance: dg.DagsterInstance) -> None:
+    """`limit` reads some rows of the value, publishes nothing, and its observation stands at the partition."""
+    done = (
+        definitions_of(regions.config(LISTED))
+        .resolve_implicit_global_asset_job_def()
+        .execute_in_process(
+            instance=instance,
+            asset_selection=[ORDERS],
+            partition_key="eu",
+            run_config={**QUIET, "ops": {"sqlite__orders": {"config": {"limit": 1}}}},
+        )
+    )
+
+    (event,) = [event for event in done.all_events if event.event_type_value == "ASSET_OBSERVATION"]
+    assert ("eu", {}) == (event.partition, regions.windows)
