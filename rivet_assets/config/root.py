@@ -26,6 +26,8 @@ from rivet_assets.blocks.choice import Choice, details, nearest, refusal, refusa
 from rivet_assets.blocks.export import AnySource, AnyStep, Export
 from rivet_assets.blocks.export_values import SOURCE_NAME, project_name
 from rivet_assets.blocks.notifications import Notifications
+from rivet_assets.blocks.op import Op
+from rivet_assets.blocks.translation import Translation
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.modes.chunked import Chunked
 from rivet_assets.modes.full import Full
@@ -73,6 +75,10 @@ class RivetConfig(Settings):
     parallel_exports: bool = Field(False, description="of the original; Dagster decides what runs side by side")
     parallel_export_processes: bool = Field(False, description="of the original; Dagster decides")
     notifications: Notifications | None = Field(None, description="who is told what happened")
+    translation: Translation = Field(
+        default_factory=Translation, description="keys, groups, owners and tags of the assets in Dagster"
+    )
+    op: Op = Field(default_factory=Op, description="pool, tags and backfill policy of the steps in Dagster")
 
     _file: Path | None = PrivateAttr(None)
     _lines: dict[str, int] = PrivateAttr(default_factory=dict)

@@ -9,6 +9,7 @@ few hundred exports (dagster.md, section 2).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -48,12 +49,27 @@ def freshness_of(export: Export) -> dg.FreshnessPolicy | None:
     )
 
 
-def automation_sensor() -> dg.AutomationConditionSensorDefinition:
-    """Return the location's own sensor, which is on from the start; Dagster's default one waits to be switched on."""
-    return dg.AutomationConditionSensorDefinition(
-        "rivet_schedules",
-        target=dg.AssetSelection.all(include_sources=False),
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        minimum_interval_seconds=SENSOR_SECONDS,
-        description="Runs the exports whose `schedule:` is due.",
-    )
+class ScheduleSensor(dg.AutomationConditionSensorDefinition):
+    """The sensor of these assets' conditions, on from the start; Dagster's default one waits to be switched on."""
+
+    def __init__(self, keys: Iterable[dg.AssetKey] | None, suffix: str = "") -> None:
+        self.keys = None if keys is None else tuple(keys)
+        self.suffix = suffix
+        every = dg.AssetSelection.all(include_sources=False)
+        super().__init__(
+            f"rivet_schedules{suffix}",
+            target=every if self.keys is None else dg.AssetSelection.assets(*self.keys),
+            default_status=dg.DefaultSensorStatus.RUNNING,
+            minimum_interval_seconds=SENSOR_SECONDS,
+            description="Runs the exports whose `schedule:` is due.",
+        )
+
+    def joined_with(self, other: ScheduleSensor) -> ScheduleSensor:
+        """Return one sensor for the assets of both; of all, where one of them is for all."""
+        keys = None if self.keys is None or other.keys is None else [*self.keys, *other.keys]
+        return ScheduleSensor(keys, self.suffix)
+
+
+def automation_sensor() -> ScheduleSensor:
+    """Return the sensor of every asset of the location."""
+    return ScheduleSensor(None)

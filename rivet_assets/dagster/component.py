@@ -16,16 +16,13 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster.components import Component, ComponentLoadContext
 
-from rivet_assets.config.environment import params
+from rivet_assets.config.environment import config_files, params
 from rivet_assets.config.load import ExportsAttributes, RivetConfig, config_from_attributes
-from rivet_assets.dagster.build import build_assets
-from rivet_assets.dagster.drain_sensor import drain_sensors
-from rivet_assets.dagster.failure_sensor import failure_sensors
-from rivet_assets.dagster.repair_job import repair_jobs
-from rivet_assets.dagster.resources import RESOURCES
-from rivet_assets.dagster.retry_sensor import retry_sensors
-from rivet_assets.dagster.specs import asset_spec, source_specs
-from rivet_assets.dagster.values_sensor import values_sensors
+from rivet_assets.dagster.build import build_all
+from rivet_assets.dagster.executor import project_executor
+from rivet_assets.dagster.location import Part, refuse_twins, shared_definitions
+from rivet_assets.dagster.scaffolder import ExportsScaffolder
+from rivet_assets.dagster.translator import ExportData, RivetTranslator
 
 if TYPE_CHECKING:
     from dagster._core.definitions.metadata.source_code import CodeReference
@@ -35,6 +32,10 @@ if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
 
 
+DEMO = Path(__file__).parents[1] / "defs" / "demo"
+
+
+@dg.scaffold_with(ExportsScaffolder)
 class Exports(Component):
     """Exports of databases to files, one asset each, under the same keys as a plain rivet.yaml."""
 
@@ -66,25 +67,39 @@ class Exports(Component):
 
     def get_asset_spec(self, export: Export) -> dg.AssetSpec:
         """Return what an export's asset shows; override to change key, group, tags, owners."""
-        return asset_spec(export, config=self.config)
+        return RivetTranslator().get_asset_spec(ExportData(export, self.config))
+
+    @property
+    def gives_way(self) -> bool:
+        """Return whether this is the packaged example, and $RIVET_CONFIG names exports of one's own."""
+        file = self.config.file
+        return file is not None and file.parent == DEMO and bool(config_files())
 
     def build_defs(self, context: ComponentLoadContext) -> dg.Definitions:
-        """Return one asset per export and its source tables; nothing is opened."""
-        exports = self.config.exports
-        assets = [
-            asset for each in exports for asset in build_assets(each, config=self.config, spec_of=self.get_asset_spec)
-        ]
-        return dg.Definitions(
-            assets=[*assets, *source_specs(exports, config=self.config)],
-            sensors=[
-                *drain_sensors(self.config, spec_of=self.get_asset_spec),
-                *failure_sensors(self.config),
-                *retry_sensors(self.config, spec_of=self.get_asset_spec),
-                *values_sensors(self.config, spec_of=self.get_asset_spec),
-            ],
-            jobs=repair_jobs(self.config, spec_of=self.get_asset_spec),
-            resources=RESOURCES,
-        )
+        """Return one asset per export and its source tables; nothing is opened.
+
+        The first such component of a project brings the sensors and the job `rivet_repair` for all of them, since their
+        names can be given once; and the executor, unless `op:` leaves that to the project.
+
+        Raises:
+            ConfigError: two components define one asset; both places are named.
+        """
+        if self.gives_way:
+            return dg.Definitions()
+        own = dg.Definitions(assets=build_all(self.config.exports, config=self.config, spec_of=self.get_asset_spec))
+        parts = parts_of(context.component_tree) or [(self.config, self.get_asset_spec)]  # none: it has no project
+        if parts[0][0] is not self.config:
+            return own
+        refuse_twins(parts)
+        wants_ours = all(config.op.executor == "in_process" for config, _ in parts)
+        executor = dg.Definitions(executor=project_executor if wants_ours else None)
+        return dg.Definitions.merge(own, shared_definitions(parts), executor)
+
+
+def parts_of(tree: dg.ComponentTree) -> list[Part]:
+    """List the configurations of all such components of a project, with what their assets show."""
+    components = [each for each in tree.get_all_components(Exports) if not each.gives_way]
+    return [(each.config, each.get_asset_spec) for each in components]
 
 
 def _file_of(context: ComponentLoadContext) -> Path:

@@ -4,15 +4,16 @@ Belongs here: what Dagster is told of a drain, and when. Not here: the drain (`r
 changes (`table_asset.py`), sensors (`drain_sensor.py`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import dagster as dg
 import pyarrow as pa
 
-from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
+from rivet_assets.dagster.around import Around, surround
 from rivet_assets.dagster.check_events import result
 from rivet_assets.dagster.drain_checks import change_check_specs, change_results
 from rivet_assets.dagster.drain_proofs import prerequisites_of
@@ -26,12 +27,14 @@ from rivet_assets.dagster.metadata import (
     table_schema,
 )
 from rivet_assets.dagster.on_demand import answer, is_asked_alone, on_demand_specs, provable
+from rivet_assets.dagster.op_options import step_options
 from rivet_assets.dagster.page import DETAILS, SUMMARY, details, summary
-from rivet_assets.dagster.pools import priority_tags
+from rivet_assets.dagster.resources import exporter_of, run_resource
+from rivet_assets.dagster.run_config import RUN_CONFIG, AskedRun, asked_of, refuse_disproved
 from rivet_assets.dagster.run_tags import tag_run
 from rivet_assets.dagster.source_tables import table_observation
-from rivet_assets.dagster.specs import asset_key
 from rivet_assets.dagster.tell_success import tell_success
+from rivet_assets.dagster.translator import SpecOf
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run import interruption
 from rivet_assets.run.admission import ADOPT
@@ -61,39 +64,46 @@ ENVELOPE_WORDS = {
 }
 
 
-def build_drain(export: Cdc, *, config: RivetConfig, spec_of: Callable[[Export], dg.AssetSpec]) -> dg.AssetsDefinition:
+def build_drain(
+    export: Cdc, *, config: RivetConfig, spec_of: SpecOf, around: Around | None = None
+) -> dg.AssetsDefinition:
     """Return the drain of an export; nothing is opened before it runs."""
     source_name, source = config.source_of(export)
     specs = {table: spec_of(export.of_table(table)) for table in export.captured}
     prerequisites = prerequisites_of(export, config=config)
     proofs = {spec.key: prerequisites for spec in specs.values()}
 
-    @dg.multi_asset(
-        name=asset_key(export, config=config).to_python_identifier(),
-        specs=list(specs.values()),
-        can_subset=True,  # so that an idle drain need not tell of every check
-        check_specs=[
-            *(check for spec in specs.values() for check in _checks(export, spec.key)),
-            *on_demand_specs(proofs),
-        ],
-        required_resource_keys={"rivet"},
-        op_tags=priority_tags(export),
-        description=f"Drains the change log of {source_name} for {', '.join(export.captured)}.",
-    )
-    def changes(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        if is_asked_alone(context):
-            yield from answer(context, proofs)
-            return
+    def events(context: dg.AssetExecutionContext) -> Iterator[Any]:
         wait = pace(source.tuning, export.tuning).retry_backoff_ms / 1000
         with translated(retry_number=context.retry_number, seconds_to_wait=wait):
-            site = _site(export, config, context)
+            asked = asked_of(context, export, config=config)
+            site = _site(asked)
             drained = _drain(site)
             for table, spec in specs.items():
                 if spec.key in context.selected_asset_keys:
                     yield from _table_events(site, spec, table, drained)
                 elif drained.tables[table].last is not None:  # drained along with those that were asked for
                     yield dg.AssetMaterialization(spec.key, metadata=_facts(site, table, drained))
-            tell_success(config, export.name, site.state, context)
+            run_ids = [run.run_id for run in site.state.runs(export.name, last=1)]
+            refuse_disproved(export, asked.prove(run_ids, site.state))
+            tell_success(config, export.name, next(iter(specs.values())).key, site.state, context)
+
+    body = surround(around, export, events)
+
+    @dg.multi_asset(
+        name=spec_of(export).key.to_python_identifier(),
+        specs=list(specs.values()),
+        can_subset=True,  # so that an idle drain need not tell of every check
+        check_specs=[
+            *(check for spec in specs.values() for check in _checks(export, spec.key)),
+            *on_demand_specs(proofs),
+        ],
+        config_schema=RUN_CONFIG,
+        **step_options(export, config=config, around=around),
+        description=f"Drains the change log of {source_name} for {', '.join(export.captured)}.",
+    )
+    def changes(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        yield from answer(context, proofs) if is_asked_alone(context) else body(context)
 
     return provable(changes)
 
@@ -116,22 +126,24 @@ def _checks(export: Cdc, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
     ]
 
 
-def _site(export: Cdc, config: RivetConfig, context: dg.AssetExecutionContext) -> DrainSite:
+def _site(asked: AskedRun) -> DrainSite:
     """Open what the drain needs; Spark starts only for a first copy."""
-    rivet = context.resources.rivet
+    config, context, export = asked.config, asked.context, cast(Cdc, asked.export)
     name, source = config.source_of(export)
     tag_run(context, export, source_name=name, source=source)
-    state = state_of(config, rivet=rivet)
+    state = state_of(config, rivet=run_resource(context))
     return DrainSite(
         export=export,
         source_name=name,
         source=cast(LogSource, source),  # the configuration refuses the mode for all others
-        exporter=lambda: rivet.exporter(spark=config.spark, state=state, begin=False),
+        exporter=partial(exporter_of, context, config, state, begin=False),
         state=state,
         folder=config.folder,
         tell=context.log.info,
         progress=Reporter(context.log.info),
         is_adopting=context.run.tags.get(ADOPT) == "true",
+        begin_anew=asked.begin(state),
+        asked=asked.options.sentence,
     )
 
 
@@ -192,6 +204,7 @@ def _facts(site: DrainSite, table: str, drained: Drained) -> dict[str, Any]:
         "Took": seconds_text(took),
         "Left unread": lag_text(lag),
         "Position": drained.position.text,
+        "Asked for": site.asked,
     }
     figures = {
         "run_id": mine.last.extract.run_id,

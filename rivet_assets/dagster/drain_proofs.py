@@ -11,6 +11,7 @@ import dagster as dg
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.drain_checks import DESCRIBED
 from rivet_assets.dagster.on_demand import OnDemand
+from rivet_assets.dagster.resources import run_resource
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.prove.reconcile_mirror import compare_mirror
 from rivet_assets.run.attempt import Site
@@ -30,7 +31,7 @@ def prerequisites_of(export: Cdc, *, config: RivetConfig) -> dict[str, OnDemand]
 
     def judged(context: dg.AssetExecutionContext) -> ChangeVerdict:
         _, source = config.source_of(export)
-        state = state_of(config, rivet=context.resources.rivet)
+        state = state_of(config, rivet=run_resource(context))
         with open_for_look(export, source, deployment=state.name) as log:
             return prerequisites_verdict(log.preflight())
 

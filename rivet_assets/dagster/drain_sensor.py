@@ -17,7 +17,7 @@ Decisions:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,7 +30,8 @@ from rivet_assets.dagster.drain_asset import lag_metadata as lag_numbers
 from rivet_assets.dagster.drain_checks import change_evaluations
 from rivet_assets.dagster.drain_sensor_cursor import DrainCursor, DrainTick
 from rivet_assets.dagster.drain_wait import late_verdict, waiting
-from rivet_assets.dagster.pools import free_ended, source_pool
+from rivet_assets.dagster.op_options import pool_of
+from rivet_assets.dagster.pools import free_ended
 from rivet_assets.dagster.specs import asset_spec
 from rivet_assets.run.drain import LEASE, checkpoint_key, checkpoints_of
 from rivet_assets.run.drain_verdicts import ChangeVerdict, lag_verdict, slot_verdict
@@ -41,8 +42,8 @@ from rivet_resources.fan_out import NoAnswer, side_by_side
 from rivet_resources.state.checkpoints.record import START_ANEW
 
 if TYPE_CHECKING:
-    from rivet_assets.blocks.export import Export
     from rivet_assets.config.load import RivetConfig
+    from rivet_assets.dagster.translator import SpecOf
     from rivet_assets.modes.cdc import Cdc
 
 DRAIN = "rivet/drain"  # run tag: <source>/<export>
@@ -74,10 +75,10 @@ class Watched:
 class DrainSensor(dg.SensorDefinition):
     """A sensor that knows what it watches, so that those of several files on one source can be joined."""
 
-    def __init__(self, source_name: str, watched: Sequence[Watched]) -> None:
-        self.source_name, self.watched = source_name, tuple(watched)
+    def __init__(self, source_name: str, watched: Sequence[Watched], suffix: str = "") -> None:
+        self.source_name, self.watched, self.suffix = source_name, tuple(watched), suffix
         super().__init__(
-            name=f"drains_{''.join(c if c.isascii() and c.isalnum() else '_' for c in source_name)}",
+            name=f"rivet_drains_{''.join(c if c.isascii() and c.isalnum() else '_' for c in source_name)}{suffix}",
             evaluation_fn=self._tick,
             asset_selection=dg.AssetSelection.assets(*(key for each in watched for key in each.keys)),
             minimum_interval_seconds=SENSOR_SECONDS,
@@ -87,13 +88,13 @@ class DrainSensor(dg.SensorDefinition):
 
     def joined_with(self, other: DrainSensor) -> DrainSensor:
         """Return one sensor that watches for both."""
-        return DrainSensor(self.source_name, [*self.watched, *other.watched])
+        return DrainSensor(self.source_name, [*self.watched, *other.watched], self.suffix)
 
     def _tick(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return tick(self.watched, context, now=time.time())
 
 
-def drain_sensors(config: RivetConfig, *, spec_of: Callable[[Export], dg.AssetSpec] | None = None) -> list[DrainSensor]:
+def drain_sensors(config: RivetConfig, *, spec_of: SpecOf | None = None, suffix: str = "") -> list[DrainSensor]:
     """Return one sensor per source that has exports with `mode: cdc`; nothing is opened before its first tick.
 
     Args:
@@ -106,22 +107,7 @@ def drain_sensors(config: RivetConfig, *, spec_of: Callable[[Export], dg.AssetSp
         keys = tuple(describe(export.of_table(table)).key for table in export.captured)
         watched = Watched(export, name, source, keys, config)
         by_source.setdefault(name, []).append(watched)
-    return [DrainSensor(name, watched) for name, watched in by_source.items()]
-
-
-def joined(sensors: Iterable[Any]) -> list[Any]:
-    """Join sensors of ours that have one name, as several files may read one source; all others pass as they are."""
-    found: list[Any] = []
-    places: dict[str, int] = {}
-    for sensor in sensors:
-        if not hasattr(sensor, "joined_with"):
-            found.append(sensor)
-        elif sensor.name in places:
-            found[places[sensor.name]] = found[places[sensor.name]].joined_with(sensor)
-        else:
-            places[sensor.name] = len(found)
-            found.append(sensor)
-    return found
+    return [DrainSensor(name, watched, suffix) for name, watched in by_source.items()]
 
 
 # --- one tick ------------------------------------------------------------------------------------
@@ -129,7 +115,7 @@ def joined(sensors: Iterable[Any]) -> list[Any]:
 
 def tick(watched: Sequence[Watched], context: dg.SensorEvaluationContext, *, now: float) -> dg.SensorResult:
     """Look at every log, tell what was seen, and ask for the drains that are due."""
-    free_ended(context.instance, {source_pool(each.source_name) for each in watched})
+    free_ended(context.instance, {pool_of(each.export, config=each.config) for each in watched})
     memory = DrainCursor.read(context.cursor)
     in_flight = _in_flight(watched, context.instance)
     looks = side_by_side({each.tag: partial(_look, each) for each in watched}, seconds=LOOK_SECONDS)

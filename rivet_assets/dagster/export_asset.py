@@ -17,12 +17,16 @@ import dagster as dg
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
+from rivet_assets.dagster.around import Around, surround
 from rivet_assets.dagster.check_events import evaluations, result
 from rivet_assets.dagster.metadata import data_version, describe
 from rivet_assets.dagster.on_demand import Proofs, answer, is_asked_alone, on_demand_specs, provable
-from rivet_assets.dagster.pools import priority_tags, source_pool
+from rivet_assets.dagster.op_options import backfill_policy, pool_of, step_options
 from rivet_assets.dagster.proof_checks import proofs_of
+from rivet_assets.dagster.resources import exporter_of, run_resource
+from rivet_assets.dagster.run_config import RUN_CONFIG, AskedRun, asked_of, proof_evaluations, refuse_disproved
 from rivet_assets.dagster.run_tags import tag_run
+from rivet_assets.dagster.sample_run import sample_events
 from rivet_assets.dagster.source_tables import table_observation
 from rivet_assets.dagster.specs import asset_spec, check_specs
 from rivet_assets.dagster.tell_success import tell_success
@@ -37,41 +41,38 @@ from rivet_assets.run.read_ahead import RefusedWindow, stage_ahead, summary
 from rivet_assets.run.scope import state_of
 from rivet_resources.contracts.settings import pace
 from rivet_resources.dagster.errors import STEP_RETRIES, failure, translated
-from rivet_resources.dagster.io_manager import StagedOutput
+from rivet_resources.dagster.io_manager import LAKE, StagedOutput
 from rivet_resources.errors import GateRefused, RivetError
 
 DATA_VERSION_TAG = "dagster/data_version"
 MOST_REASONS = 50  # of refused windows, told with a Failure
 
 
-def build_export_asset(export: Export, *, config: RivetConfig, spec: dg.AssetSpec | None = None) -> dg.AssetsDefinition:
+def build_export_asset(
+    export: Export, *, config: RivetConfig, spec: dg.AssetSpec | None = None, around: Around | None = None
+) -> dg.AssetsDefinition:
     """Return the asset of an export; nothing is opened before it runs.
 
     Args:
         spec: what the asset shows, when it is not `asset_spec(export)`; its key may differ too.
+        around: a project's own function around the step.
     """
     spec = spec or asset_spec(export, config=config)
     proofs = {spec.key: {**proofs_of(export, config=config), **windows_check(export, spec.key)}}
     shape = _whole if spec.partitions_def is None else _windows
-    return provable(shape(export, config, spec, proofs))
+    return provable(shape(export, config, spec, proofs, around))
 
 
-def _whole(export: Export, config: RivetConfig, spec: dg.AssetSpec, proofs: Proofs) -> dg.AssetsDefinition:
-    @dg.multi_asset(
-        name=spec.key.to_python_identifier(),
-        specs=[spec.replace_attributes(skippable=True).with_io_manager_key("lake")],  # skip_empty, or refused
-        can_subset=True,  # to answer for checks alone
-        check_specs=[*check_specs(export, spec.key), *on_demand_specs(proofs)],
-        required_resource_keys={"rivet"},
-        pool=source_pool(spec.key.path[0]),
-        op_tags=priority_tags(export),
-    )
-    def whole(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        if is_asked_alone(context):
-            yield from answer(context, proofs)
-            return
+def _whole(
+    export: Export, config: RivetConfig, spec: dg.AssetSpec, proofs: Proofs, around: Around | None
+) -> dg.AssetsDefinition:
+    def events(context: dg.AssetExecutionContext) -> Iterator[Any]:
         with _in_dagster_words(export, config, context):
-            site = _site(export, config, context)
+            asked = asked_of(context, export, config=config)
+            site = _site(asked)
+            if asked.options.limit is not None:
+                yield from sample_events(asked, site, spec.key)
+                return
             with attempt(site) as made:
                 results = [result(spec.key, verdict) for verdict in made.verdicts if _is_told(export, verdict.check)]
                 if made.is_refused:
@@ -89,37 +90,48 @@ def _whole(export: Export, config: RivetConfig, spec: dg.AssetSpec, proofs: Proo
                     check_results=results,  # after the output, so that they point at this materialization
                 )
                 _observe_table(site, made, context)
-            tell_success(config, export.name, site.state, context)
+            proved = asked.prove([made.staged.extract.run_id], site.state)
+            yield from proof_evaluations(spec.key, proved, instance=context.instance)
+            refuse_disproved(export, proved)
+            tell_success(config, export.name, spec.key, site.state, context)
+
+    body = surround(around, export, events)
+
+    @dg.multi_asset(
+        name=spec.key.to_python_identifier(),
+        specs=[spec.replace_attributes(skippable=True).with_io_manager_key(LAKE)],  # skip_empty, or refused
+        can_subset=True,  # to answer for checks alone
+        check_specs=[*check_specs(export, spec.key), *on_demand_specs(proofs)],
+        config_schema=RUN_CONFIG,
+        pool=pool_of(export, config=config),
+        **step_options(export, config=config, around=around),
+    )
+    def whole(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        yield from answer(context, proofs) if is_asked_alone(context) else body(context)
 
     return whole
 
 
-def _windows(export: Export, config: RivetConfig, spec: dg.AssetSpec, proofs: Proofs) -> dg.AssetsDefinition:
-    @dg.multi_asset(
-        name=spec.key.to_python_identifier(),
-        specs=[spec],
-        can_subset=True,
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        check_specs=[*check_specs(export, spec.key), *on_demand_specs(proofs)],
-        required_resource_keys={"rivet"},
-        pool=source_pool(spec.key.path[0]),
-        op_tags=priority_tags(export),
-    )
-    def windows(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        if is_asked_alone(context):
-            yield from answer(context, proofs)
-            return
+def _windows(
+    export: Export, config: RivetConfig, spec: dg.AssetSpec, proofs: Proofs, around: Around | None
+) -> dg.AssetsDefinition:
+    def events(context: dg.AssetExecutionContext) -> Iterator[Any]:
         wanted, refused, tried = windows_of(export, context.partition_keys), [], 0
-        held: list[dg.AssetCheckEvaluation] = []
+        held, runs = list[dg.AssetCheckEvaluation](), list[str]()
         with _in_dagster_words(export, config, context):
-            site = _site(export, config, context)
-            add_partitions(export, look_at_values(site), context.instance)
+            asked = asked_of(context, export, config=config)
+            site = _site(asked)
+            if asked.options.limit is not None:
+                yield from sample_events(asked, site, spec.key, wanted)
+                return
+            add_partitions(site.export, look_at_values(site), context.instance)
             with closing(stage_ahead(site, wanted)) as ready_windows:
                 for ready in ready_windows:
                     tried += 1
                     try:
                         with ready.attempt() as made:
                             yield from _commit(site, spec, made, context.instance, held)
+                            runs.append(made.staged.extract.run_id)
                             if tried == 1:
                                 _observe_table(site, made, context)
                     except RivetError as error:
@@ -127,12 +139,30 @@ def _windows(export: Export, config: RivetConfig, spec: dg.AssetSpec, proofs: Pr
                         context.log.error(f"{export.name} {ready.window.key}: {error}")
                         if refused[-1].is_hopeless:
                             break
+            proved = asked.prove(runs, site.state)
+            yield from proof_evaluations(spec.key, proved, instance=context.instance)
             if not refused:
-                tell_success(config, export.name, site.state, context)
+                refuse_disproved(export, proved)
+                tell_success(config, export.name, spec.key, site.state, context)
         # Last, and the failed ones at the very end: the badge of a check is the verdict that was stored last.
         yield from sorted(held, key=lambda verdict: not verdict.passed)
         if refused:
             raise _failure_of(export, refused, of=len(wanted), tried=tried)
+
+    body = surround(around, export, events)
+
+    @dg.multi_asset(
+        name=spec.key.to_python_identifier(),
+        specs=[spec],
+        can_subset=True,
+        backfill_policy=backfill_policy(config),
+        check_specs=[*check_specs(export, spec.key), *on_demand_specs(proofs)],
+        config_schema=RUN_CONFIG,
+        pool=pool_of(export, config=config),
+        **step_options(export, config=config, around=around),
+    )
+    def windows(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        yield from answer(context, proofs) if is_asked_alone(context) else body(context)
 
     return windows
 
@@ -166,16 +196,16 @@ def _commit(
     yield from evaluations(spec.key, told, made.window.partition, instance=instance)
 
 
-def _site(export: Export, config: RivetConfig, context: dg.AssetExecutionContext) -> Site:
+def _site(asked: AskedRun) -> Site:
     """Open what the export needs.
 
     Raises:
         StateError, DestinationError: as they are opened.
     """
-    rivet = context.resources.rivet
+    config, export, context = asked.config, asked.export, asked.context
     name, source = config.source_of(export)
     tag_run(context, export, source_name=name, source=source)
-    state = state_of(config, rivet=rivet)
+    state = state_of(config, rivet=run_resource(context))
     # `{date}` is the day the run started on, also after midnight.
     place = export.destination.on(date.min).root(export.name).uri
     export = export.model_copy(update={"destination": export.destination.on(datetime.now(UTC).date())})
@@ -183,13 +213,15 @@ def _site(export: Export, config: RivetConfig, context: dg.AssetExecutionContext
         export=export,
         source_name=name,
         source=source,
-        exporter=rivet.exporter(spark=config.spark, state=state),
+        exporter=exporter_of(context, config, state),
         state=state,
         root=export.destination.root(export.name),
         tell=context.log.info,
         progress=Reporter(context.log.info),
         place=place,
         admission=Admission(is_adopting=context.run.tags.get(ADOPT) == "true"),
+        begin_anew=asked.begin(state),
+        asked=asked.options.sentence,
     )
 
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
 
 from rivet_assets.config.load import RivetConfig
-from rivet_assets.dagster.build import step_names
+from rivet_assets.dagster.build import asset_keys, step_names
 from rivet_assets.dagster.tell_success import RIVET_RUN, STARTED_BY, whereabouts
+from rivet_assets.dagster.translator import SpecOf
 from rivet_assets.notify.messages import Ended
 from rivet_assets.notify.notify import notify, wants
 
@@ -30,13 +31,33 @@ MOST_TOLD = 50  # exports of one run
 STOPPED = "RIVET_RUN_STOPPED"  # no step of ours failed: the process or its machine is gone
 
 
+@dataclass(frozen=True)
+class NotifiedConfig:
+    """A configuration whose people are told, and how its assets are called."""
+
+    config: RivetConfig = field(repr=False)
+    spec_of: SpecOf | None = None
+
+    def key_of(self, export: str) -> dg.AssetKey:
+        """Return the key of an export's asset; of a drain of several tables, the first."""
+        return asset_keys(self.config.export(export), config=self.config, spec_of=self.spec_of)[0]
+
+    def steps(self) -> dict[str, str]:
+        """Map the steps of the exports to their names."""
+        return {
+            step: export.name
+            for export in self.config.exports
+            for step in step_names(export, config=self.config, spec_of=self.spec_of)
+        }
+
+
 class FailureSensor(dg.RunStatusSensorDefinition):
     """A sensor that knows whom it tells, so that those of several files can be joined."""
 
-    def __init__(self, configs: Sequence[RivetConfig]) -> None:
-        self.configs = tuple(configs)
+    def __init__(self, told: Sequence[NotifiedConfig], suffix: str = "") -> None:
+        self.told, self.suffix = tuple(told), suffix
         super().__init__(
-            name=NAME,
+            name=f"{NAME}{suffix}",
             run_status=dg.DagsterRunStatus.FAILURE,
             run_status_sensor_fn=self._notify,
             minimum_interval_seconds=SENSOR_SECONDS,
@@ -46,33 +67,38 @@ class FailureSensor(dg.RunStatusSensorDefinition):
 
     def joined_with(self, other: FailureSensor) -> FailureSensor:
         """Return one sensor that tells for both."""
-        return FailureSensor([*self.configs, *other.configs])
+        return FailureSensor([*self.told, *other.told], self.suffix)
 
     def _notify(self, context: dg.RunStatusSensorContext) -> None:
-        for line in tell_failure(self.configs, context.dagster_run, context.instance):
+        for line in tell_failure(self.told, context.dagster_run, context.instance):
             context.log.warning(line)
 
 
-def failure_sensors(config: RivetConfig) -> list[FailureSensor]:
-    """Return the sensor of a configuration that wants to hear of failures, or of schema changes that are refused."""
-    return [FailureSensor([config])] if wants(config, "failure", "schema_change") else []
+def failure_sensors(config: RivetConfig, *, spec_of: SpecOf | None = None, suffix: str = "") -> list[FailureSensor]:
+    """Return the sensor of a configuration that wants to hear of failures, or of schema changes that are refused.
+
+    Args:
+        spec_of: what an asset shows, when it is not `asset_spec`; as for `build_assets`.
+    """
+    wanted = wants(config, "failure", "schema_change")
+    return [FailureSensor([NotifiedConfig(config, spec_of)], suffix)] if wanted else []
 
 
-def tell_failure(configs: Sequence[RivetConfig], run: dg.DagsterRun, instance: dg.DagsterInstance) -> list[str]:
+def tell_failure(told: Sequence[NotifiedConfig], run: dg.DagsterRun, instance: dg.DagsterInstance) -> list[str]:
     """Notify people of each export of ours that failed in a run; return lines for the log, of what could not be."""
     if run.tags.get(WILL_RETRY) == "true" or run.tags.get(STARTED_BY) == RIVET_RUN:
         return []
     lines: list[str] = []
-    for config in configs:
-        found = [*_endings(config, run, instance)][:MOST_TOLD]
-        ends = [replace(end, **asdict(whereabouts(config, end.export, run))) for end in found]
-        notify(config, ends, tell=lines.append)
+    for each in told:
+        found = [*_endings(each, run, instance)][:MOST_TOLD]
+        ends = [replace(end, **asdict(whereabouts(each.key_of(end.export), run))) for end in found]
+        notify(each.config, ends, tell=lines.append)
     return lines
 
 
-def _endings(config: RivetConfig, run: dg.DagsterRun, instance: dg.DagsterInstance) -> Iterator[Ended]:
+def _endings(told: NotifiedConfig, run: dg.DagsterRun, instance: dg.DagsterInstance) -> Iterator[Ended]:
     """Find what became of our exports: those whose step failed; if none did, those that the run was to make."""
-    exports = {step: export.name for export in config.exports for step in step_names(export, config=config)}
+    exports = told.steps()
     events = _events(run, instance, dg.DagsterEventType.STEP_FAILURE)
     failed = {exports[step]: event for step, event in events.items() if step in exports}
     took = _milliseconds(run, instance)

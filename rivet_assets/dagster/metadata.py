@@ -52,6 +52,7 @@ def describe(site: Site, attempt: Attempt) -> dict[str, Any]:
         "Took": seconds_text(sum(staged.seconds.values())),
         "Read": f"{strategy(extract)}, {staged.consistency}",
         "Late rows": late_rows(attempt) or "",
+        "Asked for": site.asked,
     }
     facts: dict[str, Any] = {SUMMARY: summary(lead, notes), ROWS[extract.window.kind]: rows}
     facts |= {"rivet/size_mb": megabytes(size), "rivet/seconds": round(sum(staged.seconds.values()), 3)}

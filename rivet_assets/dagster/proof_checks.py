@@ -10,6 +10,7 @@ import dagster as dg
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.dagster.on_demand import Judged, OnDemand
+from rivet_assets.dagster.resources import run_resource
 from rivet_assets.run.drain_verdicts import ChangeVerdict
 from rivet_assets.run.scope import state_of
 from rivet_resources.state.store import State
@@ -67,5 +68,5 @@ def proofs_of(export: Export, *, config: "RivetConfig") -> dict[str, OnDemand]:
 
 
 def _state(config: "RivetConfig", context: Context) -> State:
-    state: State = state_of(config, rivet=context.resources.rivet)
+    state: State = state_of(config, rivet=run_resource(context))
     return state

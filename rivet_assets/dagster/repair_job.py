@@ -1,4 +1,4 @@
-"""Repair as a Dagster run: the job `repair`, which exports again the windows of one asset that are wrong.
+"""Repair as a Dagster run: the job `rivet_repair`, which exports again the windows of one asset that are wrong.
 
 Belongs here: the job, its configuration, what it tells. Not here: finding windows (`prove/flagged_windows.py`),
 repairing (`prove/repair.py`).
@@ -7,7 +7,8 @@ A job and not a setting of the asset: a repair judges windows that were committe
 answer for each of its checks.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Self
@@ -17,16 +18,18 @@ from pydantic import Field
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
+from rivet_assets.dagster.resources import project_keys, project_session
 from rivet_assets.dagster.run_tags import tag_run
+from rivet_assets.dagster.translator import SpecOf
 from rivet_assets.modes.partitions import partitions_of
 from rivet_assets.prove.reconcile_result import Depth as HowClosely
 from rivet_assets.prove.repair import Repaired, RepairedWindow, repair_export
 from rivet_assets.run.scope import state_of
 from rivet_resources.contracts.extract import Window
 from rivet_resources.dagster.errors import translated
+from rivet_resources.dagster.resource import Rivet
 from rivet_resources.errors import ConfigError
 
-SpecOf = Callable[[Export], dg.AssetSpec]
 ABOUT = """Exports again the windows of one asset that are wrong, and nothing else: rows that are not the source's any
 more, files that are not as they were committed. Run it as it is first, and it says what it would read; then with
 `execute: true`."""
@@ -58,28 +61,32 @@ class Target:
 
 
 class RepairJob(dg.JobDefinition):
-    """The job `repair` for these exports."""
+    """The job `rivet_repair` for these exports."""
 
-    def __init__(self, targets: Mapping[str, Target]) -> None:
-        self.targets = targets
-        super().__init__(graph_def=dg.GraphDefinition("repair", node_defs=[_op(targets)]), description=ABOUT)
+    def __init__(self, targets: Mapping[str, Target], suffix: str = "") -> None:
+        self.targets, self.suffix = targets, suffix
+        super().__init__(
+            graph_def=dg.GraphDefinition(f"rivet_repair{suffix}", node_defs=[_op(targets, suffix)]),
+            executor_def=dg.in_process_executor,
+            description=ABOUT,
+        )
 
     def joined_with(self, other: Self) -> "RepairJob":
         """Return one job for the exports of both."""
-        return RepairJob({**self.targets, **other.targets})
+        return RepairJob({**self.targets, **other.targets}, self.suffix)
 
 
-def repair_jobs(config: RivetConfig, *, spec_of: SpecOf) -> list[RepairJob]:
+def repair_jobs(config: RivetConfig, *, spec_of: SpecOf, suffix: str = "") -> list[RepairJob]:
     """Return the job that repairs the exports of a configuration; none where nothing can be repaired."""
     targets = [Target(each, config, spec_of(each)) for each in config.exports if not each.answers.no_repair]
-    return [RepairJob({target.spec.key.to_user_string(): target for target in targets})] if targets else []
+    return [RepairJob({target.spec.key.to_user_string(): target for target in targets}, suffix)] if targets else []
 
 
-def _op(targets: Mapping[str, Target]) -> dg.OpDefinition:
+def _op(targets: Mapping[str, Target], suffix: str) -> dg.OpDefinition:
     @dg.op(
-        name="repair_windows",
+        name=f"repair_windows{suffix}",
         description="Exports again the windows of one asset that are wrong, and nothing else.",
-        required_resource_keys={"rivet"},
+        required_resource_keys={key for target in targets.values() for key in project_keys(target.config)},
         out=dg.Out(dg.Nothing),
     )
     def repair_windows(context: dg.OpExecutionContext, config: RepairConfig) -> None:
@@ -87,7 +94,8 @@ def _op(targets: Mapping[str, Target]) -> dg.OpDefinition:
             target = _target(targets, config.asset)
             name, source = target.config.source_of(target.export)
             tag_run(context, target.export, source_name=name, source=source)
-            done = _repair(target, config, context)
+            with closing(Rivet()) as rivet:
+                done = _repair(target, config, context, rivet)
             for event in _events(target, done):
                 context.log_event(event)
             context.add_output_metadata(_facts(done))
@@ -109,18 +117,19 @@ def _target(targets: Mapping[str, Target], asset: str) -> Target:
     return targets[asset]
 
 
-def _repair(target: Target, asked: RepairConfig, context: dg.OpExecutionContext) -> Repaired:
+def _repair(target: Target, asked: RepairConfig, context: dg.OpExecutionContext, rivet: Rivet) -> Repaired:
     from rivet_assets.prove.flagged_windows import (  # start
         find_flagged,  # compares with sources and files, which no run of an export does
     )
 
-    rivet, config, export = context.resources.rivet, target.config, target.export
+    config, export = target.config, target.export
     state = state_of(config, rivet=rivet)
     depth: HowClosely = "checksums" if asked.depth is Depth.checksums else "counts"
     flagged = find_flagged(
         config, export, depth=depth, windows=asked.windows or None, state=state, tell=context.log.info
     )
-    exporter = rivet.exporter(spark=config.spark, state=state, begin=asked.execute and bool(flagged))
+    begin, session_of = asked.execute and bool(flagged), project_session(context, config)
+    exporter = rivet.exporter(spark=config.spark, state=state, begin=begin, session_of=session_of)
     return repair_export(
         config, export, flagged, execute=asked.execute, exporter=exporter, state=state, tell=context.log.info
     )

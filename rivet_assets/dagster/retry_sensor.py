@@ -24,11 +24,14 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES  # not exported; a list of what is
 
-from rivet_assets.dagster.build import SpecOf, step_names
+from rivet_assets.dagster.build import step_names
 from rivet_assets.dagster.drain_checks import change_evaluations
 from rivet_assets.dagster.drain_sensor import MOST_WAIT_SECONDS, RUNS_SEEN, SENSOR_SECONDS
 from rivet_assets.dagster.failure_sensor import WILL_RETRY
-from rivet_assets.dagster.pools import free_ended, source_pool
+from rivet_assets.dagster.lineage import key_part
+from rivet_assets.dagster.op_options import pool_of
+from rivet_assets.dagster.pools import free_ended
+from rivet_assets.dagster.run_config import LIMIT
 from rivet_assets.dagster.specs import asset_spec
 from rivet_assets.dagster.window_holes import windows_verdict
 from rivet_assets.modes.partitions import partitions_of
@@ -36,6 +39,7 @@ from rivet_assets.modes.partitions import partitions_of
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
     from rivet_assets.config.load import RivetConfig
+    from rivet_assets.dagster.translator import SpecOf
 
 NAME = "rivet_retries"
 ASKED_AGAIN = "rivet/asked_again"  # run tag: <source>/<export>
@@ -101,6 +105,7 @@ class Scheduled:
     source_name: str
     keys: tuple[dg.AssetKey, ...]  # of its assets
     steps: frozenset[str]  # that make them
+    pool: str = ""
 
     @property
     def tag(self) -> str:
@@ -111,10 +116,10 @@ class Scheduled:
 class RetrySensor(dg.SensorDefinition):
     """A sensor that knows whose exports it asks for, so that those of several files can be joined."""
 
-    def __init__(self, scheduled: Sequence[Scheduled]) -> None:
-        self.scheduled = tuple(scheduled)
+    def __init__(self, scheduled: Sequence[Scheduled], suffix: str = "") -> None:
+        self.scheduled, self.suffix = tuple(scheduled), suffix
         super().__init__(
-            name=NAME,
+            name=f"{NAME}{suffix}",
             evaluation_fn=self._tick,
             asset_selection=dg.AssetSelection.assets(*(key for each in self.scheduled for key in each.keys)),
             minimum_interval_seconds=SENSOR_SECONDS,
@@ -124,13 +129,13 @@ class RetrySensor(dg.SensorDefinition):
 
     def joined_with(self, other: RetrySensor) -> RetrySensor:
         """Return one sensor that asks for both."""
-        return RetrySensor([*self.scheduled, *other.scheduled])
+        return RetrySensor([*self.scheduled, *other.scheduled], self.suffix)
 
     def _tick(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return tick(self.scheduled, context, now=datetime.now(UTC).timestamp())
 
 
-def retry_sensors(config: RivetConfig, *, spec_of: SpecOf | None = None) -> list[RetrySensor]:
+def retry_sensors(config: RivetConfig, *, spec_of: SpecOf | None = None, suffix: str = "") -> list[RetrySensor]:
     """Return the sensor of a configuration that has schedules.
 
     Args:
@@ -142,15 +147,17 @@ def retry_sensors(config: RivetConfig, *, spec_of: SpecOf | None = None) -> list
         if export.schedule is None:
             continue
         keys = tuple(describe(each).key for each, _ in export.relations())
-        steps = frozenset({step_names(export, config=config)[0], *(key.to_python_identifier() for key in keys)})
-        found.append(Scheduled(export, config.source_of(export)[0], keys, steps))
-    return [RetrySensor(found)] if found else []
+        first = step_names(export, config=config, spec_of=describe)[0]
+        steps = frozenset({first, *(key.to_python_identifier() for key in keys)})
+        pool = pool_of(export, config=config)
+        found.append(Scheduled(export, config.source_of(export)[0], keys, steps, pool))
+    return [RetrySensor(found, suffix)] if found else []
 
 
 def tick(scheduled: Sequence[Scheduled], context: dg.SensorEvaluationContext, *, now: float) -> dg.SensorResult:
     """Read the runs that failed since the last tick, and ask for what is due."""
     instance, memory = context.instance, RetryCursor.read(context.cursor, now=now)
-    free_ended(instance, {source_pool(each.source_name) for each in scheduled})
+    free_ended(instance, {each.pool for each in scheduled})
     _read_failures(scheduled, instance, memory)
     requests: list[dg.RunRequest] = []
     reasons: list[str] = []
@@ -287,7 +294,10 @@ def _there(each: Scheduled, entry: Missing, instance: dg.DagsterInstance) -> set
     there = {record.partition_key or "" for record in records}
     since = datetime.fromtimestamp(entry.failed_at, UTC)
     filters = dg.RunsFilter(statuses=[dg.DagsterRunStatus.SUCCESS], updated_after=since)
+    trial = f"{LIMIT}.{key_part(each.export.name.replace('/', '.'))}"
     for run in (record.dagster_run for record in instance.get_run_records(filters, limit=RUNS_SEEN)):
+        if trial in run.tags:
+            continue
         if run.tags.get(ASKED_AGAIN) == each.tag or each.keys[0] in (run.asset_selection or ()):
             there |= set(_windows_of(each, run.tags, instance)) if entry.windows else {""}
     return there

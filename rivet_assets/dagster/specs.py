@@ -19,6 +19,7 @@ from rivet_assets.dagster.automation import condition_of, freshness_of
 from rivet_assets.dagster.lineage import key_part, upstream_keys
 from rivet_assets.modes.partitions import partitions_of
 from rivet_assets.run.quality import DRIFT, SPECIAL_VALUES, rules_of
+from rivet_resources.dagster.io_manager import LAKE
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -30,6 +31,20 @@ for category in (dg.BetaWarning, dg.PreviewWarning):
 
 DESTINATION = "rivet/destination"  # metadata: where committed parts lie, for the IO manager; pages show its type
 EXPORT = "rivet/export"
+OF_A_COMPONENT = ("dagster/component_origin", "dagster/code_references")
+
+
+class SourceTable(dg.AssetSpec):
+    """A table of a source, which many components of a project may define: Dagster takes it twice where it is equal.
+
+    So it keeps off what Dagster notes of the component that it came from.
+    """
+
+    @staticmethod
+    def dagster_internal_init(**attributes: Any) -> SourceTable:
+        """Return such a spec again, for copies; Dagster's own would return a plain one."""
+        metadata = {name: value for name, value in attributes["metadata"].items() if name not in OF_A_COMPONENT}
+        return SourceTable(**{**attributes, "metadata": metadata})
 
 
 def asset_spec(export: Export, *, config: RivetConfig) -> dg.AssetSpec:
@@ -39,13 +54,13 @@ def asset_spec(export: Export, *, config: RivetConfig) -> dg.AssetSpec:
         key=asset_key(export, config=config),
         deps=upstream_keys(export, source_name=source_name, source=source),
         description=_description(export),
-        metadata=_metadata(export, config),
-        group_name=export.group or _word(source_name),
+        metadata={**config.translation.metadata, **_metadata(export, config)},
+        group_name=export.group or config.translation.group_name or _word(source_name),
         code_version=_code_version(export, config),
         automation_condition=condition_of(export),
         freshness_policy=freshness_of(export),
-        owners=list(export.owners),
-        tags={**export.tags, "mode": export.mode},
+        owners=list(export.owners or config.translation.owners),
+        tags={**config.translation.tags, **export.tags, "mode": export.mode},
         kinds={export.format, *(() if export.answers.follows_log else ("spark",))},  # a drain needs no JVM
         partitions_def=partitions_of(export),
         skippable=True,
@@ -53,9 +68,10 @@ def asset_spec(export: Export, *, config: RivetConfig) -> dg.AssetSpec:
 
 
 def asset_key(export: Export, *, config: RivetConfig) -> dg.AssetKey:
-    """Name the asset: [source name, export name]."""
+    """Name the asset as `translation:` says; without it [source name, export name]."""
     source_name, _ = config.source_of(export)
-    return dg.AssetKey([source_name, *map(key_part, export.name.split("/"))])  # <export>/<table> of several tables
+    name = [key_part(part) for part in export.name.split("/")]  # <export>/<table> of several tables
+    return dg.AssetKey(config.translation.key_parts(source=source_name, export=name))
 
 
 def check_specs(export: Export, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
@@ -82,7 +98,7 @@ def source_specs(exports: Iterable[Export], *, config: RivetConfig) -> list[dg.A
         for key in upstream_keys(export, source_name=source_name, source=source):
             name = ".".join(key.path[1:])
             where = source_name if source_name == source.type else f"{source_name} ({source.type})"
-            specs[key] = dg.AssetSpec(
+            specs[key] = SourceTable(
                 key,
                 description=f"Table {name} of the source {where}, as Rivet's exports read it.",
                 kinds={source.type, "table"},
@@ -97,7 +113,7 @@ def _metadata(export: Export, config: RivetConfig) -> dict[str, Any]:
         EXPORT: export.name,
         DESTINATION: ObjectMetadataValue(export.destination),  # as JSON it would lie on every page
         "dagster/uri": export.destination.root(export.name).uri,
-        "dagster/io_manager_key": "lake",
+        "dagster/io_manager_key": LAKE,
     }
     if export.table is not None:
         facts["dagster/table_name"] = export.table

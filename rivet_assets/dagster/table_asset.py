@@ -16,12 +16,16 @@ from rivet_assets.dagster.check_events import result
 from rivet_assets.dagster.drain_proofs import mirror_proof
 from rivet_assets.dagster.metadata import data_version, files_text, megabytes, seconds_text, table_schema
 from rivet_assets.dagster.on_demand import answer, is_asked_alone, on_demand_specs, provable
+from rivet_assets.dagster.op_options import step_options
 from rivet_assets.dagster.page import DETAILS, SUMMARY, details, summary
+from rivet_assets.dagster.resources import exporter_of, run_resource
+from rivet_assets.dagster.run_config import TABLE_RUN_CONFIG
 from rivet_assets.dagster.run_tags import tag_run
 from rivet_assets.dagster.specs import check_specs
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run.attempt import Site
 from rivet_assets.run.quality import refusal
+from rivet_assets.run.run_options import TableRunOptions
 from rivet_assets.run.scope import state_of
 from rivet_assets.run.table_version import Kind, next_version
 from rivet_resources.contracts.extract import Staged
@@ -46,9 +50,7 @@ def build_applied(
 def applied_spec(export: Cdc, table: str, kind: Kind, *, spec_of: Callable[[Export], dg.AssetSpec]) -> dg.AssetSpec:
     """Describe one of them: downstream of the changes, made anew whenever they grew."""
     changes = spec_of(export.of_table(table))
-    own = spec_of(
-        export.of_table(table).model_copy(update={"name": export.table_beside(table, kind), "schedule": None})
-    )
+    own = spec_of(export.export_beside(table, kind))
     return own.replace_attributes(
         deps=[dg.AssetDep(changes.key)],
         description=TOLD[kind],
@@ -72,7 +74,8 @@ def _applied(
         specs=[spec],
         can_subset=True,  # so that nothing need be told where nothing is new
         check_specs=[*checks, *on_demand_specs(proofs)],
-        required_resource_keys={"rivet"},
+        config_schema=TABLE_RUN_CONFIG,
+        **step_options(export, config=config),
     )
     def applied(context: dg.AssetExecutionContext) -> Iterator[Any]:
         if is_asked_alone(context):
@@ -83,7 +86,8 @@ def _applied(
         with translated(retry_number=context.retry_number, seconds_to_wait=wait):
             site = site_of(export, table, kind, config, context)
             tag_run(context, export, source_name=site.source_name, source=source)
-            with next_version(site, table, kind) as made:
+            options = TableRunOptions.model_validate(context.op_execution_context.op_config or {})
+            with next_version(site, table, kind, anew=options.full_refresh) as made:
                 if made is None:
                     context.log.info(f"{spec.key.to_user_string()}: holds every change already.")
                     return
@@ -105,10 +109,9 @@ def _applied(
 
 def site_of(export: Cdc, table: str, kind: Kind, config: RivetConfig, context: dg.AssetExecutionContext | Any) -> Site:
     """Open what making a version needs."""
-    rivet = context.resources.rivet
     name, source = config.source_of(export)
-    state = state_of(config, rivet=rivet)
-    exporter = rivet.exporter(spark=config.spark, state=state, begin=False)  # Spark waits for something to apply
+    state = state_of(config, rivet=run_resource(context))
+    exporter = exporter_of(context, config, state, begin=False)  # Spark waits for something to apply
     root = export.destination.root(export.table_beside(table, kind))
     return Site(export, name, source, exporter, state, root, context.log.info)
 

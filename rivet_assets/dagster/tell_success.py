@@ -10,7 +10,6 @@ import dagster as dg
 
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.run_tags import partition_of
-from rivet_assets.dagster.specs import asset_key
 from rivet_assets.notify.notify import Whereabouts, notify_success, wants
 from rivet_resources.state.store import State
 
@@ -18,18 +17,19 @@ STARTED_BY = "rivet/started_by"  # run tag
 RIVET_RUN = "rivet run"  # its value where `launch/run_exports.py` started the run, and `launch/finish.py` tells of it
 
 
-def tell_success(config: RivetConfig, export: str, state: State, context: dg.AssetExecutionContext) -> None:
+def tell_success(
+    config: RivetConfig, export: str, key: dg.AssetKey, state: State, context: dg.AssetExecutionContext
+) -> None:
     """Notify people of drift, degradation or recovery, if anybody asked to hear of it; trouble goes to its log."""
     if context.run.tags.get(STARTED_BY) == RIVET_RUN or not wants(config, "schema_change", "degraded", "recovered"):
         return
     record = context.instance.get_run_record_by_id(context.run_id)
     began = record.start_time if record is not None and record.start_time is not None else None
     since = datetime.fromtimestamp(began, UTC) if began is not None else datetime.now(UTC)
-    where = whereabouts(config, export, context.run)
+    where = whereabouts(key, context.run)
     notify_success(config, export, state=state, since=since, tell=context.log.warning, where=where)
 
 
-def whereabouts(config: RivetConfig, export: str, run: dg.DagsterRun) -> Whereabouts:
+def whereabouts(key: dg.AssetKey, run: dg.DagsterRun) -> Whereabouts:
     """Name the asset of an export and its run, so that a message leads there."""
-    key = asset_key(config.export(export), config=config)
     return Whereabouts(key.to_user_string(), partition_of(run), run.run_id)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from rivet_assets.dagster.build import SpecOf
 from rivet_assets.dagster.specs import asset_spec
 from rivet_assets.modes.by_value import ask_partitions
 from rivet_assets.modes.partitions import partitions_of
@@ -27,6 +26,7 @@ from rivet_resources.fan_out import side_by_side
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
     from rivet_assets.config.load import RivetConfig
+    from rivet_assets.dagster.translator import SpecOf
 
 NAME = "rivet_partitions"
 SENSOR_SECONDS = 300
@@ -61,10 +61,10 @@ class AskedValues:
 class ValuesSensor(dg.SensorDefinition):
     """A sensor that knows whose values it asks for, so that those of several files can be joined."""
 
-    def __init__(self, asked: Sequence[AskedValues]) -> None:
-        self.asked = tuple(asked)
+    def __init__(self, asked: Sequence[AskedValues], suffix: str = "") -> None:
+        self.asked, self.suffix = tuple(asked), suffix
         super().__init__(
-            name=NAME,
+            name=f"{NAME}{suffix}",
             evaluation_fn=self._tick,
             asset_selection=dg.AssetSelection.assets(*(each.key for each in self.asked)),
             minimum_interval_seconds=SENSOR_SECONDS,
@@ -74,17 +74,18 @@ class ValuesSensor(dg.SensorDefinition):
 
     def joined_with(self, other: ValuesSensor) -> ValuesSensor:
         """Return one sensor that asks for both."""
-        return ValuesSensor([*self.asked, *other.asked])
+        return ValuesSensor([*self.asked, *other.asked], self.suffix)
 
     def _tick(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return tick(self.asked, context.instance)
 
 
-def values_sensors(config: RivetConfig, *, spec_of: SpecOf | None = None) -> list[ValuesSensor]:
+def values_sensors(config: RivetConfig, *, spec_of: SpecOf | None = None, suffix: str = "") -> list[ValuesSensor]:
     """Return the sensor of a configuration with queries of values; none where there is no such query.
 
     Args:
         spec_of: what an asset shows, when it is not `asset_spec`; as for `build_assets`.
+        suffix: at the end of its name, where the project has such a sensor already.
     """
     describe = spec_of or partial(asset_spec, config=config)
     asked = [
@@ -92,7 +93,7 @@ def values_sensors(config: RivetConfig, *, spec_of: SpecOf | None = None) -> lis
         for export in config.exports
         if export.by_value is not None and export.by_value.query is not None
     ]
-    return [ValuesSensor(asked)] if asked else []
+    return [ValuesSensor(asked, suffix)] if asked else []
 
 
 def tick(asked: Sequence[AskedValues], instance: dg.DagsterInstance) -> dg.SensorResult:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from rivet_assets.launch.outcome import Outcome
 from rivet_assets.launch.outcome_of_run import end_of
-from rivet_assets.launch.prove_after_run import Proofs, proofs_of, proved
+from rivet_assets.launch.prove_after_run import proofs_of, proved
 from rivet_assets.launch.summary_files import write_run_files
 from rivet_assets.notify.notify import Tell, notify
+from rivet_assets.prove.prove_run import Proofs
 
 if TYPE_CHECKING:
     from rivet_assets.config.load import RivetConfig

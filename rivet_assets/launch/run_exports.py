@@ -25,7 +25,7 @@ from rivet_assets.launch.outcome_of_run import RunRecords, history, outcome_of
 from rivet_assets.launch.recorder import Recorder, Watch
 from rivet_assets.run import interruption
 from rivet_assets.run.progress import watch_progress
-from rivet_resources.errors import RivetError
+from rivet_resources.errors import ConfigError, RivetError
 from rivet_resources.extras import CONNECT
 from rivet_resources.spark.jvm import find_java
 from rivet_resources.spark.runtime import SparkRuntime
@@ -99,10 +99,16 @@ def require_installed(config: RivetConfig, exports: Sequence[Export]) -> None:
     Raises:
         ExtraMissing: one line for each missing extra.
         SparkUnavailable: there is no Java.
+        ConfigError: Spark is a project's.
     """
     missing = missing_extras(config, exports)
     if missing is not None:
         raise missing
+    if config.spark.resource:
+        raise ConfigError(
+            f"`spark.resource` is a resource of a Dagster project, {config.spark.resource!r}, which this command does "
+            f"not have. Materialize the exports there, or give the command a file without it."
+        )
     if config.spark.engine == "inline" or not any(map(_needs_spark, exports)):
         return
     if config.spark.remote is None:

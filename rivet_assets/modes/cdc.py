@@ -84,6 +84,7 @@ class Cdc(Export):
         window="changes",
         follows_log=True,
         holds_changes=True,
+        no_sample="a log is read once, and goes on from there; `cdc: {max_events: N}` ends a drain after N changes",
         no_repair="windows of mode cdc hold changes, which a log gives once. Run `rivet state reset -e {name}`, then "
         "the export: it begins with a new snapshot, and its mirror is made anew from the changes",
     )
@@ -157,6 +158,10 @@ class Cdc(Export):
     def table_beside(self, table: str, kind: str) -> str:
         """Name the mirror or history of a table, which is also its folder: `<export>_mirror`."""
         return f"{self.folder_of(table)}_{kind}"
+
+    def export_beside(self, table: str, kind: str) -> Cdc:
+        """Return the export of a mirror or history, as its asset is described."""
+        return self.of_table(table).model_copy(update={"name": self.table_beside(table, kind), "schedule": None})
 
     def tables_beside(self) -> list[str]:
         """Return the mirrors and histories."""

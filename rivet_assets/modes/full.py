@@ -34,7 +34,11 @@ class Full(Export):
     """Every row, as of one instant."""
 
     answers: ClassVar[ModeFacts] = ModeFacts(
-        name="full", cuts=True, more_because="rows came after the export too count", fewer_because="rows were deleted"
+        name="full",
+        cuts=True,
+        more_because="rows came after the export too count",
+        fewer_because="rows were deleted",
+        no_refresh="each run reads all rows and replaces what is published",
     )
 
     mode: Literal["full"] = "full"

@@ -35,6 +35,7 @@ class TimeWindow(Export):
         window="time",
         more_because="late rows came into it",
         fewer_because="rows were deleted, or their time was changed",
+        no_refresh="each run reads its windows whole and replaces them; to refresh all of them, run all partitions",
     )
 
     mode: Literal["time_window"]

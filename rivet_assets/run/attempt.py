@@ -63,6 +63,8 @@ class Site:
     progress: Callable[[Progress], None] = field(default=lambda progress: None)
     place: str = ""  # the destination as configured, `{date}` not filled; '' where nobody asks
     admission: Admission = field(default_factory=Admission)
+    begin_anew: Callable[[], None] | None = None  # under the lease, before planning; None: go on from what is committed
+    asked: str = ""  # of this run, by its run config
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,8 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
         site.state.lease(site.export.name, key, run_id) as lease,
         record_run(site, run_id, key, started_at, journal=journal) as outcome,
     ):
+        if site.begin_anew is not None:
+            site.begin_anew()
         made = _stage(site, window, run_id, started_at, lease, journal)
         outcome.update(figures(made))
         journal.retried(made.staged.measures)

@@ -74,6 +74,8 @@ class DrainSite:
     warnings: list[str] = field(default_factory=list)  # what is worth a word and stops nothing
     costs: list[Mapping[str, float]] = field(default_factory=list)  # of first copies, to the source
     progress: Callable[[Progress], None] = lambda progress: None  # of first copies
+    begin_anew: Callable[[], None] | None = None  # under the lease; None: go on from the checkpoint
+    asked: str = ""  # of this run, by its run config
 
     @property
     def roots(self) -> dict[str, Root]:
@@ -103,6 +105,8 @@ def run_drain(site: DrainSite) -> Drained:
     export, started_at = site.export, datetime.now(UTC)
     run_id = new_run_id(export.name, started_at)
     with site.state.lease(export.name, LEASE, run_id) as lease, _record_runs(site, run_id, started_at) as outcome:
+        if site.begin_anew is not None:
+            site.begin_anew()
         plan = plan_of(site, run_id, started_at)
         roots = site.roots
         _sweep_after_death(site, roots, run_id)

@@ -31,10 +31,13 @@ LASTING_MASKS = ("hash",)  # equal cells stay equal, different ones different
 
 
 @contextmanager
-def next_version(site: Site, table: str, kind: Kind) -> Iterator[Attempt | None]:
+def next_version(site: Site, table: str, kind: Kind, *, anew: bool = False) -> Iterator[Attempt | None]:
     """Stage and judge the next version; None when the last one holds every change.
 
     `site.export` is the change export, `site.root` the derived table's folder.
+
+    Args:
+        anew: make it of all changes, and not of the last version.
 
     Raises:
         WindowBusy: another run works on the table.
@@ -47,7 +50,7 @@ def next_version(site: Site, table: str, kind: Kind) -> Iterator[Attempt | None]
     started_at = datetime.now(UTC)
     run_id = new_run_id(name.rpartition("/")[2], started_at)
     with site.state.lease(name, "all", run_id) as lease, record_run(own, run_id, "all", started_at) as outcome:
-        staged = _stage(kind)(_derive(site, export, table, name, run_id), spark=site.exporter.spark)
+        staged = _stage(kind)(replace(_derive(site, export, table, name, run_id), anew=anew), spark=site.exporter.spark)
         if staged is None:
             outcome["status"] = "skipped"
             yield None

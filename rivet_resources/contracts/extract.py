@@ -140,6 +140,7 @@ class Extract:
     parallel: int | None = None  # at most so many chunks at once; None: as Spark allows
     max_file_bytes: int | None = None
     skip_empty: bool = False
+    most_rows: int | None = None  # of a sample: each chunk ends after so many rows of the source; None: all
     transforms: tuple[Transform, ...] = ()  # in order, on each page
     meta: MetaColumns = MetaColumns()
     unique_columns: tuple[str, ...] = ()  # measured exactly over the whole window

@@ -26,6 +26,8 @@ class ModeFacts:
     refuses_nulls: bool = False  # a NULL in the column that decides refuses the run
     more_because: str = ""  # why a committed window may have more rows at the source by now
     fewer_because: str = ""
+    no_refresh: str = ""  # why there is nothing to forget before a run; '': there is
+    no_sample: str = ""  # why rows cannot be read without going on from there; '': they can
     no_repair: str = ""  # what helps in place of reading a window again, with {name}; '': it can be
 
     @property

@@ -7,9 +7,10 @@ destination; they sit beside the behaviour they configure.
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from rivet_resources.errors import ConfigError
 
@@ -135,9 +136,26 @@ class Spark(Settings):
         None,
         description="a Spark Connect endpoint, sc://host:15002, instead of master; needs the extra `connect`",
     )
+    resource: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="key of a Dagster resource that has a `spark_session`, such as PySparkResource: runs on its Spark",
+    )
     driver_memory: str = Field("512m", description="heap of the driver's JVM; no row passes through it")
     jit: Literal["fast-start", "full"] = Field("fast-start", description="full: for jobs whose rows do enter the JVM")
     niceness: int = Field(
         10, ge=0, le=19, description="how far the JVM and its tasks stand back for other processes of this machine"
     )
     conf: dict[str, str] = Field(default_factory=dict, description="further Spark settings, passed as they are")
+
+    @model_validator(mode="after")
+    def one_spark(self) -> Self:
+        """Refuse settings of our own Spark beside the project's."""
+        unused = sorted(self.model_fields_set - {"resource", "engine"})
+        if self.resource and (unused or self.engine == "inline"):
+            raise PydanticCustomError(
+                "RIVET_CONFIG_SPARK",
+                "has `resource`, which brings a Spark with settings of its own, and {unused}; keep one of the two",
+                {"unused": ", ".join(unused) or "inline"},
+            )
+        return self

@@ -7,6 +7,7 @@ store holds (`state/`).
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+RUN = "rivet_run"  # resource key; so called that it stands beside what a project has
+
+
 class Rivet(dg.ConfigurableResource):  # type: ignore[type-arg]
     """Opens what exports need, once per run; nothing is opened while definitions load."""
 
@@ -28,9 +32,15 @@ class Rivet(dg.ConfigurableResource):  # type: ignore[type-arg]
     _stores: dict[str, State] = PrivateAttr(default_factory=dict)
     _lock: threading.Lock = PrivateAttr(default_factory=threading.Lock)
 
-    def exporter(self, *, spark: Spark, state: State, begin: bool = True) -> Exporter:
-        """Return the exporter of a configuration; its JVM, if it needs one, starts now, or at its first job."""
-        runtime = self._runtime(spark)
+    def exporter(
+        self, *, spark: Spark, state: State, begin: bool = True, session_of: Callable[[], SparkSession] | None = None
+    ) -> Exporter:
+        """Return the exporter of a configuration; its JVM, if it needs one, starts now, or at its first job.
+
+        Args:
+            session_of: yields the session to run on, which is somebody else's; None: one of our own.
+        """
+        runtime = self._runtime(spark, session_of)
         if begin:
             runtime.begin()
         return Exporter(spark=runtime, state=state)
@@ -46,6 +56,11 @@ class Rivet(dg.ConfigurableResource):  # type: ignore[type-arg]
                 self._stores[url] = open_state(url)
             return self._stores[url]
 
+    @property
+    def spark_session(self) -> SparkSession:
+        """Return `session()`, under the name that dagster-pyspark's resources have."""
+        return self.session()
+
     def session(self) -> SparkSession:
         """Return the run's Spark session to read with: that of an export in this run, else one of default settings."""
         with self._lock:
@@ -54,6 +69,10 @@ class Rivet(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """End what this run started."""
+        self.close()
+
+    def close(self) -> None:
+        """End what was started with it."""
         for runtime in self._runtimes.values():
             runtime.stop()
         for store in self._stores.values():
@@ -61,6 +80,6 @@ class Rivet(dg.ConfigurableResource):  # type: ignore[type-arg]
         self._runtimes.clear()
         self._stores.clear()
 
-    def _runtime(self, settings: Spark) -> SparkRuntime:
+    def _runtime(self, settings: Spark, session_of: Callable[[], SparkSession] | None = None) -> SparkRuntime:
         with self._lock:
-            return self._runtimes.setdefault(settings.model_dump_json(), SparkRuntime(settings))
+            return self._runtimes.setdefault(settings.model_dump_json(), SparkRuntime(settings, session_of=session_of))

@@ -133,11 +133,15 @@ class _Reading:
             pace=self.extract.pace,
             wait=throttle.wait,
         )
+        left = self.extract.most_rows
         with closing(self._kept_effort(pages)) as open_pages:
             for page in open_pages:
                 throttle.saw(page.table.num_rows, page.statement_ms)
-                rows = page.table if self.sieve is None else self.sieve.sift(page.table)
+                found = page.table if left is None else page.table.slice(0, left)
+                rows = found if self.sieve is None else self.sieve.sift(found)
                 yield replace(page, table=self.shaping.shape(rows), rows_read=rows.num_rows)
+                if left is not None and (left := left - found.num_rows) == 0:
+                    return
                 gate.wait()
 
     def _kept_effort(self, pages: Generator[Page, None, Effort | None]) -> Generator[Page]:

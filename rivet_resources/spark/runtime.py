@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -72,8 +72,15 @@ _early: _Early | None = None
 class SparkRuntime:
     """Spark as configured, lazily. Threads may share it; it is not picklable and never reaches a task."""
 
-    def __init__(self, settings: Spark, *, archive: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Spark,
+        *,
+        archive: tuple[str, ...] | None = None,
+        session_of: Callable[[], SparkSession] | None = None,
+    ) -> None:
         self.settings = settings
+        self._session_of = session_of  # of `spark: {resource: …}`: never started nor stopped by us
         self._archive = archive  # None: whatever archive exists; given: the flags of a recording
         self._task_session: SparkSession | None = None
 
@@ -83,14 +90,21 @@ class SparkRuntime:
         return self.settings.engine == "inline"
 
     @property
+    def is_remote(self) -> bool:
+        """Return whether the session is a Spark Connect client's."""
+        if self._session_of is not None:
+            return ".connect." in type(self._session_of()).__module__
+        return self.settings.remote is not None
+
+    @property
     def parallelism(self) -> int:
         """Return how many tasks can run at once; a local master answers without starting."""
         if self.inline:
             return 1
-        if (cores := _local_cores(self.settings.master)) and not self.settings.remote:
+        if (cores := _local_cores(self.settings.master)) and not (self._session_of or self.is_remote):
             return cores
         session = self.session()
-        if self.settings.remote:
+        if self.is_remote:
             from pyspark.sql.functions import spark_partition_id  # Spark
 
             return int(session.range(0, 100_000).select(spark_partition_id()).distinct().count())
@@ -100,7 +114,7 @@ class SparkRuntime:
     def task_attempts(self) -> int:
         """Return how often Spark starts a task before it gives up."""
         key, default = "spark.task.maxFailures", "4"
-        if self.settings.remote:
+        if self.is_remote:
             return int(self.settings.conf.get(key, default))
         context = self.session().sparkContext  # maybe somebody else's
         if context.master.startswith("local"):
@@ -120,7 +134,7 @@ class SparkRuntime:
         Does nothing where a session is up, or somebody in this process is starting one.
         """
         global _early
-        if self.inline or not _lock.acquire(blocking=False):
+        if self.inline or self._session_of or not _lock.acquire(blocking=False):
             return
         try:
             if not (_early or _started or _someone_elses() or spark_sessions.needs_submit(self.settings)):
@@ -141,6 +155,8 @@ class SparkRuntime:
             raise SparkUnavailable(
                 "`spark: inline` has no Spark session. Remove that line, or give `spark: {master: …}` or `{remote: …}`."
             )
+        if self._session_of is not None:
+            return self._session_of()
         with _lock:
             if _started is not None and not _started.is_alive():
                 _forget(_started.jvm)
@@ -167,7 +183,7 @@ class SparkRuntime:
         """Return a session of the same Spark for our own jobs, whose settings are not the user's."""
         session = self.session()
         with _lock:
-            if self.settings.remote:
+            if self.is_remote:
                 return session
             if self._task_session is None or self._task_session.sparkContext is not session.sparkContext:
                 self._task_session = session.newSession()
@@ -182,8 +198,8 @@ class SparkRuntime:
         Not `SparkSession.addTag` in a session of our own JVM: its tags are known to the thread that set them only.
         """
         session = self.session()
-        marks: Any = session if self.settings.remote else session.sparkContext
-        add, remove = ("addTag", "removeTag") if self.settings.remote else ("addJobTag", "removeJobTag")
+        marks: Any = session if self.is_remote else session.sparkContext
+        add, remove = ("addTag", "removeTag") if self.is_remote else ("addJobTag", "removeJobTag")
         getattr(marks, add)(tag)
         try:
             yield
@@ -195,7 +211,7 @@ class SparkRuntime:
         """Cancel the running jobs of a tag, from any thread; their Python processes are killed within seconds."""
         with contextlib.suppress(Exception):  # the session may be what died
             session = self.session()
-            if self.settings.remote:
+            if self.is_remote:
                 session.interruptTag(tag)
             else:
                 session.sparkContext.cancelJobsWithTag(tag)

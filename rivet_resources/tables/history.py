@@ -43,7 +43,7 @@ def stage_history(derived: Derived, *, spark: SparkRuntime) -> Staged | None:
         UnsupportedColumn: a column of the table has a name that versions need.
         RivetError: the first fault of a task.
     """
-    todo = pending(derived.changes, derived.root, mode=MODE, key=derived.key)
+    todo = pending(derived.changes, derived.root, mode=MODE, key=derived.key, anew=derived.anew)
     if todo is None:
         return None
     table = _all_columns(todo, derived)

@@ -42,7 +42,7 @@ def stage_mirror(derived: Derived, *, spark: SparkRuntime) -> Staged | None:
         UnknownColumn: the changes do not have a key column.
         RivetError: the first fault of a task.
     """
-    todo = pending(derived.changes, derived.root, mode=MODE, key=derived.key)
+    todo = pending(derived.changes, derived.root, mode=MODE, key=derived.key, anew=derived.anew)
     if todo is None:
         return None
     table = table_schema(todo.schema, derived.key, export=derived.export)

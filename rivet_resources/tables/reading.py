@@ -67,8 +67,13 @@ class PendingWindows:
         return schema_of(self.windows[-1])
 
 
-def pending(changes: Root, version: Root, *, mode: str, key: tuple[str, ...]) -> PendingWindows | None:
+def pending(
+    changes: Root, version: Root, *, mode: str, key: tuple[str, ...], anew: bool = False
+) -> PendingWindows | None:
     """Compare a change export with the version made from it; None when the version holds everything.
+
+    Args:
+        anew: all changes are pending, whatever the version holds.
 
     Raises:
         ManifestUnreadable: the change export was never committed, or windows between it and the version are gone.
@@ -85,6 +90,8 @@ def pending(changes: Root, version: Root, *, mode: str, key: tuple[str, ...]) ->
         )
     start = next((window for window in windows if window.window == START), None)
     applied = base.applied if base else None
+    if anew:
+        applied = base = None
     if applied and (applied.key != key or applied.changes != changes.uri or (start and start.run_id != applied.origin)):
         applied = base = None
     if applied is None and start is None:

@@ -75,6 +75,7 @@ class Derived:
     run_id: str
     unique_columns: tuple[str, ...] = ()  # measured exactly, for `quality:`
     max_file_bytes: int | None = None
+    anew: bool = False  # from all changes, and not from the last version
     pace: Pace = field(default_factory=lambda: pace(None, Tuning(profile="fast")))
 
     @property

@@ -21,10 +21,11 @@ from click.shell_completion import BashComplete
 
 from rivet_assets.cli import main as cli
 from rivet_assets.config.load import load_config
-from rivet_assets.dagster.failure_sensor import NAME, tell_failure
+from rivet_assets.dagster.failure_sensor import NAME, NotifiedConfig, tell_failure
 from rivet_assets.definitions import definitions_of
-from rivet_assets.launch.prove_after_run import Proofs, proved
+from rivet_assets.launch.prove_after_run import proved
 from rivet_assets.launch.run_exports import run_exports
+from rivet_assets.prove.prove_run import Proofs
 from rivet_assets.run.scope import state_of
 from tests.servers.receiver import Receiver, receiver
 
@@ -276,7 +277,7 @@ def test_dagster_tells_of_failures_by_sensor_and_of_the_rest_itself(
         unheard = len(hooks[1].raw)
         run = failed.dagster_run
         skipped = [
-            tell_failure([config], run.with_tags({**run.tags, **tags}), instance)
+            tell_failure([NotifiedConfig(config)], run.with_tags({**run.tags, **tags}), instance)
             for tags in ({"dagster/will_retry": "true"}, {"rivet/started_by": "rivet run"})
         ]
         after_skips = len(hooks[1].raw)
@@ -305,7 +306,7 @@ def test_run_that_crashed_is_told_for_what_it_was_to_make(place: Place, hooks: t
     job = definitions_of(config).resolve_implicit_global_asset_job_def()
     with dg.DagsterInstance.ephemeral() as instance:
         run = instance.create_run_for_job(job, asset_selection=frozenset({dg.AssetKey(["sqlite", "orders"])}))
-        lines = tell_failure([config], run, instance)
+        lines = tell_failure([NotifiedConfig(config)], run, instance)
 
     assert [] == lines
     assert [("failure", "orders", "RIVET_RUN_STOPPED")] == [

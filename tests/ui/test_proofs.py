@@ -36,8 +36,8 @@ def asked(shop, key: dg.AssetKey, *names: str) -> dict[str, dg.AssetCheckEvaluat
 
 
 def repaired(shop, **config) -> dg.ExecuteInProcessResult:
-    """Run the job `repair`."""
-    job = shop.definitions().resolve_job_def("repair")
+    """Run the job `rivet_repair`."""
+    job = shop.definitions().resolve_job_def("rivet_repair")
     options = {
         "ops": {"repair_windows": {"config": config}},
         "loggers": {"console": {"config": {"log_level": "ERROR"}}},

@@ -84,7 +84,7 @@ def test_silent_server_costs_the_timeout_only(monkeypatch: pytest.MonkeyPatch) -
 
 def test_all_messages_together_have_one_limit_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that hang are given up together; those that arrived are not mentioned."""
-    monkeypatch.setattr(webhooks, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(webhooks, "PATIENCE_SECONDS", 4)  # a busy machine is no silent server
     with receiver(STAYS_SILENT) as silent, receiver() as server:
         told = send_all([message(silent.url), message(server.url), message(silent.url)])
 

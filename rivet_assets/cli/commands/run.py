@@ -60,9 +60,9 @@ def run_command(
     from rivet_assets.launch import outcome as report  # start
     from rivet_assets.launch.finish import close, tell_people  # start
     from rivet_assets.launch.outcome_of_run import safe_error  # start
-    from rivet_assets.launch.prove_after_run import Proofs  # start
     from rivet_assets.launch.run_exports import run_exports  # start
     from rivet_assets.launch.summary_files import write_summary  # start
+    from rivet_assets.prove.prove_run import Proofs  # start
     from rivet_assets.run.admission import ADOPT  # start
 
     keys = windows_asked_for(partitions, ranges)

@@ -19,11 +19,11 @@ from rivet_assets.dagster.drain_sensor import (
     MOST_WAIT_SECONDS,
     TELL_SECONDS,
     drain_sensors,
-    joined,
     tick,
 )
 from rivet_assets.dagster.drain_sensor_cursor import DrainCursor
 from rivet_assets.dagster.drain_wait import LATE_SECONDS
+from rivet_assets.dagster.location import joined
 from rivet_assets.run.drain import LEASE
 from rivet_assets.run.log_status import read_position
 from rivet_assets.run.scope import state_of
@@ -481,7 +481,7 @@ def test_sensor_is_running_from_the_start(bench):
     """Nobody has to switch it on, and it looks every half minute."""
     sensor = bench.sensor
 
-    assert ("drains_shop", dg.DefaultSensorStatus.RUNNING, 30) == (
+    assert ("rivet_drains_shop", dg.DefaultSensorStatus.RUNNING, 30) == (
         sensor.name, sensor.default_status, sensor.minimum_interval_seconds
     )  # fmt: skip
 
@@ -503,7 +503,7 @@ def test_files_on_one_source_share_a_sensor(tmp_path, instance):
 
     both = joined([one, mine, two])
 
-    assert ["drains_shop", "mine"] == [sensor.name for sensor in both]
+    assert ["rivet_drains_shop", "mine"] == [sensor.name for sensor in both]
     assert ["changes", "other"] == [each.export.name for each in both[0].watched]
     assert both[1] is mine
 

@@ -159,6 +159,20 @@ def test_run_that_went_well_without_a_row_ends_it(bench: Bench) -> None:
     assert [] == bench.tick(later=2 * MOST_WAIT_SECONDS)
 
 
+def test_trial_of_an_export_leaves_what_is_missing_missing(bench: Bench) -> None:
+    """A run with `limit` goes well and publishes nothing."""
+    bench.proxy.down()
+    assert not bench.run("orders", SCHEDULED)
+    bench.proxy.up()
+    config = {"ops": {"postgres__orders": {"config": {"limit": 1}}}}
+    key = dg.AssetKey(["postgres", "orders"])
+    assert bench.job.execute_in_process(asset_selection=[key], instance=bench.instance, run_config=config).success
+
+    (request,) = bench.tick(later=61)
+
+    assert [key] == request.asset_selection
+
+
 def test_failure_that_stays_is_not_asked_for_again(bench: Bench) -> None:
     """A table that is not there needs a person, who was told."""
     assert not bench.run("gone", SCHEDULED)
