@@ -52,7 +52,7 @@ CODES: Mapping[str, str] = {
     "RIVET_CONFIG_TRANSFORM_UNKNOWN": "an export names a transform that is not there",
     "RIVET_CONFIG_TRANSFORM": "keys of a transform contradict each other, or its SQL cannot be used",
     "RIVET_CONFIG_QUALITY_BOUNDS": "row_count_min above row_count_max",
-    "RIVET_CONFIG_PARTITION_BY": "values that cannot be windows side by side, or a mode without such windows",
+    "RIVET_CONFIG_PARTITION_BY": "values that cannot be windows side by side, or a mode without windows or folders",
     "RIVET_CONFIG_SNAPSHOTS": "keys of snapshots without `snapshots`, or beside values of `partition_by`",
     "RIVET_CONFIG_SCHEDULE": "not a cron line",
     "RIVET_CONFIG_FRESHNESS": "warn_after not shorter than fail_after",

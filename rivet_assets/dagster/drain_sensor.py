@@ -172,7 +172,7 @@ def _not_now(
     if run_id is not None:
         return f"a drain is in flight: run {run_id[:8]}"
     if isinstance(seen, Exception):
-        return _trouble(seen)
+        return trouble(seen)
     if seen.holder:
         return f"a drain is in flight: {seen.holder}"
     if seen.lost is not None:
@@ -190,7 +190,7 @@ def _not_now(
     return ""
 
 
-def _trouble(error: Exception) -> str:
+def trouble(error: Exception) -> str:
     """Return what kept us from looking; the text of an error that is not ours may hold a secret."""
     if isinstance(error, LogBusy):
         return f"another reader holds the log ({error.code}): {error}"

@@ -124,7 +124,7 @@ def _windows(
             if asked.options.limit is not None:
                 yield from sample_events(asked, site, spec.key, wanted)
                 return
-            add_partitions(site.export, look_at_values(site), context.instance)
+            add_partitions(export, look_at_values(site), context.instance)
             with closing(stage_ahead(site, wanted)) as ready_windows:
                 for ready in ready_windows:
                     tried += 1

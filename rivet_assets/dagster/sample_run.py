@@ -32,7 +32,7 @@ def sample_events(
             f"{site.export.name} {found.window}: {found.measures.rows_read} rows were read as `limit: {limit}` asks "
             f"for; nothing is published."
         )
-        yield dg.AssetObservation(key, partition=window.partition if window else None, metadata=_facts(found, limit))
+        yield dg.AssetObservation(key, partition=window.key if window else None, metadata=_facts(found, limit))
 
 
 def _facts(found: Sample, limit: int) -> dict[str, dg.MetadataValue]:

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from rivet_assets.dagster.drain_sensor import trouble
 from rivet_assets.dagster.specs import asset_spec
+from rivet_assets.dagster.translator import SpecOf
 from rivet_assets.modes.by_value import ask_partitions
 from rivet_assets.modes.partitions import partitions_of
 from rivet_resources.fan_out import side_by_side
@@ -26,7 +28,6 @@ from rivet_resources.fan_out import side_by_side
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
     from rivet_assets.config.load import RivetConfig
-    from rivet_assets.dagster.translator import SpecOf
 
 NAME = "rivet_partitions"
 SENSOR_SECONDS = 300
@@ -85,7 +86,6 @@ def values_sensors(config: RivetConfig, *, spec_of: SpecOf | None = None, suffix
 
     Args:
         spec_of: what an asset shows, when it is not `asset_spec`; as for `build_assets`.
-        suffix: at the end of its name, where the project has such a sensor already.
     """
     describe = spec_of or partial(asset_spec, config=config)
     asked = [
@@ -103,7 +103,7 @@ def tick(asked: Sequence[AskedValues], instance: dg.DagsterInstance) -> dg.Senso
     told: list[str] = []
     for each, answer in zip(asked, answers.values(), strict=True):
         if not isinstance(answer, list):
-            told.append(f"{each.export.name}: its values could not be asked for: {answer}")
+            told.append(f"{each.export.name}: its values could not be asked for: {trouble(answer)}")
             continue
         known = instance.get_dynamic_partitions(str(each.partitions.name))
         new = [key for key in answer if key not in known]
