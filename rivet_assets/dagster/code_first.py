@@ -147,4 +147,6 @@ def _unwatched(config: RivetConfig) -> Iterator[str]:
 def _wants_sensor(export: Export) -> str:
     if export.schedule is not None:
         return "`schedule:`"
+    if export.by_value is not None and export.by_value.query is not None:
+        return "a query of `partition_by:`"
     return "`mode: cdc`" if drain_of(export) is not None else ""

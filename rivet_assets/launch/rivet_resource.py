@@ -19,7 +19,7 @@ from rivet_assets.config.selection import due
 from rivet_assets.launch.outcome import Outcome
 from rivet_assets.launch.run_exports import run_exports
 from rivet_resources.dagster.frames import Parts, read_as
-from rivet_resources.dagster.io_manager import newest, wanted
+from rivet_resources.dagster.io_manager import wanted
 from rivet_resources.dagster.resource import Rivet
 
 
@@ -59,7 +59,7 @@ class RivetResource(Rivet):
         self, config: RivetConfig | Path | str, export: str, *, as_type: Any = pa.Table,
         partitions: Sequence[str] | None = None,
     ) -> Any:  # fmt: skip
-        """Return the committed rows of an export: of these windows, or all there is (of snapshots, the newest).
+        """Return the committed rows of an export: of these windows, or all there is; of snapshots the newest.
 
         Args:
             as_type: what they come as: any type that an input of an asset may be annotated with.
@@ -73,8 +73,7 @@ class RivetResource(Rivet):
         each = found.export(export)
         keys = due(found, each, partitions) if partitions is not None else None
         root = each.destination.root(each.name)
-        manifests = wanted(root, keys, export=each.name)
-        parts = Parts(root, newest(manifests) if keys is None else manifests, self.session)
+        parts = Parts(root, wanted(root, keys, export=each.name, annotation=as_type), self.session)
         return read_as(as_type, parts, asset=export)
 
 

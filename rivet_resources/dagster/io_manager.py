@@ -86,15 +86,14 @@ class Lake(dg.ConfigurableIOManager):
             root = facts["rivet/destination"].instance.root(name)
             keys = context.asset_partition_keys if _asks_for_windows(context) else None
             annotation = context.dagster_type.typing_type
-            manifests = wanted(root, keys, export=name)
-            if keys is None and get_origin(annotation) is not dict:
-                manifests = newest(manifests)
-            parts = Parts(root, manifests, self.rivet.session)
+            parts = Parts(root, wanted(root, keys, export=name, annotation=annotation), self.rivet.session)
             return read_as(annotation, parts, asset=context.asset_key.to_user_string())
 
 
-def wanted(root: Root, keys: Sequence[str] | None, *, export: str) -> list[Manifest]:
+def wanted(root: Root, keys: Sequence[str] | None, *, export: str, annotation: object = None) -> list[Manifest]:
     """Pick the manifests of the windows that `keys` name, in their order; all current ones when None.
+
+    Of snapshots, which have all rows each, only the newest then, unless they are read as a mapping.
 
     Raises:
         ManifestUnreadable: a window, or the whole export, was never committed.
@@ -105,7 +104,8 @@ def wanted(root: Root, keys: Sequence[str] | None, *, export: str) -> list[Manif
             raise ManifestUnreadable(
                 f"Export {export} has no manifest in {root.uri}: it was never published there. Materialize it first."
             )
-        return sorted(current.values(), key=lambda manifest: manifest.finished_at)
+        found = sorted(current.values(), key=lambda manifest: manifest.finished_at)
+        return found if get_origin(annotation) is dict else newest(found)
     there = {partition_of_window(window): manifest for window, manifest in current.items()}
     missing = [key for key in keys if key not in there]
     if missing:

@@ -17,6 +17,7 @@ import yaml
 
 from rivet_assets.config.load import RivetConfig, load_config
 from rivet_assets.definitions import definitions_of
+from rivet_assets.launch.rivet_resource import RivetResource
 from rivet_assets.launch.run_exports import Outcome, run_exports
 from rivet_assets.modes.partitions import due_keys, partitions_of
 from rivet_assets.plan.planner import plan_exports
@@ -240,3 +241,4 @@ def test_input_downstream_is_the_newest_snapshot(stock, case):
 
     assert run.success
     assert [expected] == seen
+    assert expected == shown(RivetResource().load(stock.config(), "stock", as_type=annotation))
