@@ -77,6 +77,7 @@ CODES: Mapping[str, str] = {
     "RIVET_CONFIG_STDOUT_CHUNKED": "several files on stdout",
     "RIVET_CONFIG_SLACK": "two webhooks, or an address that nothing is sent to",
     "RIVET_CONFIG_WEBHOOK": "two addresses, one that nothing is sent to, or a header that is none",
+    "RIVET_CONFIG_OBSERVABILITY": "metrics without a place, or an address that is none, or holds a password",
     # the rest
     "RIVET_CONFIG_INVALID": "anything else",
     "RIVET_CONFIG_WARNING": "accepted, but look at it",

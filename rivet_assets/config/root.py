@@ -26,6 +26,7 @@ from rivet_assets.blocks.choice import Choice, details, nearest, refusal, refusa
 from rivet_assets.blocks.export import AnySource, AnyStep, Export
 from rivet_assets.blocks.export_values import SOURCE_NAME, project_name
 from rivet_assets.blocks.notifications import Notifications
+from rivet_assets.blocks.observability import Observability
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.modes.chunked import Chunked
 from rivet_assets.modes.full import Full
@@ -71,6 +72,7 @@ class RivetConfig(Settings):
         "folder, or none beside a store in that folder",
     )
     notifications: Notifications | None = Field(None, description="who is told what happened")
+    observability: Observability | None = Field(None, description="which tools hear of runs: metrics, traces, lineage")
 
     _file: Path | None = PrivateAttr(None)
     _lines: dict[str, int] = PrivateAttr(default_factory=dict)
