@@ -50,11 +50,11 @@ class Observers:
     _given_up: set[str] = field(default_factory=set)
 
     def began(self, run: ObservedRun) -> None:
-        """Tell of a run that begins."""
+        """Send what is told of a run that begins."""
         self._send(self.at_start, run)
 
     def ended(self, run: ObservedRun) -> None:
-        """Tell of a run that ended."""
+        """Send what is told of a run that ended."""
         self._send(self.at_end, run)
 
     def _send(self, receivers: Mapping[str, Send], run: ObservedRun) -> None:

@@ -68,7 +68,7 @@ class Observer(Protocol):
 
 @contextmanager
 def watched(observer: Observer | None, run: ObservedRun) -> Iterator[dict[str, Any]]:
-    """Tell an observer of the block: that it begins, and how it ended, with the facts that the block puts in."""
+    """Pass to an observer that the block begins, and how it ended, with the facts that the block puts in."""
     facts: dict[str, Any] = {"status": "success"}
     if observer is None:
         yield facts
