@@ -101,4 +101,18 @@ CONNECT = Extra(
     ("grpcio-status", "zstandard", "pandas"),
 )
 UI = Extra("ui", "Dagster's web pages need its webserver", ("dagster_webserver",), ("dagster-webserver",))
-EXTRAS = (POSTGRES, MYSQL, SQLSERVER, S3, GCS, DEMO, JAVA, CONNECT, UI)
+PROMETHEUS = Extra(
+    "prometheus", "`observability: prometheus` needs its client", ("prometheus_client",), ("prometheus-client",)
+)
+OPENTELEMETRY = Extra(
+    "opentelemetry",
+    "`observability: opentelemetry` needs its SDK",
+    ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
+    ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
+)
+OPENLINEAGE = Extra(
+    "openlineage", "`observability: openlineage` needs its client", ("openlineage.client",), ("openlineage-python",)
+)
+EXTRAS = (
+    POSTGRES, MYSQL, SQLSERVER, S3, GCS, DEMO, JAVA, CONNECT, UI, PROMETHEUS, OPENTELEMETRY, OPENLINEAGE,
+)  # fmt: skip

@@ -79,6 +79,7 @@ CODES: Mapping[str, str] = {
     "RIVET_CONFIG_STDOUT_CHUNKED": "several files on stdout",
     "RIVET_CONFIG_SLACK": "two webhooks, or an address that nothing is sent to",
     "RIVET_CONFIG_WEBHOOK": "two addresses, one that nothing is sent to, or a header that is none",
+    "RIVET_CONFIG_OBSERVABILITY": "metrics without a place, or an address that is none, or holds a password",
     # in Dagster, on Spark
     "RIVET_CONFIG_TRANSLATION": "not a pattern, or not a prefix, of asset keys",
     "RIVET_CONFIG_SPARK": "settings of our own Spark beside the project's",

@@ -26,6 +26,7 @@ from rivet_assets.blocks.choice import Choice, details, nearest, refusal, refusa
 from rivet_assets.blocks.export import AnySource, AnyStep, Export
 from rivet_assets.blocks.export_values import SOURCE_NAME, project_name
 from rivet_assets.blocks.notifications import Notifications
+from rivet_assets.blocks.observability import Observability
 from rivet_assets.blocks.op import Op
 from rivet_assets.blocks.translation import Translation
 from rivet_assets.modes.cdc import Cdc
@@ -79,6 +80,7 @@ class RivetConfig(Settings):
         default_factory=Translation, description="keys, groups, owners and tags of the assets in Dagster"
     )
     op: Op = Field(default_factory=Op, description="pool, tags and backfill policy of the steps in Dagster")
+    observability: Observability | None = Field(None, description="which tools hear of runs: metrics, traces, lineage")
 
     _file: Path | None = PrivateAttr(None)
     _lines: dict[str, int] = PrivateAttr(default_factory=dict)

@@ -36,6 +36,7 @@ from rivet_assets.dagster.source_tables import table_observation
 from rivet_assets.dagster.tell_success import tell_success
 from rivet_assets.dagster.translator import SpecOf
 from rivet_assets.modes.cdc import Cdc
+from rivet_assets.observe.observe import observers_of
 from rivet_assets.run import interruption
 from rivet_assets.run.admission import ADOPT
 from rivet_assets.run.drain import NO_LAG, DrainSite, run_drain, warnings_of
@@ -144,6 +145,7 @@ def _site(asked: AskedRun) -> DrainSite:
         is_adopting=context.run.tags.get(ADOPT) == "true",
         begin_anew=asked.begin(state),
         asked=asked.options.sentence,
+        observer=observers_of(config, context.log.warning),
     )
 
 

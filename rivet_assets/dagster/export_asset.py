@@ -32,6 +32,7 @@ from rivet_assets.dagster.specs import asset_spec, check_specs
 from rivet_assets.dagster.tell_success import tell_success
 from rivet_assets.dagster.window_holes import windows_check
 from rivet_assets.modes.partitions import add_partitions, windows_of
+from rivet_assets.observe.observe import observers_of
 from rivet_assets.run.admission import ADOPT, Admission
 from rivet_assets.run.attempt import Attempt, Site, attempt
 from rivet_assets.run.other_values import look_at_values
@@ -222,6 +223,7 @@ def _site(asked: AskedRun) -> Site:
         admission=Admission(is_adopting=context.run.tags.get(ADOPT) == "true"),
         begin_anew=asked.begin(state),
         asked=asked.options.sentence,
+        observer=observers_of(config, context.log.warning),
     )
 
 

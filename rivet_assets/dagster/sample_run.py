@@ -12,7 +12,7 @@ from rivet_assets.dagster.metadata import files_text, megabytes, seconds_text, s
 from rivet_assets.dagster.page import SUMMARY, summary
 from rivet_assets.dagster.run_config import AskedRun
 from rivet_assets.run.attempt import Site
-from rivet_assets.run.sample import Sample, take_sample
+from rivet_assets.run.sample import Trial, take_sample
 from rivet_resources.contracts.extract import Window
 
 
@@ -35,7 +35,7 @@ def sample_events(
         yield dg.AssetObservation(key, partition=window.partition if window else None, metadata=_facts(found, limit))
 
 
-def _facts(found: Sample, limit: int) -> dict[str, dg.MetadataValue]:
+def _facts(found: Trial, limit: int) -> dict[str, dg.MetadataValue]:
     rows = found.measures.rows
     schema = pa.ipc.read_schema(pa.BufferReader(found.staged.schema_ipc))
     comments = {column.name: column.comment for column in found.staged.extract.relation.columns}

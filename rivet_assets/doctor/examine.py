@@ -43,6 +43,7 @@ def examine(config: RivetConfig, names: Sequence[str] = ()) -> list[Row]:
     state, rows = open_store(config, seconds=EACH_SECONDS)
     sources = by_source(config, exports)
     needed = [extra for export in exports for extra in extras_of(config, export)]
+    needed += config.observability.extras if config.observability is not None else ()
     read: dict[str, Mapping[str, ForeseenRead]] = {}
 
     def tell(export: Export, of_it: Mapping[str, ForeseenRead]) -> None:

@@ -22,6 +22,7 @@ from rivet_assets.run.admission import Admission, refuse_unproven
 from rivet_assets.run.baseline import baseline_of
 from rivet_assets.run.drift import Drift, compare, judge
 from rivet_assets.run.journal import Journal
+from rivet_assets.run.observation import ObservedRun, ObservedTable, Observer, figures_of, table_of, watched
 from rivet_assets.run.progress import Progress
 from rivet_assets.run.quality import Verdict, audit, blocks, rules_of, schema_drift, special_values
 from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
@@ -65,6 +66,7 @@ class Site:
     admission: Admission = field(default_factory=Admission)
     begin_anew: Callable[[], None] | None = None  # under the lease, before planning; None: go on from what is committed
     asked: str = ""  # of this run, by its run config
+    observer: Observer | None = None  # hears of each window
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
     key = window.key if window else WHOLE
     journal = Journal(site.state, run_id, site.export.name, tell=site.tell)
     with (
+        watched(site.observer, _observed(site, run_id, key, started_at)) as seen,  # first: it waits for others unleased
         site.state.lease(site.export.name, key, run_id) as lease,
         record_run(site, run_id, key, started_at, journal=journal) as outcome,
     ):
@@ -121,6 +124,10 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
         outcome.update(figures(made))
         journal.retried(made.staged.measures)
         journal.judged(made.verdicts, made.drift)
+        if site.observer is not None:
+            seen |= {"window": made.window.key, "tables": (_observed_table(site, made.staged),)}
+            seen |= {"seconds": made.staged.seconds_in_order, "figures": figures_of(made.staged)}
+        staged_at = time.monotonic()
         try:
             yield made
         except BaseException:
@@ -128,9 +135,31 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
                 forget_staged(site, made.staged)
             raise
         if made.is_skipped:
+            seen["status"] = "skipped"
             forget_staged(site, made.staged)
         else:
+            if site.observer is not None:
+                seen["seconds"]["publish"] = time.monotonic() - staged_at
             remember(site, made.staged.extract)
+
+
+def _observed(site: Site, run_id: str, key: str, started_at: datetime) -> ObservedRun:
+    return ObservedRun(
+        export=site.export.name,
+        mode=site.export.mode,
+        window=key,
+        run_id=run_id,
+        source_name=site.source_name,
+        source_type=site.source.type,
+        started_at=started_at,
+        tables=(ObservedTable(site.export.table or f"query of {site.export.name}", site.root.uri),),
+    )
+
+
+def _observed_table(site: Site, staged: Staged) -> ObservedTable:
+    relation = staged.extract.relation
+    names = site.source.lineage_name(relation.sql) if relation.is_table else (f"query of {site.export.name}",)
+    return table_of(staged, source=".".join(filter(None, names)), uri=site.root.uri)
 
 
 def new_run_id(export: str, started_at: datetime) -> str:

@@ -26,6 +26,7 @@ from rivet_assets.run.attempt import Tell, new_run_id, safe_text
 from rivet_assets.run.baseline import META_COLUMNS, baseline_of
 from rivet_assets.run.drift import Drift, compare, judge
 from rivet_assets.run.journal import Journal
+from rivet_assets.run.observation import ObservedRun, ObservedTable, Observer, table_of, watched
 from rivet_assets.run.progress import Progress
 from rivet_resources.commit.manifest import window_manifest
 from rivet_resources.commit.publish import sweep
@@ -76,6 +77,7 @@ class DrainSite:
     progress: Callable[[Progress], None] = lambda progress: None  # of first copies
     begin_anew: Callable[[], None] | None = None  # under the lease; None: go on from the checkpoint
     asked: str = ""  # of this run, by its run config
+    observer: Observer | None = None  # hears of each drain
 
     @property
     def roots(self) -> dict[str, Root]:
@@ -104,7 +106,11 @@ def run_drain(site: DrainSite) -> Drained:
     """
     export, started_at = site.export, datetime.now(UTC)
     run_id = new_run_id(export.name, started_at)
-    with site.state.lease(export.name, LEASE, run_id) as lease, _record_runs(site, run_id, started_at) as outcome:
+    with (
+        watched(site.observer, _observed(site, run_id, started_at)) as seen,
+        site.state.lease(export.name, LEASE, run_id) as lease,
+        _record_runs(site, run_id, started_at) as outcome,
+    ):
         if site.begin_anew is not None:
             site.begin_anew()
         plan = plan_of(site, run_id, started_at)
@@ -127,7 +133,41 @@ def run_drain(site: DrainSite) -> Drained:
         drained = drain(plan, hands)
         site.warnings.extend(warnings_of(drained))
         outcome.update(_figures(site, drained))
+        seen |= {"tables": _observed_tables(site, drained), "seconds": _steps(drained)}
         return drained
+
+
+def _observed(site: DrainSite, run_id: str, started_at: datetime) -> ObservedRun:
+    return ObservedRun(
+        export=site.export.name,
+        mode=site.export.mode,
+        window=LEASE,
+        run_id=run_id,
+        source_name=site.source_name,
+        source_type=site.source.type,
+        started_at=started_at,
+        tables=_observed_tables(site, None),
+    )
+
+
+def _observed_tables(site: DrainSite, drained: Drained | None) -> tuple[ObservedTable, ...]:
+    found = []
+    for table, root in site.roots.items():
+        name = ".".join(filter(None, site.source.lineage_name(table)))
+        mine = drained.tables[table] if drained is not None else None
+        seen = ObservedTable(name, root.uri) if mine is None or mine.last is None else table_of(
+            mine.last, source=name, uri=root.uri
+        )  # fmt: skip
+        if mine is not None:
+            seen = replace(seen, rows=mine.rows, files=mine.files, size_bytes=mine.size_bytes)
+        found.append(seen)
+    return tuple(found)
+
+
+def _steps(drained: Drained) -> dict[str, float]:
+    """Return the steps of a drain in their order; those of several windows are added up."""
+    order = ("begin", "read", "write", "publish", "acknowledge")
+    return {step: drained.seconds[step] for step in order if step in drained.seconds}
 
 
 def warnings_of(drained: Drained) -> list[str]:

@@ -30,7 +30,7 @@ MOST_CHUNKS = 100  # looked into for rows; chunks of sparse keys may be empty
 
 
 @dataclass(frozen=True)
-class Sample:
+class Trial:
     """What a trial found."""
 
     staged: Staged  # the last chunk that was read; its parts are gone
@@ -41,7 +41,7 @@ class Sample:
     window: str
 
 
-def take_sample(site: Site, limit: int, *, window: Window | None = None, from_start: bool = False) -> Sample:
+def take_sample(site: Site, limit: int, *, window: Window | None = None, from_start: bool = False) -> Trial:
     """Read, shape, write and verify at most `limit` rows of what the next run would read; nothing of it is left.
 
     Args:
@@ -80,7 +80,7 @@ def take_sample(site: Site, limit: int, *, window: Window | None = None, from_st
         chunks = _stage_some(site, extract, limit, permits)
     sizes = [part.size_bytes for staged in chunks for part in staged.parts]
     measures = sum((staged.measures for staged in chunks), Measures())
-    return Sample(chunks[-1], measures, len(sizes), sum(sizes), time.monotonic() - began, extract.window.key)
+    return Trial(chunks[-1], measures, len(sizes), sum(sizes), time.monotonic() - began, extract.window.key)
 
 
 def _stage_some(site: Site, extract: Extract, limit: int, permits: Permits) -> list[Staged]:

@@ -181,6 +181,11 @@ class Staged:
     kept: Measures = field(default_factory=Measures)  # of these chunks; part of `measures`
 
     @property
+    def seconds_in_order(self) -> dict[str, float]:
+        """Return how long each step took, planning first."""
+        return {step: self.seconds[step] for step in sorted(self.seconds, key=lambda step: step != "plan")}
+
+    @property
     def rows_read(self) -> int:
         """Return how many rows this run read itself, before filters."""
         return self.measures.rows_read - self.kept.rows_read

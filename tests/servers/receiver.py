@@ -23,6 +23,7 @@ class Receiver:
     statuses: list[int] = field(default_factory=lambda: [200])
     raw: list[bytes] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
     closing: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -40,6 +41,7 @@ def receiver(*statuses: int, certificate: Path | None = None, location: str = ""
         def do_POST(self) -> None:
             kept.raw.append(self.rfile.read(int(self.headers["Content-Length"])))
             kept.headers.append(dict(self.headers))
+            kept.paths.append(self.path)
             status = kept.statuses.pop(0) if len(kept.statuses) > 1 else kept.statuses[0]
             if status == STAYS_SILENT:
                 kept.closing.wait(60)

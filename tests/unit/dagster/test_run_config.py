@@ -19,8 +19,10 @@ from rivet_assets.dagster.run_config import RUN_CONFIG, TABLE_RUN_CONFIG, AskedR
 from rivet_assets.definitions import definitions_of
 from rivet_assets.run.run_options import RunOptions
 from rivet_assets.run.scope import state_of
-from rivet_resources.commit.manifest import Manifest, current_manifests
+from rivet_resources.commit.manifest import Manifest, current_manifests, manifest_path
+from rivet_resources.contracts.extract import AppliedChanges, Window
 from rivet_resources.contracts.settings import Tuning
+from rivet_resources.tables.reading import START, pending
 
 BLOCK = """
 sources:
@@ -385,45 +387,21 @@ def test_command_line_of_dagster_takes_the_same_config(place):
     assert "1 files with 8 rows of 1 windows are what was committed" in done.stderr
 
 
-@pytest.mark.spark
-@pytest.mark.slow
-def test_full_refresh_makes_a_mirror_of_all_changes_anew(tmp_path):
-    """Though its last version holds every change; any other option is refused by Dagster itself."""
-    text = """
-    sources: {made: {type: datagen, pattern: orders, max_events: 50, events_per_second: 0, seed: 4, cdc_mode: true}}
-    exports:
-      - name: changes
-        source: made
-        mode: cdc
-        table: datagen
-        cdc: {initial: snapshot}
-        apply: mirror
-        key: [id]
-        format: parquet
-        destination: {type: local, path: FOLDER/lake}
-    """
-    (tmp_path / "rivet.yaml").write_text(text.replace("FOLDER", str(tmp_path)))
-    job = definitions_of(load_config(tmp_path / "rivet.yaml")).resolve_implicit_global_asset_job_def()
-    key = dg.AssetKey(["made", "changes_mirror"])
+def test_table_beside_changes_is_made_of_all_of_them_anew(place):
+    """Though its last version holds every change, and would have nothing to do."""
+    place.run("changes")
+    destination = place.config.export("changes").destination
+    changes, mirror = destination.root("changes"), destination.root("changes_mirror")
+    windows = current_manifests(changes)
+    first, high = windows[START], max(window.cursor.high or "" for window in windows.values())
+    extraction = first.source.extraction.model_copy(update={"strategy": "mirror"})
+    held = AppliedChanges(changes.uri, first.run_id, ("id",), high, "")
+    source = first.source.model_copy(update={"extraction": extraction})
+    whole = first.model_copy(update={"window": "all", "applied": held, "source": source})
+    mirror.swap(manifest_path(Window("all")), whole.content, expected=None)
+    assert pending(changes, mirror, mode="mirror", key=("id",)) is None
 
-    def made(config: Mapping[str, Any], *, of: dg.AssetKey = key) -> list[Any]:
-        given = {"ops": {"made__changes_mirror": {"config": config}}} if config else {}
-        run = job.execute_in_process(
-            instance=instance, asset_selection=[of], run_config={"loggers": QUIET, **given}, raise_on_error=False
-        )
-        assert run.success, failure(run).description
-        return [
-            event.materialization.metadata["dagster/row_count"].value
-            for event in run.get_asset_materialization_events()
-            if of == key
-        ]
+    todo = pending(changes, mirror, mode="mirror", key=("id",), anew=True)
 
-    with dg.DagsterInstance.ephemeral() as instance:
-        made({}, of=dg.AssetKey(["made", "changes"]))
-        (rows,) = made({})
-        assert [] == made({})
-
-        assert [rows] == made({"full_refresh": True})
-
-        with pytest.raises(dg.DagsterInvalidConfigError, match="limit"):
-            made({"limit": 1})
+    assert (set(windows), None) == ({window.window for window in todo.windows}, todo.base)
+    assert todo.fence is not None
