@@ -15,6 +15,7 @@ from rivet_assets.plan.facts import CommittedWindows, PlannedExtract, SourceLook
 from rivet_assets.plan.fingerprint import Hidden
 from rivet_resources.contracts.extract import Window
 from rivet_resources.contracts.relation import Chunk, KeyRange
+from rivet_resources.contracts.value_windows import EMPTY, NULL, OTHERS, column_of_window
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -93,6 +94,9 @@ def _text(export: Export, seen: PlannedExtract) -> str:
     if extract is None:
         return "changes from the beginning" if window.key == START else "changes"
     move = extract.cursor
+    if window.kind == "value":
+        told = {NULL: "NULL", OTHERS: "none of the values that have a window", EMPTY: "empty"}
+        return f"{column_of_window(window.key)} is {told.get(window.partition, window.partition)}"
     if move is None:
         return "all rows"
     if move.low is None:

@@ -443,6 +443,7 @@ def test_plan_and_check_know_the_windows(regions):
     assert ["region=eu", "region=us", "region=a%7Cb%25%2Fc", "region=__HIVE_DEFAULT_PARTITION__"] == [
         window.key for window in entry.computed.windows
     ]
+    assert ["region is eu", "region is NULL"] == [entry.computed.windows[place].text for place in (0, -1)]
     assert checked.error is None
 
 
