@@ -405,3 +405,46 @@ def test_table_beside_changes_is_made_of_all_of_them_anew(place):
 
     assert (set(windows), None) == ({window.window for window in todo.windows}, todo.base)
     assert todo.fence is not None
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_full_refresh_makes_a_mirror_of_all_changes_anew(tmp_path):
+    """Though its last version holds every change; any other option is refused by Dagster itself."""
+    text = """
+    sources: {made: {type: datagen, pattern: orders, max_events: 50, events_per_second: 0, seed: 4, cdc_mode: true}}
+    exports:
+      - name: changes
+        source: made
+        mode: cdc
+        table: datagen
+        apply: mirror
+        key: [order_id]
+        format: parquet
+        destination: {type: local, path: FOLDER/lake}
+    """
+    (tmp_path / "rivet.yaml").write_text(text.replace("FOLDER", str(tmp_path)))
+    job = definitions_of(load_config(tmp_path / "rivet.yaml")).resolve_implicit_global_asset_job_def()
+    key = dg.AssetKey(["made", "changes_mirror"])
+
+    def made(config: Mapping[str, Any], *, of: dg.AssetKey = key) -> list[Any]:
+        given = {"ops": {"made__changes_mirror": {"config": config}}} if config else {}
+        run = job.execute_in_process(
+            instance=instance, asset_selection=[of], run_config={"loggers": QUIET, **given}, raise_on_error=False
+        )
+        assert run.success
+        return [
+            event.materialization.metadata["dagster/row_count"].value
+            for event in run.get_asset_materialization_events()
+            if of == key
+        ]
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        made({}, of=dg.AssetKey(["made", "changes"]))
+        (rows,) = made({})
+        assert [] == made({})
+
+        assert [rows] == made({"full_refresh": True})
+
+        with pytest.raises(dg.DagsterInvalidConfigError, match="limit"):
+            made({"limit": 1})
