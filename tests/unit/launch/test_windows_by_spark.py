@@ -1,0 +1,54 @@
+"""Windows of values, folders by time and snapshots are made by Spark's tasks as by our own process."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from rivet_assets.config.load import load_config
+from rivet_assets.launch.run_exports import run_exports
+from rivet_resources.commit.manifest import current_manifests
+from rivet_resources.destinations.local import Local
+
+
+@pytest.mark.spark
+def test_windows_and_folders_are_the_same_by_spark(tmp_path: Path) -> None:
+    """Each row is in the window and the folder that `spark: inline` puts it in."""
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as database, database:
+        database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, region TEXT, at DATE)")
+        rows = [(n, ("eu", "us", None)[n % 3], f"2026-01-0{1 + n % 4}") for n in range(12)]
+        database.executemany("INSERT INTO orders VALUES (?, ?, ?)", rows)
+    lake = {"type": "local", "path": str(tmp_path / "lake")}
+    common = {"table": "orders", "format": "parquet", "destination": lake, "columns": {"at": "date"}}
+    exports = [
+        {"name": "values", **common, "partition_by": {"column": "region", "values": ["eu", "us", None]}},
+        {"name": "folders", **common, "partition_by": "at", "partition_granularity": "day"},
+        {"name": "days", **common, "snapshots": "daily"},
+    ]
+    found = {}
+    for way in ("inline", "spark"):
+        document = {"source": {"type": "sqlite", "path": str(tmp_path / "shop.db")}, "exports": exports}
+        (tmp_path / "rivet.yaml").write_text(yaml.safe_dump(document | {"spark": way}))
+        outcomes = run_exports(load_config(tmp_path / "rivet.yaml"))
+        assert ["success"] * 3 == [each.status for each in outcomes], [each.message for each in outcomes]
+        found[way] = {each["name"]: windows(tmp_path, str(each["name"])) for each in exports}
+
+    assert found["inline"] == found["spark"]
+    assert {"region=eu", "region=us", "region=__HIVE_DEFAULT_PARTITION__"} == {w for w, _ in found["spark"]["values"]}
+    assert 4 == len({folder for _, folder in found["spark"]["folders"]})
+
+
+def windows(folder: Path, export: str) -> dict[tuple[str, str], list[int]]:
+    """Return the ids by window and folder."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for key, manifest in current_manifests(Local(type="local", path=str(folder / "lake")).root(export)).items():
+        for part in manifest.parts:
+            ids = pq.read_table(folder / "lake" / export / part.path)["id"].to_pylist()
+            place = (key, str(Path(part.path).parent))
+            found[place] = sorted([*found.get(place, ()), *ids])
+    return found
