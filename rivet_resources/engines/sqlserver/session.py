@@ -305,7 +305,7 @@ class SqlServerSession:
         if relation.is_table and relation.key:
             found = key_chunks(self, relation, sql, where=where, pieces=pieces)
         else:
-            self.note = "; ".join(part for part in (self.note, NO_KEY) if part)
+            self.note = "; ".join(part for part in dict.fromkeys((*self.note.split("; "), NO_KEY)) if part)
             found = (Chunk(index=0, reader="cursor", relation=relation.sql, where=where, order_by=order_by),)
         if len(found) == 1 and self._wants_snapshot and self._allows_snapshot:
             self.consistency = "single"

@@ -145,6 +145,8 @@ def test_classic_journal_is_told_to_keep_writers_waiting(tmp_path):
         planning.chunks(planning.describe(table="t", query=None, params={}, rules=rules()))
 
         assert planning.note.startswith("journal_mode is delete: writers wait")
+        planning.chunks(describe(path))
+        assert 1 == planning.note.count("journal_mode is delete")
 
 
 def test_missing_file_is_not_created(tmp_path):
