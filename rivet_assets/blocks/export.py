@@ -113,6 +113,7 @@ class Export(Settings):
     """What to read, and what to write where. `modes/` adds when and in which pieces, and answers for the mode."""
 
     answers: ClassVar[ModeFacts] = ModeFacts("")
+    later_keys: ClassVar[tuple[str, ...]] = ("partition_by", "partition_granularity")
 
     name: ExportName = Field(description="names its asset, folder, files and cursor; unique in the file")
     mode: str = Field("full", description="full, incremental, chunked, time_window, cdc or poll")
@@ -219,6 +220,13 @@ class Export(Settings):
         )
         form: FileFormat = FORMATS[self.format].from_keys(keys)
         return form
+
+    def unset_later_keys(self) -> set[str]:
+        """Name the keys that a later Rivet brought and the block does not set.
+
+        Fingerprints leave them out: with them a new Rivet would know no chunk, plan or code version of before.
+        """
+        return {key for key in self.later_keys if getattr(self, key) is None}
 
     @property
     def by_value(self) -> PartitionBy | None:

@@ -136,7 +136,7 @@ def _description(export: Export) -> str:
 def _code_version(export: Export, config: RivetConfig) -> str:
     """Hash what decides the content: the resolved export and its source's type; no secret is in either dump."""
     _, source = config.source_of(export)
-    resolved = export.model_dump_json(exclude=NOT_OF_THE_ROWS)
+    resolved = export.model_dump_json(exclude=NOT_OF_THE_ROWS | export.unset_later_keys())
     return hashlib.sha256(f"{source.type}\n{resolved}".encode()).hexdigest()[:12]
 
 

@@ -286,8 +286,8 @@ class Chunked(Export):
         block lacks a mask, a filter, a column or what a rule measures, and would be published beside those with it.
         """
         parts = (
-            planning.relation.sql, rows.where, column.name, cutting, str(self._chunk_rows(planning)),
-            self.model_dump_json(exclude=NOT_OF_A_CHUNK),
+            planning.relation.sql, *filter(None, [rows.where]), column.name, cutting, str(self._chunk_rows(planning)),
+            self.model_dump_json(exclude=NOT_OF_A_CHUNK | self.unset_later_keys()),
             *mask_keys(self.transforms),
             *(f"{c.name} {c.native} {c.arrow} {c.select} {c.policy} {c.facts}" for c in planning.relation.columns),
         )  # fmt: skip

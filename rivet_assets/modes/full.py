@@ -41,6 +41,7 @@ class Full(Export):
         no_refresh="each run reads all rows and replaces what is published",
     )
 
+    later_keys: ClassVar[tuple[str, ...]] = (*Export.later_keys, "snapshots", "keep", "start")
     mode: Literal["full"] = "full"
     snapshots: Literal["daily"] | None = Field(
         None, description="keep each day's copy as a window and partition of its own, instead of replacing the last"

@@ -43,7 +43,7 @@ def export_fingerprint(config: RivetConfig, export: Export) -> str:
     """
     _, source = config.source_of(export)
     document = {
-        "export": export.model_dump(mode="json", exclude=set(NOT_OF_THE_ROWS) | {"source"}),
+        "export": export.model_dump(mode="json", exclude=NOT_OF_THE_ROWS | export.unset_later_keys() | {"source"}),
         "source": _source_block(source),
         "place": _place(source),
         "destination": export.destination.root(export.name).uri,
