@@ -22,7 +22,7 @@ from rivet_assets.dagster.build import build_all
 from rivet_assets.dagster.executor import project_executor
 from rivet_assets.dagster.location import Part, refuse_twins, shared_definitions
 from rivet_assets.dagster.scaffolder import ExportsScaffolder
-from rivet_assets.dagster.translator import ExportData, RivetTranslator
+from rivet_assets.dagster.translator import ExportData, RivetTranslator, remembered
 
 if TYPE_CHECKING:
     from dagster._core.definitions.metadata.source_code import CodeReference
@@ -41,6 +41,7 @@ class Exports(Component):
 
     def __init__(self, config: RivetConfig) -> None:
         self.config = config
+        self.spec_of = remembered(config, lambda export: self.get_asset_spec(export))
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel] | None:
@@ -86,8 +87,8 @@ class Exports(Component):
         """
         if self.gives_way:
             return dg.Definitions()
-        own = dg.Definitions(assets=build_all(self.config.exports, config=self.config, spec_of=self.get_asset_spec))
-        parts = parts_of(context.component_tree) or [(self.config, self.get_asset_spec)]  # none: it has no project
+        own = dg.Definitions(assets=build_all(self.config.exports, config=self.config, spec_of=self.spec_of))
+        parts = parts_of(context.component_tree) or [(self.config, self.spec_of)]  # none: it has no project
         if parts[0][0] is not self.config:
             return own
         refuse_twins(parts)
@@ -99,7 +100,7 @@ class Exports(Component):
 def parts_of(tree: dg.ComponentTree) -> list[Part]:
     """List the configurations of all such components of a project, with what their assets show."""
     components = [each for each in tree.get_all_components(Exports) if not each.gives_way]
-    return [(each.config, each.get_asset_spec) for each in components]
+    return [(each.config, each.spec_of) for each in components]
 
 
 def _file_of(context: ComponentLoadContext) -> Path:

@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -68,16 +69,17 @@ def _proven(export: Export, names: Iterable[str], source: Source) -> dict[str, s
     return _query_columns(export.query or "", sorted(names), source.facts.parser)
 
 
-def _tables(query: str, dialect: str | None) -> set[str]:
+@cache  # asked for by asset, sensors and source tables; a parse costs a millisecond
+def _tables(query: str, dialect: str | None) -> frozenset[str]:
     """List the tables a query reads, as SQL spells them; WITH names are not tables."""
     with _parser() as sqlglot:
         if sqlglot is None:
-            return set()
+            return frozenset()
         tree = sqlglot.parse_one(query, dialect=dialect)
         named = {cte.alias for cte in tree.find_all(sqlglot.exp.CTE)}
         tables = filter(_has_name, tree.find_all(sqlglot.exp.Table))
-        return {_spell(table, dialect) for table in tables if table.db or table.name not in named}
-    return set()
+        return frozenset(_spell(table, dialect) for table in tables if table.db or table.name not in named)
+    return frozenset()
 
 
 def _query_columns(query: str, names: list[str], dialect: str | None) -> dict[str, set[tuple[str, str]]]:

@@ -47,4 +47,19 @@ class RivetTranslator:
 
     def specs_of(self, config: RivetConfig) -> SpecOf:
         """Return `get_asset_spec` for the exports of one configuration."""
-        return lambda export: self.get_asset_spec(ExportData(export, config))
+        return remembered(config, lambda export: self.get_asset_spec(ExportData(export, config)))
+
+
+def remembered(config: RivetConfig, spec_of: SpecOf) -> SpecOf:
+    """Return `spec_of`, which is asked once for each export of a configuration: assets and sensors all need it."""
+    known: dict[int, dg.AssetSpec] = {}
+    own = {id(export) for export in config.exports}  # by identity, as blocks have no hash; the configuration keeps them
+
+    def asked(export: Export) -> dg.AssetSpec:
+        if id(export) not in own:
+            return spec_of(export)
+        if id(export) not in known:
+            known[id(export)] = spec_of(export)
+        return known[id(export)]
+
+    return asked
