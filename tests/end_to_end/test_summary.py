@@ -415,7 +415,8 @@ def test_terminal_shows_live_lines_and_then_the_summary(place: Place) -> None:
     assert "\r\x1b[2K" in text
     assert "orders: 0 of " not in text.rpartition("\x1b[2K")[2]
     assert "\x1b[32m  status:" in text  # green
-    assert text.index("orders: 0 of ") < text.index("orders committed") < text.index("status:")
+    # A short export may be committed between two draws; its line is then drawn once more, and gone at the end.
+    assert max(text.index("orders: 0 of "), text.index("orders committed")) < text.index("status:")
 
 
 def test_completion_knows_commands_and_exports(place: Place) -> None:
