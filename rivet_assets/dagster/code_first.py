@@ -109,13 +109,22 @@ def _assets(config: RivetConfig, translator: RivetTranslator, around: Around | N
     return build_all(config.exports, config=config, spec_of=spec_of, around=around)
 
 
+def load_given(config: Config) -> RivetConfig:
+    """Return a configuration that is given as such, or as its file.
+
+    Raises:
+        ConfigError: the file is wrong.
+    """
+    return config if isinstance(config, RivetConfig) else load_config(config, params=params())
+
+
 def _chosen(config: Config, select: Sequence[str]) -> RivetConfig:
     """Load a configuration, and leave only these exports in it.
 
     Raises:
         ConfigError: it is wrong, or has no such export.
     """
-    loaded = config if isinstance(config, RivetConfig) else load_config(config, params=params())
+    loaded = load_given(config)
     if not select:
         return loaded
     exports = tuple(loaded.export(name) for name in dict.fromkeys(select))

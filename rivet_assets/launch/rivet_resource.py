@@ -7,15 +7,13 @@ Belongs here: the resource that people put under a name of theirs. Not here: the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
 
-from rivet_assets.config.environment import params
-from rivet_assets.config.load import RivetConfig, load_config
 from rivet_assets.config.selection import due
+from rivet_assets.dagster.code_first import Config, load_given
 from rivet_assets.launch.outcome import Outcome
 from rivet_assets.launch.run_exports import run_exports
 from rivet_resources.dagster.frames import Parts, read_as
@@ -27,7 +25,7 @@ class RivetResource(Rivet):
     """Runs exports and reads their files, from any op or asset; `spark_session` is the Spark that exports run on."""
 
     def run(
-        self, config: RivetConfig | Path | str, *exports: str, partitions: Sequence[str] = (),
+        self, config: Config, *exports: str, partitions: Sequence[str] = (),
         tell: Callable[[str], None] = print,
     ) -> list[Outcome]:  # fmt: skip
         """Run these exports (all, when none is named) as `rivet run` does; one Outcome each.
@@ -42,7 +40,7 @@ class RivetResource(Rivet):
             ConfigError: the file is wrong, an export or a partition is not known; nothing ran.
             Failure: an export failed; the others were run.
         """
-        outcomes = run_exports(_loaded(config), names=exports, partitions=partitions)
+        outcomes = run_exports(load_given(config), names=exports, partitions=partitions)
         for each in outcomes:
             tell(f"{each.export}: {each.status}, {each.rows} rows{f', {each.message}' if each.message else ''}")
         failed = [each for each in outcomes if not each.success]
@@ -56,7 +54,7 @@ class RivetResource(Rivet):
         return outcomes
 
     def load(
-        self, config: RivetConfig | Path | str, export: str, *, as_type: Any = pa.Table,
+        self, config: Config, export: str, *, as_type: Any = pa.Table,
         partitions: Sequence[str] | None = None,
     ) -> Any:  # fmt: skip
         """Return the committed rows of an export: of these windows, or all there is; of snapshots the newest.
@@ -69,13 +67,9 @@ class RivetResource(Rivet):
             ConfigError: there is no such export or partition, or it cannot be read as that.
             ManifestUnreadable: a window, or the whole export, was never committed.
         """
-        found = _loaded(config)
+        found = load_given(config)
         each = found.export(export)
         keys = due(found, each, partitions) if partitions is not None else None
         root = each.destination.root(each.name)
         parts = Parts(root, wanted(root, keys, export=each.name, annotation=as_type), self.session)
         return read_as(as_type, parts, asset=export)
-
-
-def _loaded(config: RivetConfig | Path | str) -> RivetConfig:
-    return config if isinstance(config, RivetConfig) else load_config(config, params=params())

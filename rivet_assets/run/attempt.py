@@ -22,7 +22,7 @@ from rivet_assets.run.admission import Admission, refuse_unproven
 from rivet_assets.run.baseline import baseline_of
 from rivet_assets.run.drift import Drift, compare, judge
 from rivet_assets.run.journal import Journal
-from rivet_assets.run.observation import ObservedRun, ObservedTable, Observer, figures_of, table_of, watched
+from rivet_assets.run.observation import ObservedRun, ObservedTable, Observer, begun_run, figures_of, table_of, watched
 from rivet_assets.run.progress import Progress
 from rivet_assets.run.quality import Verdict, audit, blocks, rules_of, schema_drift, special_values
 from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
@@ -144,15 +144,9 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
 
 
 def _observed(site: Site, run_id: str, key: str, started_at: datetime) -> ObservedRun:
-    return ObservedRun(
-        export=site.export.name,
-        mode=site.export.mode,
-        window=key,
-        run_id=run_id,
-        source_name=site.source_name,
-        source_type=site.source.type,
-        started_at=started_at,
-        tables=(ObservedTable(site.export.table or f"query of {site.export.name}", site.root.uri),),
+    table = ObservedTable(site.export.table or f"query of {site.export.name}", site.root.uri)
+    return begun_run(
+        site.export, site.source_name, site.source, run_id=run_id, window=key, started_at=started_at, tables=(table,)
     )
 
 

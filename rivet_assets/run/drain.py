@@ -26,7 +26,7 @@ from rivet_assets.run.attempt import Tell, new_run_id, safe_text
 from rivet_assets.run.baseline import META_COLUMNS, baseline_of
 from rivet_assets.run.drift import Drift, compare, judge
 from rivet_assets.run.journal import Journal
-from rivet_assets.run.observation import ObservedRun, ObservedTable, Observer, table_of, watched
+from rivet_assets.run.observation import ObservedRun, ObservedTable, Observer, begun_run, table_of, watched
 from rivet_assets.run.progress import Progress
 from rivet_resources.commit.manifest import window_manifest
 from rivet_resources.commit.publish import sweep
@@ -138,15 +138,9 @@ def run_drain(site: DrainSite) -> Drained:
 
 
 def _observed(site: DrainSite, run_id: str, started_at: datetime) -> ObservedRun:
-    return ObservedRun(
-        export=site.export.name,
-        mode=site.export.mode,
-        window=LEASE,
-        run_id=run_id,
-        source_name=site.source_name,
-        source_type=site.source.type,
-        started_at=started_at,
-        tables=_observed_tables(site, None),
+    tables = _observed_tables(site, None)
+    return begun_run(
+        site.export, site.source_name, site.source, run_id=run_id, window=LEASE, started_at=started_at, tables=tables
     )
 
 

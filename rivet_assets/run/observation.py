@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -18,6 +18,10 @@ from rivet_assets.run import interruption
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.errors import RivetError
 from rivet_resources.shape.shape import planned
+
+if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
+    from rivet_resources.contracts.source import Source
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,23 @@ class ObservedRun:
     def total_seconds(self) -> float:
         """Return how long it took, so far as it is over."""
         return (self.finished_at - self.started_at).total_seconds() if self.finished_at else 0.0
+
+
+def begun_run(
+    export: Export, source_name: str, source: Source, *,
+    run_id: str, window: str, started_at: datetime, tables: tuple[ObservedTable, ...],
+) -> ObservedRun:  # fmt: skip
+    """Return what is known of a run when it begins."""
+    return ObservedRun(
+        export=export.name,
+        mode=export.mode,
+        window=window,
+        run_id=run_id,
+        source_name=source_name,
+        source_type=source.type,
+        started_at=started_at,
+        tables=tables,
+    )
 
 
 class Observer(Protocol):
