@@ -17,6 +17,7 @@ import click
 from rivet_assets.cli.groups import CommandGroup
 from rivet_assets.cli.json_errors import INTERNAL, INTERRUPTED, USAGE, JsonErrors
 from rivet_assets.run import interruption
+from rivet_resources import process_start
 from rivet_resources.errors import RivetError
 
 # Where each command is: file in `commands/`, and the name in it. Groups and order are those of `rivet --help`.
@@ -106,6 +107,7 @@ class Commands(CommandGroup):
 
 def main() -> None:
     """Run the command line; the process ends with the command's exit code (`contract.md`, section 14)."""
+    process_start.collect_rarely()
     told = JsonErrors(_say)
     with interruption.listening(lambda: _end_interrupted(told)):
         code = _run(told)

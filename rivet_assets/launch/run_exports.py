@@ -25,6 +25,7 @@ from rivet_assets.launch.outcome_of_run import RunRecords, history, outcome_of
 from rivet_assets.launch.recorder import Recorder, Watch
 from rivet_assets.run import interruption
 from rivet_assets.run.progress import watch_progress
+from rivet_resources import process_start
 from rivet_resources.errors import ConfigError, RivetError
 from rivet_resources.extras import CONNECT
 from rivet_resources.spark.jvm import find_java
@@ -165,6 +166,8 @@ def _execute(config: RivetConfig, plan: Plan, recorder: Recorder, extra: Mapping
     whole = [key for export, keys in plan if keys is None for key in _asset_keys(config, export)]
     beside = [key for export, _ in plan for key in _applied_keys(config, export)]
     with _instance() as instance:
+        process_start.import_without_frames()
+        process_start.settle()
 
         def go(selection: list[dg.AssetKey], tags: dict[str, str]) -> None:
             job.execute_in_process(

@@ -4,17 +4,16 @@ Belongs here: what is imported before the fork. Not here: what a worker does (`r
 as `python -m rivet_resources.spark.worker_daemon pyspark.worker`, by `spark.python.daemon.module`.
 
 pyspark's own daemon imports nothing, since imports may start threads, which a fork does not copy; so each worker
-pays for pyarrow, pandas (which pyarrow and ADBC look for) and the driver: four workers 5.5 CPU s and 103 MB each,
+pays for pyarrow, pandas (which pyarrow looks for) and the driver: four workers 5.5 CPU s and 103 MB each,
 against 1.5 CPU s and 37 MB from this daemon (measured). The threads that these imports do start belong to OpenBLAS
 and jemalloc, which stop and restart them around a fork. Linux only; elsewhere pyspark's daemon is used.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import importlib
-import sys
+
+from rivet_resources.process_start import import_without_frames
 
 BEFORE_FORK = (
     "pyspark.worker",
@@ -29,11 +28,7 @@ BEFORE_FORK = (
 
 def main() -> None:
     """Import, then serve forks until Spark closes our input."""
-    sys.modules["polars"] = None  # type: ignore[assignment]  # ADBC would import it; its threads do not survive a fork
-    for name in BEFORE_FORK:
-        with contextlib.suppress(ImportError):  # an extra that is not installed is reported by who needs it
-            importlib.import_module(name)
-    del sys.modules["polars"]
+    import_without_frames(*BEFORE_FORK)  # ADBC would import polars, whose threads do not survive a fork
     gc.freeze()  # else the workers' first collection copies every page they share
     from pyspark.daemon import manager  # Spark
 
