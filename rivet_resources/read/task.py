@@ -25,6 +25,7 @@ from rivet_resources.contracts.parts import ChunkResult, Measures, Part
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import RivetError, SourceLost
+from rivet_resources.read.one_behind import one_behind
 from rivet_resources.read.rows_so_far import RowsSoFar
 from rivet_resources.read.sieve import Sieve
 from rivet_resources.read.throttle import MemoryGate, Throttle
@@ -95,11 +96,17 @@ class _Reading:
             tally = Tally(self.schema, unique_columns=self.extract.unique_columns, scratch=folder)
             parts = self._parts(folder)
             so_far = RowsSoFar(folder)
+
+            def keep(page: Page) -> None:
+                shaped = self._shape(page)
+                tally.add(shaped)
+                parts.write(shaped.table)
+                so_far.add(shaped.table.num_rows)
+
             try:
-                for page in self._pages(throttle):
-                    tally.add(page)
-                    parts.write(page.table)
-                    so_far.add(page.table.num_rows)
+                with one_behind(keep) as hand_over:
+                    for page in self._pages(throttle):
+                        hand_over(page)
                 staged = parts.finish()
                 unique = self._stage_sidecars(tally)
             except BaseException:
@@ -122,8 +129,13 @@ class _Reading:
 
         return make("", 0) if folders is None else FolderFiles(folders, schema=self.schema, scratch=folder, make=make)
 
+    def _shape(self, page: Page) -> Page:
+        """Return a page's rows as parts will hold them, less those that an earlier window has."""
+        rows = page.table if self.sieve is None else self.sieve.sift(page.table)
+        return replace(page, table=self.shaping.shape(rows), rows_read=rows.num_rows)
+
     def _pages(self, throttle: Throttle) -> Iterator[Page]:
-        """Read the chunk page by page, shaped as parts will be, waiting for memory in between."""
+        """Read the chunk page by page, as many rows as are wanted, waiting for memory in between."""
         gate = MemoryGate(self.extract.pace)
         pages = self.extract.source.pages(
             self.chunk,
@@ -138,8 +150,7 @@ class _Reading:
             for page in open_pages:
                 throttle.saw(page.table.num_rows, page.statement_ms)
                 found = page.table if left is None else page.table.slice(0, left)
-                rows = found if self.sieve is None else self.sieve.sift(found)
-                yield replace(page, table=self.shaping.shape(rows), rows_read=rows.num_rows)
+                yield replace(page, table=found)
                 if left is not None and (left := left - found.num_rows) == 0:
                     return
                 gate.wait()
