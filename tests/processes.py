@@ -122,7 +122,7 @@ def run(
     *arguments: str,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    timeout: float = 240,
+    timeout: float = 600,
     stdin: bytes = b"",
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m module arguments …`, or `python -c code …`, to its end in a process of its own.

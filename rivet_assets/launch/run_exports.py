@@ -132,7 +132,7 @@ def warm_spark(config: RivetConfig, exports: Sequence[Export]) -> Iterator[None]
 
     def start() -> None:
         with suppress(RivetError):
-            runtime.session()
+            runtime.context()
 
     starting = threading.Thread(target=start, name="rivet-spark-start", daemon=True)
     starting.start()

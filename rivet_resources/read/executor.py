@@ -1,6 +1,6 @@
 """What runs inside a Spark executor: descriptors come in, one small row per finished chunk goes out.
 
-Belongs here: the bridge between `mapInArrow` and `task.py`, and how a fault travels back as plain text. Not
+Belongs here: the bridge between a job and `task.py`, and how a fault travels back as plain text. Not
 here: anything of the driver; this module is imported in every worker, so its imports are few.
 
 Faults are told, not thrown, where throwing would only make Spark try in vain (`retry` is False) or would
@@ -16,7 +16,7 @@ import json
 import os
 import pickle
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from rivet_resources.contracts.relation import Chunk
 from rivet_resources.errors import RivetError
 from rivet_resources.read.task import run_chunk
 
+Task = Callable[[Iterator[int]], Iterator[dict[str, Any]]]
 ROWS_DDL = "done boolean, body string"
 ROWS = pa.schema([("done", pa.bool_()), ("body", pa.string())])
 
@@ -53,9 +54,9 @@ class TaskAttempt:
 
 
 def run_descriptors(
-    packed: bytes, group: tuple[int, ...], attempts: int, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Run the chunks whose descriptors come in, as `mapInArrow` wants it; rows of shape `ROWS`.
+    packed: bytes, group: tuple[int, ...], attempts: int, descriptors: Iterator[int]
+) -> Iterator[dict[str, Any]]:
+    """Run the chunks whose descriptors come in, up to the first fault; rows of shape `ROWS`, as `mapPartitions` wants.
 
     Args:
         packed: the pickled Extract; a secret given inline travels in here and nowhere else.
@@ -68,12 +69,17 @@ def run_descriptors(
     number = context.attemptNumber() if context else 0
     attempt = TaskAttempt(number, last=number + 1 >= attempts)
     extract = unpack(packed)
-    for batch in batches:
-        for descriptor in batch.column(0).to_pylist():
-            row = outcome(extract, extract.chunks[group[descriptor]], attempt)
-            yield pa.RecordBatch.from_pylist([row], schema=ROWS)
-            if not row["done"]:
-                return
+    for descriptor in descriptors:
+        row = outcome(extract, extract.chunks[group[descriptor]], attempt)
+        yield row
+        if not row["done"]:
+            return
+
+
+def run_in_arrow(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run a task whose descriptors come in batches, as `mapInArrow` wants it; a batch for each row."""
+    for row in task(each for batch in batches for each in batch.column(0).to_pylist()):
+        yield pa.RecordBatch.from_pylist([row], schema=ROWS)
 
 
 @functools.lru_cache(maxsize=1)

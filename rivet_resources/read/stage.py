@@ -37,12 +37,14 @@ from rivet_resources.read import connections
 from rivet_resources.read.connections import Permits
 from rivet_resources.read.executor import (
     ROWS_DDL,
+    Task,
     TaskAttempt,
     TaskFailed,
     outcome,
     rebuild,
     result_of,
     run_descriptors,
+    run_in_arrow,
 )
 from rivet_resources.read.governor_thread import ChunkSlots, Governor, govern
 from rivet_resources.read.rows_so_far import Progress, StageProgress, nobody_watches
@@ -327,13 +329,21 @@ class _Jobs:
         from pyspark.errors import PySparkException  # Spark
 
         task = partial(run_descriptors, self._packed, tuple(group), self._attempts)
-        session = self._runtime.task_session()
         try:
             with self._runtime.tagged(self._tag):
-                rows = session.range(0, len(group), 1, 1).mapInArrow(task, ROWS_DDL).collect()
+                rows = self._collect(task, len(group))
         except (PySparkException, Py4JError) as error:
             raise self._task_failed(group, str(error)) from None
-        return [_read_row(row.asDict()) for row in rows]
+        return [_read_row(row) for row in rows]
+
+    def _collect(self, task: Task, count: int) -> list[dict[str, Any]]:
+        """Run a task over the descriptors 0 to `count`: as a plain job where that can be, since SQL starts slowly."""
+        context = self._runtime.context()
+        if context is not None:
+            rows: list[dict[str, Any]] = context.parallelize(range(count), 1).mapPartitions(task).collect()
+            return rows
+        frame = self._runtime.task_session().range(0, count, 1, 1)
+        return [row.asDict() for row in frame.mapInArrow(partial(run_in_arrow, task), ROWS_DDL).collect()]
 
     def cancel(self) -> None:
         """Call off what runs."""

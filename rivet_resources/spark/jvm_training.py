@@ -10,7 +10,9 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -43,10 +45,12 @@ def build(java: jvm.Java) -> Path | None:
 
 
 def _record(flags: tuple[str, ...]) -> None:
-    """Run what runs do: tasks through Arrow, and reading published parts back; then wait until all is written."""
+    """Run what runs do: plain tasks, tasks through Arrow, reading parts back; then wait until all is written."""
     runtime = SparkRuntime(Spark.model_validate({}), archive=flags)
-    session = runtime.session()
-    runtime.prepare()
+    context, session = runtime.context(), runtime.session()
+    assert context is not None  # nobody else's: this process is ours
+    context.parallelize(range(2), 1).mapPartitions(_echo).collect()
+    runtime.task_session().range(0, 1, 1, 1).mapInArrow(_echo, "id long").collect()
     with tempfile.TemporaryDirectory() as scratch:
         part = f"{scratch}/part.parquet"
         pq.write_table(pa.table({"a": [1, 2], "b": ["x", None]}), part)
@@ -55,6 +59,10 @@ def _record(flags: tuple[str, ...]) -> None:
     runtime.stop()
     if process is not None:
         process.wait(timeout=jvm_archive.STALE_SECONDS)
+
+
+def _echo(given: Iterator[Any]) -> Iterator[Any]:
+    yield from given
 
 
 if __name__ == "__main__":

@@ -3,6 +3,9 @@
 Belongs here: sharing and ending a session. Not here: the ways to one and its settings
 (`sessions.py`), jobs (`read/stage.py`).
 
+A session is made of its context only when somebody asks for one: the tasks of exports run as plain jobs, and the
+classes of SQL and their work are half of a JVM's start (8.4 CPU s with them, 4.2 without, measured 2026-11).
+
 One session per process, because `getOrCreate` would silently hand the second resource the first one's
 session anyway (`dagster.md`, section 6): runtimes that start while one is up join it, and the last to stop ends it.
 """
@@ -27,7 +30,7 @@ from rivet_resources.spark import jvm, jvm_archive
 from rivet_resources.spark import sessions as spark_sessions
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -42,18 +45,26 @@ TASK_CONF: Mapping[str, str] = {
 
 @dataclass
 class _Started:
-    """The process's one session, who uses it, and how it ends."""
+    """The process's one Spark, who uses it, and how it ends."""
 
-    session: SparkSession
     settings: Spark
-    jvm: jvm.Jvm | None  # None: spark-submit's, or a Connect client
+    context: SparkContext | None = None  # None: a Connect client
+    opened: SparkSession | None = None  # made of the context when first asked for
+    jvm: jvm.Jvm | None = None  # None: spark-submit's, or a Connect client
     users: set[SparkRuntime] = field(default_factory=set)
 
     def is_alive(self) -> bool:
         """Return whether it can still be used; somebody may have stopped it, or killed the JVM."""
         if self.jvm is not None and self.jvm.process.poll() is not None:
             return False
-        return self.settings.remote is not None or self.session.sparkContext._jsc is not None
+        return self.context is None or self.context._jsc is not None
+
+    def session(self) -> SparkSession:
+        """Return the session, making it at the first call."""
+        if self.opened is None:
+            assert self.context is not None
+            self.opened = spark_sessions.session_over(self.context)
+        return self.opened
 
 
 @dataclass(frozen=True)
@@ -103,12 +114,11 @@ class SparkRuntime:
             return 1
         if (cores := _local_cores(self.settings.master)) and not (self._session_of or self.is_remote):
             return cores
-        session = self.session()
         if self.is_remote:
             from pyspark.sql.functions import spark_partition_id  # Spark
 
-            return int(session.range(0, 100_000).select(spark_partition_id()).distinct().count())
-        return int(session.sparkContext.defaultParallelism)
+            return int(self.session().range(0, 100_000).select(spark_partition_id()).distinct().count())
+        return int(self._any_context().defaultParallelism)
 
     @property
     def task_attempts(self) -> int:
@@ -116,7 +126,7 @@ class SparkRuntime:
         key, default = "spark.task.maxFailures", "4"
         if self.is_remote:
             return int(self.settings.conf.get(key, default))
-        context = self.session().sparkContext  # maybe somebody else's
+        context = self._any_context()
         if context.master.startswith("local"):
             form = re.fullmatch(r"local\[[^,\]]+,\s*(\d+)\]", context.master)
             return int(form[1]) if form else 1
@@ -137,7 +147,7 @@ class SparkRuntime:
         if self.inline or self._session_of or not _lock.acquire(blocking=False):
             return
         try:
-            if not (_early or _started or _someone_elses() or spark_sessions.needs_submit(self.settings)):
+            if not (_early or _started or _is_someone_elses() or spark_sessions.needs_submit(self.settings)):
                 _early = _Early(spark_sessions.start_jvm(self.settings, self._archive), self)
         finally:
             _lock.release()
@@ -150,34 +160,52 @@ class SparkRuntime:
         Raises:
             SparkUnavailable: no Java, no answer, or settings that Spark refuses; inline settings too.
         """
+        if self._session_of is not None:
+            return self._session_of()
+        with _lock:
+            started = self._join()
+            return _someone_elses_session() if started is None else started.session()
+
+    def context(self) -> SparkContext | None:
+        """Return the context that plain jobs run in, starting it at the first call.
+
+        None where only DataFrames are sure to work: with Spark Connect, and in a session that is somebody else's.
+
+        Raises:
+            SparkUnavailable: as `session`.
+        """
+        if self._session_of is not None:
+            return None
+        with _lock:
+            started = self._join()
+            return None if started is None else started.context
+
+    def _join(self) -> _Started | None:
+        """Use the Spark of this process, starting it where there is none; None: it is somebody else's. With the lock.
+
+        Raises:
+            SparkUnavailable: as `session`.
+        """
         global _started
         if self.inline:
             raise SparkUnavailable(
                 "`spark: inline` has no Spark session. Remove that line, or give `spark: {master: …}` or `{remote: …}`."
             )
-        if self._session_of is not None:
-            return self._session_of()
-        with _lock:
-            if _started is not None and not _started.is_alive():
-                _forget(_started.jvm)
-                _started = self._task_session = None
-            if _started is None:
-                if existing := _someone_elses():
-                    spark_sessions.spare_pandas()  # which nobody may have installed
-                    return existing
-                _started = self._start()
-            elif _started.settings != self.settings and self not in _started.users:
-                log.warning("A Spark session with other settings runs in this process already; it is used as it is.")
-            _started.users.add(self)
-            return _started.session
+        if _started is not None and not _started.is_alive():
+            _forget(_started.jvm)
+            _started = self._task_session = None
+        if _started is None:
+            if _is_someone_elses():
+                return None
+            _started = self._start()
+        elif _started.settings != self.settings and self not in _started.users:
+            log.warning("A Spark session with other settings runs in this process already; it is used as it is.")
+        _started.users.add(self)
+        return _started
 
-    def prepare(self) -> None:
-        """Start the session and its Python workers' parent, so that both stand ready when the first chunk comes.
-
-        Meant for a thread beside the loading of everything else; what fails here is told by `session` later.
-        """
-        with contextlib.suppress(Exception):
-            self.task_session().range(0, 1, 1, 1).mapInArrow(_echo, "id long").collect()
+    def _any_context(self) -> SparkContext:
+        """Return the context of the session that there is, maybe somebody else's; not of a Connect client."""
+        return self.context() or self.session().sparkContext
 
     def task_session(self) -> SparkSession:
         """Return a session of the same Spark for our own jobs, whose settings are not the user's."""
@@ -197,8 +225,7 @@ class SparkRuntime:
 
         Not `SparkSession.addTag` in a session of our own JVM: its tags are known to the thread that set them only.
         """
-        session = self.session()
-        marks: Any = session if self.is_remote else session.sparkContext
+        marks: Any = self.session() if self.is_remote else self._any_context()
         add, remove = ("addTag", "removeTag") if self.is_remote else ("addJobTag", "removeJobTag")
         getattr(marks, add)(tag)
         try:
@@ -210,11 +237,10 @@ class SparkRuntime:
     def call_off(self, tag: str) -> None:
         """Cancel the running jobs of a tag, from any thread; their Python processes are killed within seconds."""
         with contextlib.suppress(Exception):  # the session may be what died
-            session = self.session()
             if self.is_remote:
-                session.interruptTag(tag)
+                self.session().interruptTag(tag)
             else:
-                session.sparkContext.cancelJobsWithTag(tag)
+                self._any_context().cancelJobsWithTag(tag)
 
     def stop(self) -> None:
         """Let go of the session; it ends when we started it and nobody else in this process uses it."""
@@ -232,17 +258,18 @@ class SparkRuntime:
 
     def _start(self) -> _Started:
         if self.settings.remote:
-            return _Started(spark_sessions.connect(self.settings), self.settings, None)
+            return _Started(self.settings, opened=spark_sessions.connect(self.settings))
         if spark_sessions.needs_submit(self.settings):
-            return _Started(spark_sessions.submit(self.settings), self.settings, None)
+            session = spark_sessions.submit(self.settings)
+            return _Started(self.settings, session.sparkContext, session)
         started = self._take_early() or spark_sessions.start_jvm(self.settings, self._archive)
         try:
-            session = spark_sessions.classic(self.settings, started)
+            context = spark_sessions.classic(self.settings, started)
         except BaseException:
             _forget(started)
             raise
         atexit.register(_end_at_exit)
-        return _Started(session, self.settings, started)
+        return _Started(self.settings, context, jvm=started)
 
     def _take_early(self) -> jvm.Jvm | None:
         """Take over the JVM that `begin` started, if its settings are ours; else end it."""
@@ -252,10 +279,6 @@ class SparkRuntime:
             return early.jvm if early else None
         early.jvm.end()
         return None
-
-
-def _echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
 
 
 def _local_cores(master: str) -> int | None:
@@ -268,21 +291,26 @@ def _local_cores(master: str) -> int | None:
     return int(form[1] or 1)
 
 
-def _someone_elses() -> SparkSession | None:
-    """Find a session that somebody else started in this process."""
+def _is_someone_elses() -> bool:
+    """Return whether somebody else started Spark in this process; asked where we did not."""
     if "pyspark" not in sys.modules:
-        return None
+        return False
     from pyspark import SparkContext  # Spark
+
+    return SparkContext._active_spark_context is not None
+
+
+def _someone_elses_session() -> SparkSession:
+    """Return the session that somebody else started."""
     from pyspark.sql import SparkSession  # Spark
 
-    if SparkContext._active_spark_context is not None:
-        return SparkSession.builder.getOrCreate()
-    return None
+    spark_sessions.spare_pandas()  # which nobody may have installed
+    return SparkSession.builder.getOrCreate()
 
 
 def _end(ending: _Started, *, archive: tuple[str, ...] | None) -> None:
     if ending.jvm is None:
-        ending.session.stop()
+        ending.session().stop()
         return
     _forget(ending.jvm)
     if archive is None:

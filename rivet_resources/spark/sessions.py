@@ -21,6 +21,7 @@ from rivet_resources.errors import SparkUnavailable
 from rivet_resources.spark import jvm, jvm_archive
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 # Each with its reason; `spark: conf:` may override any (`engine.md`, section 8).
@@ -95,16 +96,26 @@ def _same_python() -> Iterator[None]:
         del os.environ["PYSPARK_PYTHON"]
 
 
-def classic(settings: Spark, started: jvm.Jvm) -> SparkSession:
-    """Make the session in a JVM that we started."""
+def classic(settings: Spark, started: jvm.Jvm) -> SparkContext:
+    """Make the context in a JVM that we started."""
     from pyspark import SparkConf, SparkContext  # Spark
-    from pyspark.sql import SparkSession  # Spark
 
     conf = SparkConf(loadDefaults=False).setAll(list(_conf(settings).items()))
-    spare_pandas()
     gateway = started.gateway()
     with _same_python(), _refusals(settings.master):
-        context = SparkContext(conf=conf, gateway=gateway)
+        return SparkContext(conf=conf, gateway=gateway)
+
+
+def session_over(context: SparkContext) -> SparkSession:
+    """Make the session of a context.
+
+    Raises:
+        SparkUnavailable: a setting of its own that Spark refuses.
+    """
+    from pyspark.sql import SparkSession  # Spark
+
+    spare_pandas()
+    with _refusals(context.master):
         session: SparkSession = SparkSession(context)
     return session
 

@@ -22,7 +22,7 @@ from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Spark, Tuning
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import DestinationUnreachable, RivetError, SourcePermission, UnknownColumn
-from rivet_resources.read.executor import TaskFailed, describe, rebuild, run_descriptors
+from rivet_resources.read.executor import ROWS_DDL, TaskFailed, describe, rebuild, run_descriptors, run_in_arrow
 from rivet_resources.read.stage import Exporter, groups
 from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.state.store import State, open_state
@@ -413,17 +413,18 @@ def test_task_travels_by_reference(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_secret_given_inline_is_not_in_the_plan_of_a_job(spark: SparkRuntime, tmp_path: Path) -> None:
     """Neither the plan that Spark shows nor the rows that come back hold what the source's block holds."""
-    from rivet_resources.read.executor import ROWS_DDL
-
     extract = plan(tmp_path)
-    frame = (
-        spark.task_session()
-        .range(0, 2, 1, 1)
-        .mapInArrow(partial(run_descriptors, pickle.dumps(extract), (0, 1), 3), ROWS_DDL)
-    )
+    task = partial(run_descriptors, pickle.dumps(extract), (0, 1), 3)
+    context = spark.context()
+    assert context is not None
+    job = context.parallelize(range(2), 1).mapPartitions(task)
+    frame = spark.task_session().range(0, 2, 1, 1).mapInArrow(partial(run_in_arrow, task), ROWS_DDL)
 
-    shown = frame._jdf.queryExecution().toString() + str(frame.collect())
+    rows = [row.asDict() for row in frame.collect()]
+    shown = f"{job.toDebugString()!r} {job.collect()} {frame._jdf.queryExecution().toString()} {rows}"
 
+    assert [row["done"] for row in rows] == [True, True]
+    assert "PythonRDD" in shown
     assert "MapInArrow" in shown
     assert "s3cr3t" not in shown
 
