@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Status  # not exported
 
 from rivet_assets.dagster.drain_checks import BY_HAND, change_results
 from rivet_assets.run.drain_verdicts import ChangeVerdict
 from rivet_resources.dagster.errors import translated
 
+JUDGED = {Status.SUCCEEDED, Status.FAILED}  # verdicts, whichever; the others are of checks that were only planned
 Judged = Callable[[dg.AssetExecutionContext], ChangeVerdict]
 ON_DEMAND = "rivet/on_demand"  # metadata of such a check
 

@@ -7,7 +7,7 @@ Belongs here: the options, their rules, what they make of an export. Not here: h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -31,6 +31,11 @@ class RunOptions(Settings):
     reconcile: bool = Field(
         False, description="then count the source's rows against what was published, too; implies `validate`"
     )
+    depth: Literal["counts", "checksums"] | None = Field(
+        None,
+        description="how closely `reconcile` looks, which it implies, and the check `equals_source` executed alone: "
+        "counts counts rows; checksums reads the source again and compares cells",
+    )
     limit: int | None = Field(
         None, ge=1, description="a trial: read so many rows at most, write and verify them, publish nothing"
     )
@@ -40,11 +45,16 @@ class RunOptions(Settings):
     @model_validator(mode="after")
     def limit_proves_nothing(self) -> Self:
         """Refuse to prove what is not published."""
-        if self.limit is not None and (self.is_validated or self.reconcile):
+        if self.limit is not None and (self.is_validated or self.is_reconciled):
             raise ValueError(
                 "`limit` publishes nothing, so there is nothing to validate or reconcile; keep one of them"
             )
         return self
+
+    @property
+    def is_reconciled(self) -> bool:
+        """Return whether the run compares what it published with the source."""
+        return self.reconcile or self.depth is not None
 
     @property
     def asked(self) -> dict[str, str]:
