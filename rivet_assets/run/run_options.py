@@ -85,7 +85,7 @@ def read_options(given: Mapping[str, Any], export: Export) -> RunOptions:
         told = (".".join(map(str, each["loc"])) for each in error.errors())
         texts = (each["msg"].removeprefix("Value error, ") for each in error.errors())
         wrong = "; ".join(f"`{key}`: {text}" if key else text for key, text in zip(told, texts, strict=True))
-        raise ConfigError(f"Run config of export {export.name}: {wrong}.") from None
+        raise ConfigError(f"Options of a run of export {export.name}: {wrong}.") from None
     answers = export.answers
     # A sample forgets nothing: with it `full_refresh` says where it begins, which every mode can answer.
     if options.full_refresh and options.limit is None and answers.no_refresh:
@@ -108,7 +108,8 @@ def tuned(export: Export, options: RunOptions) -> Export:
 
 def _meaningless(option: str, export: Export, why: str) -> ConfigError:
     return ConfigError(
-        f"Run config of export {export.name}: `{option}` means nothing for mode {export.mode}: {why}. Leave it out."
+        f"Options of a run of export {export.name}: `{option}` means nothing for mode {export.mode}: {why}. Leave it "
+        f"out, or choose other exports."
     )
 
 
