@@ -23,6 +23,11 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import (
 from rivet_assets.run.quality import DRIFT, SPECIAL_VALUES, Verdict
 
 COLUMNS = "columns"
+# A condition that never holds. Dagster 1.13.27 names the checks of an asset with every run that its automation or a
+# sensor asks for, but leaves out of automation's those that have a condition of their own.
+BY_HAND = (dg.AutomationCondition.initial_evaluation() & ~dg.AutomationCondition.initial_evaluation()).with_label(
+    "not by itself"
+)
 COLUMNS_TOLD = {SPECIAL_VALUES: "values replaced", DRIFT: "columns changed"}
 
 

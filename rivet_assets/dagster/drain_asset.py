@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.around import Around, surround
-from rivet_assets.dagster.check_events import COLUMNS, result, told
+from rivet_assets.dagster.check_events import BY_HAND, COLUMNS, result, told
 from rivet_assets.dagster.drain_checks import change_check_specs, change_results
 from rivet_assets.dagster.drain_proofs import prerequisites_of
 from rivet_assets.dagster.lineage import column_lineage
@@ -26,7 +26,7 @@ from rivet_assets.dagster.metadata import (
     special_values_count,
     table_schema,
 )
-from rivet_assets.dagster.on_demand import answer, is_asked_alone, on_demand_specs, provable
+from rivet_assets.dagster.on_demand import answer_or_make, on_demand_specs, provable
 from rivet_assets.dagster.op_options import step_options
 from rivet_assets.dagster.page import DETAILS, SUMMARY, details, summary
 from rivet_assets.dagster.resources import exporter_of, run_resource
@@ -105,7 +105,7 @@ def build_drain(
         description=f"Drains the change log of {source_name} for {', '.join(export.captured)}.",
     )
     def changes(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        yield from answer(context, proofs) if is_asked_alone(context) else body(context)
+        yield from answer_or_make(context, proofs, body)
 
     return provable(changes)
 
@@ -119,7 +119,9 @@ def _drain(site: DrainSite) -> Drained:
 
 
 def _checks(export: Cdc, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
-    columns = dg.AssetCheckSpec(COLUMNS, asset=key, description=columns_description(export))
+    columns = dg.AssetCheckSpec(
+        COLUMNS, asset=key, description=columns_description(export), automation_condition=BY_HAND
+    )
     return [columns, *change_check_specs(key)]
 
 

@@ -20,7 +20,7 @@ from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.around import Around, surround
 from rivet_assets.dagster.check_events import evaluations, result, told
 from rivet_assets.dagster.metadata import data_version, describe
-from rivet_assets.dagster.on_demand import Proofs, answer, is_asked_alone, on_demand_specs, provable
+from rivet_assets.dagster.on_demand import Proofs, answer_or_make, on_demand_specs, provable
 from rivet_assets.dagster.op_options import backfill_policy, pool_of, step_options
 from rivet_assets.dagster.proof_checks import proofs_of
 from rivet_assets.dagster.resources import exporter_of, run_resource
@@ -108,7 +108,7 @@ def _whole(
         **step_options(export, config=config, around=around),
     )
     def whole(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        yield from answer(context, proofs) if is_asked_alone(context) else body(context)
+        yield from answer_or_make(context, proofs, body)
 
     return whole
 
@@ -163,7 +163,7 @@ def _windows(
         **step_options(export, config=config, around=around),
     )
     def windows(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        yield from answer(context, proofs) if is_asked_alone(context) else body(context)
+        yield from answer_or_make(context, proofs, body)
 
     return windows
 

@@ -16,7 +16,7 @@ from dagster._core.definitions.metadata.metadata_value import ObjectMetadataValu
 
 from rivet_assets.blocks.export import NOT_OF_THE_ROWS
 from rivet_assets.dagster.automation import condition_of, freshness_of
-from rivet_assets.dagster.check_events import COLUMNS
+from rivet_assets.dagster.check_events import BY_HAND, COLUMNS
 from rivet_assets.dagster.lineage import key_part, upstream_keys
 from rivet_assets.modes.partitions import partitions_of
 from rivet_assets.run.quality import rules_of
@@ -84,7 +84,14 @@ def check_specs(export: Export, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
     described[COLUMNS] = (columns_description(export), False)
     partitions = partitions_of(export)
     return [
-        dg.AssetCheckSpec(name, asset=key, description=text, blocking=blocking, partitions_def=partitions)
+        dg.AssetCheckSpec(
+            name,
+            asset=key,
+            description=text,
+            blocking=blocking,
+            partitions_def=partitions,
+            automation_condition=BY_HAND,
+        )
         for name, (text, blocking) in described.items()
     ]
 

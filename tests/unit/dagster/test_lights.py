@@ -64,6 +64,7 @@ class Lights:
         *checks: dg.AssetCheckKey,
         days: tuple[str, str] | None = None,
         config: Mapping[str, Any] | None = None,
+        names_checks: bool = True,
     ) -> dg.ExecuteInProcessResult:
         """Run as the UI does: it names the assets, and all checks that stand on their pages."""
         job = self.defs.resolve_implicit_global_asset_job_def()
@@ -72,6 +73,7 @@ class Lights:
         tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
         subset = job.get_subset(asset_selection={key} if key else set(), asset_check_selection=named)
         (name,) = {each.asset_key.to_python_identifier() for each in named}
+        named = named if names_checks else set()
         return subset.execute_in_process(
             instance=self.instance,
             raise_on_error=False,
@@ -330,8 +332,8 @@ def planned(defs: dg.Definitions, key: dg.AssetKey | None, checks: set[dg.AssetC
 
 
 @pytest.mark.parametrize("name", ["changes/orders", "changes/orders_mirror"])
-def test_drain_and_mirror_plan_no_check(tmp_path, name):
-    """A drain that finds nothing judges the lag alone: what it said of drift, gaps and cells stays."""
+def test_run_plans_every_check_that_it_is_asked_for(tmp_path, name):
+    """The daemon refuses a backfill whose plan lacks one of the checks that it names, and it names all."""
     (tmp_path / "rivet.yaml").write_text(CHANGES)
     defs = definitions_of(load_config(tmp_path / "rivet.yaml"))
     graph = defs.resolve_asset_graph()
@@ -339,7 +341,24 @@ def test_drain_and_mirror_plan_no_check(tmp_path, name):
     checks = {each for each in graph.asset_check_keys if each.asset_key == key}
 
     assert {"columns"} < {each.name for each in checks}
-    assert set() == planned(defs, key, checks)
+    assert {each.name for each in checks} == planned(defs, key, checks)
+
+
+def test_schedule_names_no_check(tmp_path):
+    """Each has a condition of its own, so the daemon asks for the asset alone."""
+    (tmp_path / "rivet.yaml").write_text(EVERY_KIND)
+    graph = definitions_of(load_config(tmp_path / "rivet.yaml")).resolve_asset_graph()
+
+    assert set() == {each for each in graph.asset_check_keys if graph.get(each).automation_condition is None}
+
+
+@pytest.mark.parametrize(("key", "days"), [(ORDERS, None), (DAYS, ("2026-01-01", "2026-01-02"))])
+def test_run_that_names_no_check_tells_what_it_judged(lights, key, days):
+    """As runs of schedules do."""
+    run = lights.launch(key, days=days, names_checks=False)
+
+    assert run.success
+    assert {"row_count_min": "SUCCEEDED", "columns": "SUCCEEDED"} == lights.shown(key)
 
 
 @pytest.mark.parametrize(
