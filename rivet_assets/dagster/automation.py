@@ -58,7 +58,7 @@ class ScheduleSensor(dg.AutomationConditionSensorDefinition):
         every = dg.AssetSelection.all(include_sources=False)
         super().__init__(
             f"rivet_schedules{suffix}",
-            target=every if self.keys is None else dg.AssetSelection.assets(*self.keys),
+            target=every if self.keys is None else dg.AssetSelection.assets(*self.keys).without_checks(),
             default_status=dg.DefaultSensorStatus.RUNNING,
             minimum_interval_seconds=SENSOR_SECONDS,
             description="Runs the exports whose `schedule:` is due.",

@@ -1,7 +1,10 @@
 """Verdicts as Dagster's check events.
 
-Belongs here: one translation, twice: for a step's own results, and for one partition of a run over many. Not here:
-how a verdict is reached (`run/quality.py`), the checks' definitions (`specs.py`).
+Belongs here: one translation, twice: for a step's own results, and for one partition of a run over many; which verdicts
+share a light. Not here: how a verdict is reached (`run/quality.py`), the checks' definitions (`specs.py`).
+
+Decision: one check, `columns`, tells of drift and of special values. Each check of each asset is a row that Dagster
+loads, draws and stores with each run, and both say the same: that the columns are not what they were.
 
 Decision: windows of time are reported as explicit evaluations. `AssetCheckResult` takes its partition from a run tag
 that runs over a range do not have, so its evaluations would land without one (dagster.md, section 4).
@@ -9,7 +12,7 @@ that runs over a range do not have, so its evaluations would land without one (d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import dagster as dg
@@ -17,7 +20,32 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import (
     AssetCheckEvaluationTargetMaterializationData as Target,  # not exported, though a parameter of what is
 )
 
-from rivet_assets.run.quality import Verdict
+from rivet_assets.run.quality import DRIFT, SPECIAL_VALUES, Verdict
+
+COLUMNS = "columns"
+# A condition that never holds. Dagster 1.13.27 names the checks of an asset with every run that its automation or a
+# sensor asks for, but leaves out of automation's those that have a condition of their own.
+BY_HAND = (dg.AutomationCondition.initial_evaluation() & ~dg.AutomationCondition.initial_evaluation()).with_label(
+    "not by itself"
+)
+COLUMNS_TOLD = {SPECIAL_VALUES: "values replaced", DRIFT: "columns changed"}
+
+
+def told(verdicts: Iterable[Verdict], *, has_drift: bool) -> list[Verdict]:
+    """Return the verdicts as the checks of an export have them: one per rule, and `columns` last.
+
+    Args:
+        has_drift: False where `on_schema_drift: continue` asks for silence.
+    """
+    verdicts = list(verdicts)
+    names = (SPECIAL_VALUES, DRIFT) if has_drift else (SPECIAL_VALUES,)
+    both = {each.check: each for each in verdicts if each.check in names}
+    off = [each for each in both.values() if not each.passed]
+    text = "; ".join(f"{COLUMNS_TOLD[each.check]}: {each.text}" for each in off)
+    facts = {name: each.observed for name, each in both.items()}
+    rows = max((each.rows for each in both.values()), default=0)
+    columns = Verdict(COLUMNS, not off, False, sum(each.observed for each in off), 0, rows, text, facts)
+    return [*(each for each in verdicts if each.check not in COLUMNS_TOLD), *([columns] if both else [])]
 
 
 def result(key: dg.AssetKey, verdict: Verdict) -> dg.AssetCheckResult:

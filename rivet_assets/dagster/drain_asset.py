@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.around import Around, surround
-from rivet_assets.dagster.check_events import result
+from rivet_assets.dagster.check_events import BY_HAND, COLUMNS, result, told
 from rivet_assets.dagster.drain_checks import change_check_specs, change_results
 from rivet_assets.dagster.drain_proofs import prerequisites_of
 from rivet_assets.dagster.lineage import column_lineage
@@ -26,13 +26,14 @@ from rivet_assets.dagster.metadata import (
     special_values_count,
     table_schema,
 )
-from rivet_assets.dagster.on_demand import answer, is_asked_alone, on_demand_specs, provable
+from rivet_assets.dagster.on_demand import answer_or_make, on_demand_specs, provable
 from rivet_assets.dagster.op_options import step_options
 from rivet_assets.dagster.page import DETAILS, SUMMARY, details, summary
 from rivet_assets.dagster.resources import exporter_of, run_resource
 from rivet_assets.dagster.run_config import RUN_CONFIG, AskedRun, asked_of, refuse_disproved
 from rivet_assets.dagster.run_tags import tag_run
 from rivet_assets.dagster.source_tables import table_observation
+from rivet_assets.dagster.specs import columns_description
 from rivet_assets.dagster.tell_success import tell_success
 from rivet_assets.dagster.translator import SpecOf
 from rivet_assets.modes.cdc import Cdc
@@ -43,7 +44,7 @@ from rivet_assets.run.drain import NO_LAG, DrainSite, run_drain, warnings_of
 from rivet_assets.run.drain_verdicts import lag_text, lag_verdict, sequence_verdict, slot_verdict
 from rivet_assets.run.drift import Drift
 from rivet_assets.run.progress import Reporter
-from rivet_assets.run.quality import DRIFT, SPECIAL_VALUES, schema_drift, special_values
+from rivet_assets.run.quality import schema_drift, special_values
 from rivet_assets.run.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.change_log import Lag, LogSource
@@ -104,7 +105,7 @@ def build_drain(
         description=f"Drains the change log of {source_name} for {', '.join(export.captured)}.",
     )
     def changes(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        yield from answer(context, proofs) if is_asked_alone(context) else body(context)
+        yield from answer_or_make(context, proofs, body)
 
     return provable(changes)
 
@@ -118,13 +119,10 @@ def _drain(site: DrainSite) -> Drained:
 
 
 def _checks(export: Cdc, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
-    described = {SPECIAL_VALUES: "No value was replaced because its type cannot hold it."}
-    if export.on_schema_drift != "continue":
-        described[DRIFT] = "The columns are those of the last window."
-    return [
-        *(dg.AssetCheckSpec(name, asset=key, description=text) for name, text in described.items()),
-        *change_check_specs(key),
-    ]
+    columns = dg.AssetCheckSpec(
+        COLUMNS, asset=key, description=columns_description(export), automation_condition=BY_HAND
+    )
+    return [columns, *change_check_specs(key)]
 
 
 def _site(asked: AskedRun) -> DrainSite:
@@ -178,10 +176,10 @@ def _results(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drained) 
     if mine.last is None:
         yield from change_results(spec.key, lags)
         return
-    yield result(spec.key, special_values(mine.measures))
-    if site.export.on_schema_drift != "continue":
-        drift = site.drifts.get(table, Drift((), (), ()))
-        yield result(spec.key, schema_drift(drift, accepted=False, rows=mine.rows))
+    drift = schema_drift(site.drifts.get(table, Drift((), (), ())), accepted=False, rows=mine.rows)
+    has_drift = site.export.on_schema_drift != "continue"
+    for verdict in told([special_values(mine.measures), drift], has_drift=has_drift):
+        yield result(spec.key, verdict)
     sequence = sequence_verdict(_links(site.roots[table]), disorder=drained.disorder, rows=mine.rows)
     yield from change_results(spec.key, [*lags, sequence])
 

@@ -10,7 +10,7 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import (
     AssetCheckEvaluationTargetMaterializationData as Target,  # not exported, though a parameter of what is
 )
 
-from rivet_assets.dagster.check_events import result
+from rivet_assets.dagster.check_events import BY_HAND, result
 from rivet_assets.run.drain_verdicts import LAG, PREREQUISITES, SEQUENCE, SLOT_BUDGET, ChangeVerdict
 
 DESCRIBED = {
@@ -25,16 +25,13 @@ SEVERITY = {
     "fail": dg.AssetCheckSeverity.ERROR,
 }
 
-# A condition that never holds. Dagster 1.13.27 runs the checks of an asset with every run that its automation or a
-# sensor asks for, but leaves out of automation's those that have a condition of their own.
-BY_HAND = (dg.AutomationCondition.initial_evaluation() & ~dg.AutomationCondition.initial_evaluation()).with_label(
-    "only by hand"
-)
-
 
 def change_check_specs(key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
     """Describe the checks that every drain judges of each of its assets; none blocks."""
-    return [dg.AssetCheckSpec(name, asset=key, description=DESCRIBED[name]) for name in (LAG, SLOT_BUDGET, SEQUENCE)]
+    return [
+        dg.AssetCheckSpec(name, asset=key, description=DESCRIBED[name], automation_condition=BY_HAND)
+        for name in (LAG, SLOT_BUDGET, SEQUENCE)
+    ]
 
 
 def change_results(key: dg.AssetKey, verdicts: Iterable[ChangeVerdict]) -> Iterator[dg.AssetCheckResult]:

@@ -18,9 +18,9 @@ import dagster as dg
 from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.around import Around, surround
-from rivet_assets.dagster.check_events import evaluations, result
+from rivet_assets.dagster.check_events import evaluations, result, told
 from rivet_assets.dagster.metadata import data_version, describe
-from rivet_assets.dagster.on_demand import Proofs, answer, is_asked_alone, on_demand_specs, provable
+from rivet_assets.dagster.on_demand import Proofs, answer_or_make, on_demand_specs, provable
 from rivet_assets.dagster.op_options import backfill_policy, pool_of, step_options
 from rivet_assets.dagster.proof_checks import proofs_of
 from rivet_assets.dagster.resources import exporter_of, run_resource
@@ -37,7 +37,7 @@ from rivet_assets.run.admission import ADOPT, Admission
 from rivet_assets.run.attempt import Attempt, Site, attempt
 from rivet_assets.run.other_values import look_at_values
 from rivet_assets.run.progress import Reporter
-from rivet_assets.run.quality import refusal
+from rivet_assets.run.quality import Verdict, refusal
 from rivet_assets.run.read_ahead import RefusedWindow, stage_ahead, summary
 from rivet_assets.run.scope import state_of
 from rivet_resources.contracts.settings import pace
@@ -59,7 +59,7 @@ def build_export_asset(
         around: a project's own function around the step.
     """
     spec = spec or asset_spec(export, config=config)
-    proofs = {spec.key: {**proofs_of(export, config=config), **windows_check(export, spec.key)}}
+    proofs = {spec.key: {**proofs_of(export, spec.key, config=config), **windows_check(export, spec.key)}}
     shape = _whole if spec.partitions_def is None else _windows
     return provable(shape(export, config, spec, proofs, around))
 
@@ -75,7 +75,7 @@ def _whole(
                 yield from sample_events(asked, site, spec.key)
                 return
             with attempt(site) as made:
-                results = [result(spec.key, verdict) for verdict in made.verdicts if _is_told(export, verdict.check)]
+                results = [result(spec.key, verdict) for verdict in _told(export, made)]
                 if made.is_refused:
                     yield from results  # stored before the raise; Dagster's own gate would come after publishing
                     raise GateRefused(refusal(export.name, made.window.key, made.verdicts))
@@ -108,7 +108,7 @@ def _whole(
         **step_options(export, config=config, around=around),
     )
     def whole(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        yield from answer(context, proofs) if is_asked_alone(context) else body(context)
+        yield from answer_or_make(context, proofs, body)
 
     return whole
 
@@ -163,7 +163,7 @@ def _windows(
         **step_options(export, config=config, around=around),
     )
     def windows(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        yield from answer(context, proofs) if is_asked_alone(context) else body(context)
+        yield from answer_or_make(context, proofs, body)
 
     return windows
 
@@ -180,9 +180,9 @@ def _commit(
         GateRefused: nothing was published.
         RivetError: whatever publishing raises.
     """
-    told = [verdict for verdict in made.verdicts if _is_told(site.export, verdict.check)]
+    verdicts = _told(site.export, made)
     if made.is_refused:
-        held += evaluations(spec.key, told, made.window.partition, instance=instance)
+        held += evaluations(spec.key, verdicts, made.window.partition, instance=instance)
         raise GateRefused(refusal(site.export.name, made.window.key, made.verdicts))
     if made.is_skipped:
         site.tell(f"{site.export.name} {made.window.key}: no rows, and skip_empty is set; nothing was written.")
@@ -194,7 +194,7 @@ def _commit(
             metadata={**describe(site, made), **published},
             tags={DATA_VERSION_TAG: data_version(made.staged).value},
         )
-    yield from evaluations(spec.key, told, made.window.partition, instance=instance)
+    yield from evaluations(spec.key, verdicts, made.window.partition, instance=instance)
 
 
 def _site(asked: AskedRun) -> Site:
@@ -255,6 +255,5 @@ def _failure_of(export: Export, refused: Sequence[RefusedWindow], *, of: int, tr
     return failure(error, text=text, facts={"rivet/windows": dg.MetadataValue.json(reasons)})
 
 
-def _is_told(export: Export, check: str) -> bool:
-    """Return whether the check is declared: drift is not when `continue` asks for silence."""
-    return check != "drift" or export.on_schema_drift != "continue"
+def _told(export: Export, made: Attempt) -> list[Verdict]:
+    return told(made.verdicts, has_drift=export.on_schema_drift != "continue")

@@ -1,7 +1,8 @@
 """Checks of an export that people run from its page: can it run well, are its files whole, are they the source's rows.
 
-Belongs here: which checks an export has. Not here: what they do (`proofs.py`, imported when one is executed, since no
-run of an export needs it), what is a failure (`proof_verdicts.py`), repairing what differs (`repair_job.py`).
+Belongs here: which checks an export has, how closely they look. Not here: what they do (`proofs.py`, imported when one
+is executed, since no run of an export needs it), what is a failure (`proof_verdicts.py`), repairing what differs
+(`repair_job.py`).
 """
 
 from typing import TYPE_CHECKING
@@ -9,25 +10,25 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from rivet_assets.blocks.export import Export
-from rivet_assets.dagster.on_demand import Judged, OnDemand
+from rivet_assets.dagster.on_demand import JUDGED, OnDemand
 from rivet_assets.dagster.resources import run_resource
 from rivet_assets.run.drain_verdicts import ChangeVerdict
+from rivet_assets.run.run_options import read_options
 from rivet_assets.run.scope import state_of
 from rivet_resources.state.store import State
 
 if TYPE_CHECKING:
     from rivet_assets.config.load import RivetConfig
-    from rivet_assets.prove.reconcile_result import Depth
+    from rivet_assets.prove.reconcile_result import Depth, Reconciled
 
 PREFLIGHT = "preflight"
 FILES_INTACT = "files_intact"
 EQUALS_SOURCE = "equals_source"
-CELLS_EQUAL_SOURCE = "cells_equal_source"
 
 Context = dg.AssetExecutionContext
 
 
-def proofs_of(export: Export, *, config: "RivetConfig") -> dict[str, OnDemand]:
+def proofs_of(export: Export, key: dg.AssetKey, *, config: "RivetConfig") -> dict[str, OnDemand]:
     """Return the checks by which an export is proved, by name; nothing is opened before somebody runs one of them."""
 
     def looked(context: Context) -> ChangeVerdict:
@@ -40,14 +41,13 @@ def proofs_of(export: Export, *, config: "RivetConfig") -> dict[str, OnDemand]:
 
         return proofs.validated(FILES_INTACT, export, state=_state(config, context))
 
-    def reconciled(name: str, depth: "Depth") -> Judged:
-        def judged(context: Context) -> ChangeVerdict:
-            from rivet_assets.dagster import proofs  # Dagster
+    def reconciled(context: Context) -> ChangeVerdict:
+        from rivet_assets.dagster import proofs  # Dagster
 
-            state = _state(config, context)
-            return proofs.reconciled(name, config, export, depth=depth, state=state, tell=context.log.info)
-
-        return judged
+        asked = read_options(context.op_execution_context.op_config or {}, export).depth
+        depth = asked or depth_to_disprove(key, context.instance)
+        state = _state(config, context)
+        return proofs.reconciled(EQUALS_SOURCE, config, export, depth=depth, state=state, tell=context.log.info)
 
     return {
         PREFLIGHT: OnDemand(
@@ -58,13 +58,31 @@ def proofs_of(export: Export, *, config: "RivetConfig") -> dict[str, OnDemand]:
             "Every committed file is there, with its bytes, its rows and its values; reads them all.", validated
         ),
         EQUALS_SOURCE: OnDemand(
-            "Each committed window has as many rows as the source has now.", reconciled(EQUALS_SOURCE, "counts")
-        ),
-        CELLS_EQUAL_SOURCE: OnDemand(
-            "Each committed window has the cells that the source has now; reads the source again.",
-            reconciled(CELLS_EQUAL_SOURCE, "checksums"),
+            "Each committed window has as many rows as the source has now; with the run config `depth: checksums`, or "
+            "after cells differed, the cells that the source has now, which reads the source again.",
+            reconciled,
         ),
     }
+
+
+def is_close_enough(found: "Reconciled", key: dg.AssetKey, instance: dg.DagsterInstance) -> bool:
+    """Return whether a look may change what `equals_source` says of an asset: any that fails may."""
+    return found.verdict == "mismatch" or depth_to_disprove(key, instance) in ("counts", found.depth)
+
+
+def depth_to_disprove(key: dg.AssetKey, instance: dg.DagsterInstance) -> "Depth":
+    """Return how closely one has to look to take back what `equals_source` says of an asset.
+
+    Counts are equal long before cells are: a red light of cells would turn green by a look that cannot see its cause.
+    """
+    storage, check = instance.event_log_storage, dg.AssetCheckKey(key, EQUALS_SOURCE)
+    # Not the latest record: that is the one of the run that asks, which plans the check.
+    for record in storage.get_asset_check_execution_history(check, limit=1, status=JUDGED):
+        evaluation = record.evaluation
+        if evaluation is not None and not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR:
+            depth = evaluation.metadata.get("rivet/depth")
+            return "checksums" if depth is not None and depth.value != "counts" else "counts"
+    return "counts"
 
 
 def _state(config: "RivetConfig", context: Context) -> State:

@@ -49,6 +49,7 @@ PARTITION = "dagster/partition"
 TRANSIENT = 2
 LOOK_BACK_SECONDS = 86_400.0
 LOOK_SECONDS = 600.0  # between looks at which windows are there
+MOST_LOOKS = 50  # in one tick, of about 40 ms each: a tick has a minute, and hundreds of exports may be due at once
 
 
 @dataclass(frozen=True)
@@ -176,19 +177,28 @@ def tick(scheduled: Sequence[Scheduled], context: dg.SensorEvaluationContext, *,
     memory.told = {tag: told for tag, told in memory.told.items() if tag in known}
     return dg.SensorResult(
         run_requests=requests,
-        asset_events=[event for each in scheduled for event in _tell_windows(each, memory, instance, now=now)],
+        asset_events=[
+            event
+            for each in _to_look_at(scheduled, memory, now=now)
+            for event in _tell_windows(each, memory, instance, now=now)
+        ],
         skip_reason=None if requests else "; ".join(reasons) or "nothing is missing",
         cursor=memory.text(),
     )
 
 
+def _to_look_at(scheduled: Sequence[Scheduled], memory: RetryCursor, *, now: float) -> list[Scheduled]:
+    """Return exports whose windows were not looked at for a while, those that wait longest first."""
+    waiting = [(memory.told.get(each.tag, (0.0, ""))[0], each) for each in scheduled]
+    due = [(at, each) for at, each in waiting if now - at >= LOOK_SECONDS and partitions_of(each.export) is not None]
+    return [each for _, each in sorted(due, key=lambda pair: pair[0])[:MOST_LOOKS]]
+
+
 def _tell_windows(
     each: Scheduled, memory: RetryCursor, instance: dg.DagsterInstance, *, now: float
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield whether windows of an export are missing, now and then, where it is not what was told before."""
-    at, told = memory.told.get(each.tag, (0.0, ""))
-    if now - at < LOOK_SECONDS or partitions_of(each.export) is None:
-        return
+    """Yield whether windows of an export are missing, where it is not what was told before."""
+    _, told = memory.told.get(each.tag, (0.0, ""))
     verdict = windows_verdict(each.export, each.keys[0], instance, now=now)
     memory.told[each.tag] = (now, verdict.text)
     if verdict.text != told:

@@ -20,7 +20,7 @@ from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.drain_checks import change_evaluations
 from rivet_assets.dagster.lineage import key_part
-from rivet_assets.dagster.proof_checks import EQUALS_SOURCE, FILES_INTACT
+from rivet_assets.dagster.proof_checks import EQUALS_SOURCE, FILES_INTACT, is_close_enough
 from rivet_assets.prove.prove_run import Proofs, Proved, prove_run
 from rivet_assets.run.reset import forget
 from rivet_assets.run.run_options import RunOptions, TableRunOptions, read_options, tuned
@@ -85,7 +85,8 @@ class AskedRun:
 
     def prove(self, run_ids: Sequence[str], state: State) -> Proved:
         """Prove what is asked for of what these runs committed."""
-        proofs = Proofs(validate=self.options.is_validated or self.options.reconcile, reconcile=self.options.reconcile)
+        asked, depth = self.options, self.options.depth or "counts"
+        proofs = Proofs(asked.is_validated or asked.is_reconciled, asked.is_reconciled, depth)
         if not proofs.validate or not run_ids:
             return Proved()
         proved = prove_run(self.config, self.export, proofs, run_ids=run_ids, state=state, tell=self.context.log.info)
@@ -129,13 +130,14 @@ def proof_evaluations(
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield the verdicts of the asset's checks on demand that were come to along the way.
 
-    They speak of all windows: a fault in one of them is theirs too, and only a look at all of them makes them green.
+    They speak of all windows: a fault in one of them is theirs too, and only a look at all of them makes them green,
+    one as close as that which made them red.
     """
     from rivet_assets.dagster.proof_verdicts import files_verdict, source_verdict  # start
 
     verdicts = [files_verdict(FILES_INTACT, proved.folders)] if proved.folders else []
-    if proved.reconciled is not None:
-        verdicts.append(source_verdict(EQUALS_SOURCE, proved.reconciled))
+    if (found := proved.reconciled) is not None:
+        verdicts += [source_verdict(EQUALS_SOURCE, found)] if is_close_enough(found, key, instance) else []
     told = [each for each in verdicts if proved.is_whole or each.level == "fail"]
     yield from change_evaluations(key, told, instance=instance)
 

@@ -16,9 +16,10 @@ from dagster._core.definitions.metadata.metadata_value import ObjectMetadataValu
 
 from rivet_assets.blocks.export import NOT_OF_THE_ROWS
 from rivet_assets.dagster.automation import condition_of, freshness_of
+from rivet_assets.dagster.check_events import BY_HAND, COLUMNS
 from rivet_assets.dagster.lineage import key_part, upstream_keys
 from rivet_assets.modes.partitions import partitions_of
-from rivet_assets.run.quality import DRIFT, SPECIAL_VALUES, rules_of
+from rivet_assets.run.quality import rules_of
 from rivet_resources.dagster.io_manager import LAKE
 
 if TYPE_CHECKING:
@@ -75,19 +76,30 @@ def asset_key(export: Export, *, config: RivetConfig) -> dg.AssetKey:
 
 
 def check_specs(export: Export, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
-    """Describe one blocking check per rule, and the two that only warn; partitioned as the asset is.
+    """Describe one blocking check per rule, and the one that only warns; partitioned as the asset is.
 
     Partitioned checks are a preview in Dagster 1.13, but without them a green window hides an earlier red one.
     """
     described = {rule.name: (rule.description, True) for rule in rules_of(export.quality)}
-    described[SPECIAL_VALUES] = ("No value was replaced because its type cannot hold it.", False)
-    if export.on_schema_drift != "continue":
-        described[DRIFT] = ("The columns are those of the last run.", False)
+    described[COLUMNS] = (columns_description(export), False)
     partitions = partitions_of(export)
     return [
-        dg.AssetCheckSpec(name, asset=key, description=text, blocking=blocking, partitions_def=partitions)
+        dg.AssetCheckSpec(
+            name,
+            asset=key,
+            description=text,
+            blocking=blocking,
+            partitions_def=partitions,
+            automation_condition=BY_HAND,
+        )
         for name, (text, blocking) in described.items()
     ]
+
+
+def columns_description(export: Export) -> str:
+    """Return what the check `columns` of an export says."""
+    values = "No value was replaced because its type cannot hold it"
+    return f"{values}." if export.on_schema_drift == "continue" else f"{values}; the columns are those of before."
 
 
 def source_specs(exports: Iterable[Export], *, config: RivetConfig) -> list[dg.AssetSpec]:

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
-from rivet_assets.dagster.check_events import result
+from rivet_assets.dagster.check_events import result, told
 from rivet_assets.dagster.drain_proofs import mirror_proof
 from rivet_assets.dagster.metadata import data_version, files_text, megabytes, seconds_text, table_schema
-from rivet_assets.dagster.on_demand import answer, is_asked_alone, on_demand_specs, provable
+from rivet_assets.dagster.on_demand import answer_or_make, on_demand_specs, provable
 from rivet_assets.dagster.op_options import step_options
 from rivet_assets.dagster.page import DETAILS, SUMMARY, details, summary
 from rivet_assets.dagster.resources import exporter_of, run_resource
@@ -69,18 +69,7 @@ def _applied(
     open_site = partial(site_of, export, table, kind, config)
     proofs = {spec.key: mirror_proof(table, open_site) if kind == "mirror" else {}}
 
-    @dg.multi_asset(
-        name=spec.key.to_python_identifier(),
-        specs=[spec],
-        can_subset=True,  # so that nothing need be told where nothing is new
-        check_specs=[*checks, *on_demand_specs(proofs)],
-        config_schema=TABLE_RUN_CONFIG,
-        **step_options(export, config=config),
-    )
-    def applied(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        if is_asked_alone(context):
-            yield from answer(context, proofs)
-            return
+    def events(context: dg.AssetExecutionContext) -> Iterator[Any]:
         _, source = config.source_of(export)
         wait = pace(source.tuning, export.tuning).retry_backoff_ms / 1000
         with translated(retry_number=context.retry_number, seconds_to_wait=wait):
@@ -91,7 +80,7 @@ def _applied(
                 if made is None:
                     context.log.info(f"{spec.key.to_user_string()}: holds every change already.")
                     return
-                results = [result(spec.key, verdict) for verdict in made.verdicts]
+                results = [result(spec.key, verdict) for verdict in told(made.verdicts, has_drift=False)]
                 if made.is_refused:
                     yield from results
                     raise GateRefused(refusal(site.root.uri, "all", made.verdicts))
@@ -103,6 +92,17 @@ def _applied(
                     data_version=data_version(made.staged),
                     check_results=results,
                 )
+
+    @dg.multi_asset(
+        name=spec.key.to_python_identifier(),
+        specs=[spec],
+        can_subset=True,  # so that nothing need be told where nothing is new
+        check_specs=[*checks, *on_demand_specs(proofs)],
+        config_schema=TABLE_RUN_CONFIG,
+        **step_options(export, config=config),
+    )
+    def applied(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        yield from answer_or_make(context, proofs, events)
 
     return provable(applied)
 

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import dagster as dg
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus  # not exported
 from dagster._utils.schedules import schedule_execution_time_iterator  # not exported; what schedules tick by
 
-from rivet_assets.dagster.on_demand import OnDemand
+from rivet_assets.dagster.check_events import COLUMNS
+from rivet_assets.dagster.on_demand import JUDGED, OnDemand
 from rivet_assets.modes.partitions import partitions_of
 from rivet_assets.run.drain_verdicts import ChangeVerdict
 from rivet_assets.run.quality import SPECIAL_VALUES
@@ -79,10 +79,8 @@ def windows_verdict(export: Export, key: dg.AssetKey, instance: dg.DagsterInstan
 def _there(export: Export, key: dg.AssetKey, instance: dg.DagsterInstance) -> set[str]:
     found = set(instance.get_materialized_partitions(key))
     if export.skip_empty:
-        infos = instance.event_log_storage.get_asset_check_partition_info([dg.AssetCheckKey(key, SPECIAL_VALUES)])
-        found |= {
-            info.partition_key
-            for info in infos
-            if info.partition_key and info.latest_execution_status == AssetCheckExecutionRecordStatus.SUCCEEDED
-        }
+        # By the name that the check has, and the one that it had before it told of drift, too.
+        checks = [dg.AssetCheckKey(key, name) for name in (COLUMNS, SPECIAL_VALUES)]
+        infos = instance.event_log_storage.get_asset_check_partition_info(checks)
+        found |= {info.partition_key for info in infos if info.partition_key and info.latest_execution_status in JUDGED}
     return found

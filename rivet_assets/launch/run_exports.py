@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rivet_assets.config.extras import missing_extras
 from rivet_assets.config.selection import choose_exports, due
@@ -25,6 +25,7 @@ from rivet_assets.launch.outcome_of_run import RunRecords, history, outcome_of
 from rivet_assets.launch.recorder import Recorder, Watch
 from rivet_assets.run import interruption
 from rivet_assets.run.progress import watch_progress
+from rivet_assets.run.run_options import read_options
 from rivet_resources import process_start
 from rivet_resources.errors import ConfigError, RivetError
 from rivet_resources.extras import CONNECT
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from rivet_assets.config.load import RivetConfig
 
 NO_TAGS: Mapping[str, str] = MappingProxyType({})
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 Plan = Sequence[tuple["Export", list[str] | None]]  # windows to run; None for an export without partitions
 
 
@@ -48,6 +50,7 @@ def run_exports(
     partitions: Sequence[str] = (),
     watch: Watch = lambda news: None,
     tags: Mapping[str, str] = NO_TAGS,
+    options: Mapping[str, Any] = NO_OPTIONS,
 ) -> list[Outcome]:
     """Run these exports (all, when none is named) to their end; one Outcome each, in the order of the config.
 
@@ -55,18 +58,20 @@ def run_exports(
         partitions: keys or ranges `A...B` of the time windows to run. Without any: the last `days_window` days, else
             the latest window that has ended. With some and no names, only partitioned exports run.
         tags: further tags of the Dagster runs, such as `admission.ADOPT`.
+        options: of these runs, as `RunOptions` has them.
 
     Raises:
-        ConfigError: an export is not known, or has no such partition; nothing ran.
+        ConfigError: an export is not known, has no such partition, or no use for an option; nothing ran.
         ExtraMissing, SparkUnavailable: something they need is not installed; nothing ran.
         KeyboardInterrupt: the user's; what was committed before stays so.
     """
     exports = choose_exports(config, names, partitions)
+    for export in exports:
+        read_options(options, export)
     require_installed(config, exports)
     with warm_spark(config, exports):
-        return run_plan(
-            config, [(export, due(config, export, partitions or None)) for export in exports], watch, tags=tags
-        )
+        plan = [(export, due(config, export, partitions or None)) for export in exports]
+        return run_plan(config, plan, watch, tags=tags, options=options)
 
 
 def run_windows(config: RivetConfig, windows: Mapping[str, Sequence[str]], *, watch: Watch) -> list[Outcome]:
@@ -82,7 +87,14 @@ def run_windows(config: RivetConfig, windows: Mapping[str, Sequence[str]], *, wa
         return run_plan(config, plan, watch)
 
 
-def run_plan(config: RivetConfig, plan: Plan, watch: Watch, *, tags: Mapping[str, str] = NO_TAGS) -> list[Outcome]:
+def run_plan(
+    config: RivetConfig,
+    plan: Plan,
+    watch: Watch,
+    *,
+    tags: Mapping[str, str] = NO_TAGS,
+    options: Mapping[str, Any] = NO_OPTIONS,
+) -> list[Outcome]:
     """Run exactly these exports and windows, one after another; one Outcome each. `warm_spark` around it saves starts.
 
     Several threads may do so at once, for exports that differ.
@@ -90,7 +102,7 @@ def run_plan(config: RivetConfig, plan: Plan, watch: Watch, *, tags: Mapping[str
     recorder = Recorder({node: export.name for export, _ in plan for node in _nodes(config, export)}, watch)
     began = datetime.now(UTC)
     with watch_progress(recorder.progressed):
-        _execute(config, plan, recorder, tags)
+        _execute(config, plan, recorder, tags, options)
     return _outcomes(config, plan, recorder, began)
 
 
@@ -149,7 +161,9 @@ def _needs_spark(export: Export) -> bool:
     return not export.answers.follows_log  # nor do the tables beside it, as long as there is nothing new
 
 
-def _execute(config: RivetConfig, plan: Plan, recorder: Recorder, extra: Mapping[str, str]) -> None:
+def _execute(
+    config: RivetConfig, plan: Plan, recorder: Recorder, extra: Mapping[str, str], options: Mapping[str, Any]
+) -> None:
     """Start the Dagster runs one after another; nothing a run does raises here."""
     import dagster as dg  # Dagster
 
@@ -169,9 +183,13 @@ def _execute(config: RivetConfig, plan: Plan, recorder: Recorder, extra: Mapping
         process_start.import_without_frames()
         process_start.settle()
 
-        def go(selection: list[dg.AssetKey], tags: dict[str, str]) -> None:
+        def go(selection: list[dg.AssetKey], tags: dict[str, str], exports: Sequence[Export] = ()) -> None:
+            steps = [_nodes(config, each)[0] for each in exports] if options else []
             job.execute_in_process(
-                run_config={"loggers": {"rivet": {}}},
+                run_config={
+                    "loggers": {"rivet": {}},
+                    "ops": {step: {"config": dict(options)} for step in steps},
+                },
                 instance=instance,
                 asset_selection=selection,
                 tags={**extra, **tags, STARTED_BY: RIVET_RUN},
@@ -181,11 +199,11 @@ def _execute(config: RivetConfig, plan: Plan, recorder: Recorder, extra: Mapping
                 raise KeyboardInterrupt
 
         if whole:
-            go(whole, {})
+            go(whole, {}, [export for export, keys in plan if keys is None])
         for export, keys in plan:
             for first, last in _ranges(export, keys or [], instance):
                 tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
-                go(_asset_keys(config, export), tags)
+                go(_asset_keys(config, export), tags, [export])
         # A run of their own: Dagster would skip them after a drain that found nothing.
         if beside and not interruption.is_asked_gently():
             go(beside, {})

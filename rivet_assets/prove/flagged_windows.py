@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rivet_assets.prove.reconcile import reconcile_export
 from rivet_assets.prove.reconcile_report import Flagged, flagged_in, flagged_of
-from rivet_assets.prove.reconcile_result import Depth
+from rivet_assets.prove.reconcile_result import Depth, Reconciled
 from rivet_assets.prove.validate import ValidationScope, validate_export
 from rivet_assets.prove.validate_report import document
 
@@ -35,8 +35,12 @@ def find_flagged(
     windows: Sequence[str] | None,
     state: State,
     tell: Callable[[str], None],
+    seen: Callable[[Reconciled], None] = lambda _: None,
 ) -> tuple[Flagged, ...]:
     """Compare an export's windows with the source and with their files; each window that is wrong, once.
+
+    Args:
+        seen: is given what the comparison with the source found.
 
     Raises:
         ConfigError: no such window is committed.
@@ -46,6 +50,7 @@ def find_flagged(
         export, ValidationScope(depth=FILE_DEPTHS[depth], windows=tuple(windows or ())), state=state
     )
     rows = reconcile_export(config, export, depth=depth, windows=windows, state=state, tell=tell)
+    seen(rows)
     if depth == "counts":
         folders += _look_again(export, folders, state)
     found = {each.window: each for each in flagged_in(document([(export, folders)]))}

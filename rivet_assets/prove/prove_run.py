@@ -20,7 +20,7 @@ from rivet_resources.errors import PartCorrupt, RivetError
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
     from rivet_assets.config.load import RivetConfig
-    from rivet_assets.prove.reconcile_result import Reconciled
+    from rivet_assets.prove.reconcile_result import Depth, Reconciled
     from rivet_resources.prove.flaws import Validated
     from rivet_resources.state.store import State
 
@@ -36,7 +36,8 @@ class Proofs:
     """What a run was asked to prove of itself once it is published."""
 
     validate: bool = False  # the parts are what was written
-    reconcile: bool = False  # the source has as many rows; implies `validate` (`contract.md`, 13.3)
+    reconcile: bool = False  # the source has these rows; implies `validate` (`contract.md`, 13.3)
+    depth: Depth = "counts"  # how closely `reconcile` looks
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def prove_run(
         if proofs.validate or proofs.reconcile:
             proved = _validate(export, proved, run_ids, state)
         if proofs.reconcile:
-            proved = _reconcile(config, export, proved, state, tell)
+            proved = _reconcile(config, export, proved, proofs.depth, state, tell)
     except RivetError as error:
         return replace(proved, disproof=Disproof(f"could not be verified: {error}", error.code, error.exit_code))
     return proved
@@ -116,10 +117,10 @@ def _validate(export: Export, proved: Proved, run_ids: Sequence[str], state: Sta
     return replace(proved, disproof=Disproof(text, wrong.code, max(folder.exit_code for folder in folders)))
 
 
-def _reconcile(config: RivetConfig, export: Export, proved: Proved, state: State, tell: Tell) -> Proved:
+def _reconcile(config: RivetConfig, export: Export, proved: Proved, depth: Depth, state: State, tell: Tell) -> Proved:
     from rivet_assets.prove.reconcile import reconcile_export  # start
 
-    found = reconcile_export(config, export, depth="counts", windows=proved.windows, state=state, tell=tell)
+    found = reconcile_export(config, export, depth=depth, windows=proved.windows, state=state, tell=tell)
     proved = replace(proved, reconciled=found)
     if found.verdict == "mismatch":
         fault = Disproof(f"does not match its source: {found.text}", MISMATCH, PartCorrupt.exit_code)

@@ -7,7 +7,7 @@ Belongs here: the options, their rules, what they make of an export. Not here: h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -31,6 +31,11 @@ class RunOptions(Settings):
     reconcile: bool = Field(
         False, description="then count the source's rows against what was published, too; implies `validate`"
     )
+    depth: Literal["counts", "checksums"] | None = Field(
+        None,
+        description="how closely `reconcile` looks, which it implies, and the check `equals_source` executed alone: "
+        "counts counts rows; checksums reads the source again and compares cells",
+    )
     limit: int | None = Field(
         None, ge=1, description="a trial: read so many rows at most, write and verify them, publish nothing"
     )
@@ -40,11 +45,16 @@ class RunOptions(Settings):
     @model_validator(mode="after")
     def limit_proves_nothing(self) -> Self:
         """Refuse to prove what is not published."""
-        if self.limit is not None and (self.is_validated or self.reconcile):
+        if self.limit is not None and (self.is_validated or self.is_reconciled):
             raise ValueError(
                 "`limit` publishes nothing, so there is nothing to validate or reconcile; keep one of them"
             )
         return self
+
+    @property
+    def is_reconciled(self) -> bool:
+        """Return whether the run compares what it published with the source."""
+        return self.reconcile or self.depth is not None
 
     @property
     def asked(self) -> dict[str, str]:
@@ -75,7 +85,7 @@ def read_options(given: Mapping[str, Any], export: Export) -> RunOptions:
         told = (".".join(map(str, each["loc"])) for each in error.errors())
         texts = (each["msg"].removeprefix("Value error, ") for each in error.errors())
         wrong = "; ".join(f"`{key}`: {text}" if key else text for key, text in zip(told, texts, strict=True))
-        raise ConfigError(f"Run config of export {export.name}: {wrong}.") from None
+        raise ConfigError(f"Options of a run of export {export.name}: {wrong}.") from None
     answers = export.answers
     # A sample forgets nothing: with it `full_refresh` says where it begins, which every mode can answer.
     if options.full_refresh and options.limit is None and answers.no_refresh:
@@ -98,7 +108,8 @@ def tuned(export: Export, options: RunOptions) -> Export:
 
 def _meaningless(option: str, export: Export, why: str) -> ConfigError:
     return ConfigError(
-        f"Run config of export {export.name}: `{option}` means nothing for mode {export.mode}: {why}. Leave it out."
+        f"Options of a run of export {export.name}: `{option}` means nothing for mode {export.mode}: {why}. Leave it "
+        f"out, or choose other exports."
     )
 
 

@@ -85,7 +85,7 @@ def test_bad_day_of_a_range_is_red_and_the_others_are_green(shop, ask):
     assert colours["FAILED"] == [("2026-01-03", "2026-01-03")]
     assert colours["SUCCEEDED"] == [("2026-01-02", "2026-01-02"), ("2026-01-04", "2026-01-04")]
     assert checks["row_count_min"]["blocking"] is True
-    assert checks["special_values"]["blocking"] is False
+    assert checks["columns"]["blocking"] is False
 
 
 def test_day_that_was_green_turns_red_when_a_rerun_is_refused(shop, ask):

@@ -57,8 +57,7 @@ def test_results_follow_the_materialization_when_the_gate_passes(shop):
         ("passed", "row_count_min"),
         ("passed", "null_ratio_max__name"),
         ("passed", "unique__id"),
-        ("passed", "special_values"),
-        ("passed", "drift"),
+        ("passed", "columns"),
     ]
 
 
@@ -72,8 +71,7 @@ def test_results_come_before_the_failure_when_the_gate_refuses(shop):
         ("passed", "row_count_min"),
         ("failed", "null_ratio_max__name"),
         ("passed", "unique__id"),
-        ("passed", "special_values"),
-        ("passed", "drift"),
+        ("passed", "columns"),
         ("failure", "RIVET_QUALITY_REFUSED"),
     ]
     assert {} == shop.manifests("orders")
@@ -281,7 +279,7 @@ def test_changed_column_is_a_warning_or_a_refusal_before_reading(shop):
     standing = shop.manifests("orders")
     refused = shop.run("postgres/orders")
 
-    assert ("failed", "drift") in told(warned)
+    assert ("failed", "columns") in told(warned)
     assert warned.success
     assert [("failure", "RIVET_DRIFT_REFUSED")] == told(refused)
     assert 4 == failure(refused).metadata["rivet/exit_code"].value

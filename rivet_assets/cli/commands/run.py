@@ -41,6 +41,7 @@ def _elsewhere(context: click.Context, option: click.Parameter, wanted: bool) ->
 @click.option("--summary-output", type=click.Path(path_type=Path, dir_okay=False), help="the same JSON into a file")
 @click.option("--validate", is_flag=True, help="then read the published parts back and compare with the manifests")
 @click.option("--reconcile", is_flag=True, help="then count the source's rows against them too; implies --validate")
+@click.option("--full-refresh", is_flag=True, help="begin anew; what is published stays until this run replaces it")
 @click.option("--resume", is_flag=True, help="always on: finished chunks of a failed run are kept")
 @click.option("--adopt", is_flag=True, help="go on though state or destination are of another database, or unproven")
 @click.option("--force", is_flag=True, hidden=True, expose_value=False, callback=_elsewhere)
@@ -52,7 +53,7 @@ def _elsewhere(context: click.Context, option: click.Parameter, wanted: bool) ->
 def run_command(
     context: click.Context, path: Path, names: Sequence[str], partitions: Sequence[str], ranges: Sequence[str],
     params: Sequence[str], as_json: bool, summary_output: Path | None, validate: bool, reconcile: bool, resume: bool,
-    adopt: bool, quiet: bool, verbose: bool,
+    adopt: bool, full_refresh: bool, quiet: bool, verbose: bool,
 ) -> int:  # fmt: skip
     """Run exports now; progress and summary go to stderr."""
     from rivet_assets.cli.live import Screen  # start
@@ -68,8 +69,9 @@ def run_command(
     keys = windows_asked_for(partitions, ranges)
     config = load(path, params)
     tags = {ADOPT: "true"} if adopt else {}
+    options = {"full_refresh": True} if full_refresh else {}
     with Screen(quiet=quiet, verbose=verbose).showing() as screen:
-        outcomes = run_exports(config, names=names, partitions=keys, watch=screen, tags=tags)
+        outcomes = run_exports(config, names=names, partitions=keys, watch=screen, tags=tags, options=options)
     proofs = Proofs(validate or reconcile, reconcile)
     outcomes = close(config, outcomes, proofs=proofs, tell=_warn if quiet else say)
     summarise(outcomes, quiet=quiet, verbose=verbose)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -13,7 +15,6 @@ from rivet_assets.config.load import load_config
 from rivet_assets.definitions import definitions_of
 
 ORDERS, DAYS = dg.AssetKey(["shop", "orders"]), dg.AssetKey(["shop", "days"])
-PROOFS = {"preflight", "files_intact", "equals_source", "cells_equal_source"}
 BLOCK = """
 sources: {shop: {type: sqlite, path: shop.db}}
 spark: inline
@@ -58,7 +59,12 @@ class Lights:
             connection.execute(statement)
 
     def launch(
-        self, key: dg.AssetKey | None, *checks: dg.AssetCheckKey, days: tuple[str, str] | None = None
+        self,
+        key: dg.AssetKey | None,
+        *checks: dg.AssetCheckKey,
+        days: tuple[str, str] | None = None,
+        config: Mapping[str, Any] | None = None,
+        names_checks: bool = True,
     ) -> dg.ExecuteInProcessResult:
         """Run as the UI does: it names the assets, and all checks that stand on their pages."""
         job = self.defs.resolve_implicit_global_asset_job_def()
@@ -66,13 +72,27 @@ class Lights:
         first, last = days or ("", "")
         tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
         subset = job.get_subset(asset_selection={key} if key else set(), asset_check_selection=named)
+        (name,) = {each.asset_key.to_python_identifier() for each in named}
+        named = named if names_checks else set()
         return subset.execute_in_process(
-            instance=self.instance, raise_on_error=False, run_config=QUIET, tags=tags if days else {}
+            instance=self.instance,
+            raise_on_error=False,
+            run_config={**QUIET, "ops": {name: {"config": dict(config or {})}}},
+            tags=tags if days else {},
         )
 
-    def ask(self, key: dg.AssetKey, *names: str) -> dg.ExecuteInProcessResult:
-        """Execute checks alone, as their buttons do."""
-        return self.launch(None, *(dg.AssetCheckKey(key, name) for name in names))
+    def ask(self, key: dg.AssetKey, *names: str, **config: Any) -> dg.ExecuteInProcessResult:
+        """Execute checks alone, as their buttons do; those give no run config."""
+        return self.launch(None, *(dg.AssetCheckKey(key, name) for name in names), config=config)
+
+    def look(self, key: dg.AssetKey, **config: Any) -> dg.ExecuteInProcessResult:
+        """Run the job `rivet_repair`, which says what it would do."""
+        options = {"asset": key.to_user_string(), **config}
+        return self.defs.resolve_job_def("rivet_repair").execute_in_process(
+            instance=self.instance,
+            raise_on_error=False,
+            run_config={**QUIET, "ops": {"repair_windows": {"config": options}}},
+        )
 
     def shown(self, key: dg.AssetKey) -> dict[str, str]:
         """Return the latest status of each check that has one, by name."""
@@ -94,7 +114,7 @@ def test_materialization_with_all_its_checks_named_plans_no_proof(lights):
     run = lights.launch(ORDERS)
 
     assert run.success
-    assert {"row_count_min", "special_values", "drift"} == set(lights.shown(ORDERS))
+    assert {"row_count_min", "columns"} == set(lights.shown(ORDERS))
     assert {"shop__orders"} == {event.step_key for event in run.all_events if event.step_key}
     assert not [event for event in run.all_events if "did not yield" in (event.message or "")]
 
@@ -122,6 +142,80 @@ def test_verdict_of_a_proof_stays_until_it_is_executed_again(lights):
     assert "FAILED" == lights.shown(DAYS)["files_intact"]
 
 
+def depth_of(run: dg.ExecuteInProcessResult) -> tuple[str, bool]:
+    """Return how closely the one comparison of a run looked, and whether it passed."""
+    (found,) = [each for each in run.get_asset_check_evaluations() if each.check_name == "equals_source"]
+    return str(found.metadata["rivet/depth"].value), found.passed
+
+
+def test_cells_are_compared_when_a_run_asks_for_it(lights):
+    """A changed cell is not a changed count; the red light says which column differs."""
+    lights.launch(ORDERS)
+    lights.sql("UPDATE orders SET at = at + 1 WHERE id = 3")
+
+    assert ("counts", True) == depth_of(lights.ask(ORDERS, "equals_source"))
+    run = lights.ask(ORDERS, "equals_source", depth="checksums")
+
+    (found,) = run.get_asset_check_evaluations()
+    assert ("checksums", False) == depth_of(run)
+    assert dg.AssetCheckSeverity.ERROR == found.severity
+    assert "at" == found.metadata["rivet/columns_differing"].value
+
+
+def test_red_of_cells_is_not_taken_back_by_a_look_at_counts(lights):
+    """The button looks as closely as the look that made the light red, until it is green."""
+    lights.launch(ORDERS)
+    lights.sql("UPDATE orders SET at = at + 1 WHERE id = 3")
+    lights.ask(ORDERS, "equals_source", depth="checksums")
+
+    assert ("checksums", False) == depth_of(lights.ask(ORDERS, "equals_source"))
+    lights.launch(ORDERS, config={"reconcile": True})  # equal now, and counted only
+    assert "FAILED" == lights.shown(ORDERS)["equals_source"]
+    assert ("checksums", True) == depth_of(lights.ask(ORDERS, "equals_source"))
+    assert ("counts", True) == depth_of(lights.ask(ORDERS, "equals_source"))
+
+
+def test_run_that_compares_cells_turns_the_light_green(lights):
+    """`depth` implies `reconcile`."""
+    lights.launch(ORDERS)
+    lights.sql("UPDATE orders SET at = at + 1 WHERE id = 3")
+    lights.ask(ORDERS, "equals_source", depth="checksums")
+
+    run = lights.launch(ORDERS, config={"depth": "checksums"})
+
+    assert ("checksums", True) == depth_of(run)
+    assert "SUCCEEDED" == lights.shown(ORDERS)["equals_source"]
+
+
+def test_look_of_the_repair_job_sets_the_light(lights):
+    """Its launchpad is where people choose how closely to look; what it repairs then is to be looked at again."""
+    lights.launch(ORDERS)
+    lights.sql("UPDATE orders SET at = at + 1 WHERE id = 3")
+
+    assert lights.look(ORDERS, depth="checksums").success
+    assert "FAILED" == lights.shown(ORDERS)["equals_source"]
+    assert lights.look(ORDERS).success
+    assert "FAILED" == lights.shown(ORDERS)["equals_source"], "a look at counts says nothing of cells"
+    assert lights.look(ORDERS, depth="checksums", execute=True).success
+    assert "FAILED" == lights.shown(ORDERS)["equals_source"]
+    assert lights.look(ORDERS, depth="checksums").success
+    assert "SUCCEEDED" == lights.shown(ORDERS)["equals_source"]
+
+
+def test_columns_tell_of_drift_and_of_replaced_values(lights):
+    """One light for both, which says which of them it is."""
+    lights.launch(ORDERS)
+    lights.sql("ALTER TABLE orders ADD COLUMN note text")
+
+    run = lights.launch(ORDERS)
+
+    (found,) = [each for each in run.get_asset_check_evaluations() if each.check_name == "columns"]
+    assert (False, dg.AssetCheckSeverity.WARN) == (found.passed, found.severity)
+    assert found.description.startswith("columns changed: ")
+    assert "note" in found.description
+    assert (1, 0) == tuple(found.metadata[name].value for name in ("drift", "special_values"))
+
+
 def test_refused_gate_shows_the_refused_check_and_no_other(lights):
     """Only the rule that stopped the window is red."""
     lights.launch(ORDERS)
@@ -132,7 +226,7 @@ def test_refused_gate_shows_the_refused_check_and_no_other(lights):
 
     assert not run.success
     assert {
-        "row_count_min": "FAILED", "special_values": "SUCCEEDED", "drift": "SUCCEEDED", "files_intact": "SUCCEEDED"
+        "row_count_min": "FAILED", "columns": "SUCCEEDED", "files_intact": "SUCCEEDED"
     } == lights.shown(ORDERS)  # fmt: skip
 
 
@@ -146,7 +240,7 @@ def test_refused_window_among_good_ones_is_what_the_badge_shows(lights):
     latest = lights.instance.event_log_storage.get_latest_asset_check_execution_by_key([check])[check]
     assert not run.success
     assert ("FAILED", "2026-01-02") == (latest.status.value, latest.partition)
-    assert {"row_count_min": "FAILED", "special_values": "SUCCEEDED", "drift": "SUCCEEDED"} == lights.shown(DAYS)
+    assert {"row_count_min": "FAILED", "columns": "SUCCEEDED"} == lights.shown(DAYS)
 
 
 @pytest.mark.parametrize(("key", "days"), [(ORDERS, None), (DAYS, ("2026-01-01", "2026-01-02"))])
@@ -203,6 +297,29 @@ exports:
 """
 
 
+EVERY_KIND = """
+sources: {shop: {type: postgres, url_env: NOWHERE, environment: local}}
+exports:
+  - {name: whole, table: orders, format: parquet, destination: {type: local, path: lake}}
+  - {name: dated, table: orders, snapshots: daily, start: 2026-01-01, schedule: "0 3 * * *", format: parquet, destination: {type: local, path: lake}}
+  - {name: more, table: orders, mode: incremental, cursor_column: id, schedule: "0 3 * * *", format: parquet, destination: {type: local, path: lake}}
+  - {name: big, table: orders, mode: chunked, chunk_column: id, format: parquet, destination: {type: local, path: lake}}
+  - {name: days, table: orders, mode: time_window, time_column: at, start: 2026-01-01, schedule: "0 3 * * *", format: parquet, destination: {type: local, path: lake}}
+  - {name: changes, tables: [orders, lines], mode: cdc, apply: [mirror, history], format: parquet, destination: {type: local, path: lake}}
+"""  # noqa: E501
+
+
+def test_rivet_brings_at_most_five_checks_to_an_asset(tmp_path):
+    """Each is a row to load, to draw and to store with each run; a light that nobody looks at hides the others."""
+    (tmp_path / "rivet.yaml").write_text(EVERY_KIND)
+    graph = definitions_of(load_config(tmp_path / "rivet.yaml")).resolve_asset_graph()
+    counted = Counter("/".join(each.asset_key.path[1:]) for each in graph.asset_check_keys)
+
+    whole = {"whole": 4, "more": 4, "big": 4, "dated": 5, "days": 5}
+    drained = {"changes/orders": 5, "changes/orders_mirror": 2, "changes/orders_history": 1}
+    assert whole | drained == {name: number for name, number in counted.items() if "lines" not in name}
+
+
 def planned(defs: dg.Definitions, key: dg.AssetKey | None, checks: set[dg.AssetCheckKey]) -> set[str]:
     """Return the checks that stand in the plan of a launch, by name."""
     job = defs.resolve_implicit_global_asset_job_def()
@@ -215,16 +332,33 @@ def planned(defs: dg.Definitions, key: dg.AssetKey | None, checks: set[dg.AssetC
 
 
 @pytest.mark.parametrize("name", ["changes/orders", "changes/orders_mirror"])
-def test_drain_and_mirror_plan_no_check(tmp_path, name):
-    """A drain that finds nothing judges the lag alone: what it said of drift, gaps and cells stays."""
+def test_run_plans_every_check_that_it_is_asked_for(tmp_path, name):
+    """The daemon refuses a backfill whose plan lacks one of the checks that it names, and it names all."""
     (tmp_path / "rivet.yaml").write_text(CHANGES)
     defs = definitions_of(load_config(tmp_path / "rivet.yaml"))
     graph = defs.resolve_asset_graph()
     key = dg.AssetKey(["shop", *name.split("/")])
     checks = {each for each in graph.asset_check_keys if each.asset_key == key}
 
-    assert {"special_values"} < {each.name for each in checks}
-    assert set() == planned(defs, key, checks)
+    assert {"columns"} < {each.name for each in checks}
+    assert {each.name for each in checks} == planned(defs, key, checks)
+
+
+def test_schedule_names_no_check(tmp_path):
+    """Each has a condition of its own, so the daemon asks for the asset alone."""
+    (tmp_path / "rivet.yaml").write_text(EVERY_KIND)
+    graph = definitions_of(load_config(tmp_path / "rivet.yaml")).resolve_asset_graph()
+
+    assert set() == {each for each in graph.asset_check_keys if graph.get(each).automation_condition is None}
+
+
+@pytest.mark.parametrize(("key", "days"), [(ORDERS, None), (DAYS, ("2026-01-01", "2026-01-02"))])
+def test_run_that_names_no_check_tells_what_it_judged(lights, key, days):
+    """As runs of schedules do."""
+    run = lights.launch(key, days=days, names_checks=False)
+
+    assert run.success
+    assert {"row_count_min": "SUCCEEDED", "columns": "SUCCEEDED"} == lights.shown(key)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,16 @@ import pytest
 
 from rivet_assets.config.load import RivetConfig, load_text
 from rivet_assets.dagster.drain_sensor import MOST_WAIT_SECONDS
-from rivet_assets.dagster.retry_sensor import ASKED_AGAIN, LOOK_SECONDS, RANGE_END, RANGE_START, retry_sensors, tick
+from rivet_assets.dagster.retry_sensor import (
+    ASKED_AGAIN,
+    LOOK_SECONDS,
+    MOST_LOOKS,
+    RANGE_END,
+    RANGE_START,
+    RetryCursor,
+    retry_sensors,
+    tick,
+)
 from rivet_assets.definitions import definitions_of
 from tests.lab_engines import connect_postgres
 from tests.servers.listening import Proxy, proxied
@@ -216,3 +225,26 @@ def test_location_without_schedules_has_no_such_sensor(bench: Bench) -> None:
     alone = bench.config.model_copy(update={"exports": bench.config.exports[-1:]})
 
     assert [] == retry_sensors(alone)
+
+
+MANY = MOST_LOOKS + 20
+
+
+def test_windows_of_very_many_exports_are_looked_at_in_turn(tmp_path: Path) -> None:
+    """A tick has a minute; those that wait longest come first, and each has its turn."""
+    block = (
+        "{name: days%d, table: orders, mode: time_window, time_column: at, start: 2026-01-01, "
+        "schedule: '0 3 * * *', format: csv, destination: {type: local, path: lake}}"
+    )
+    exports = "\n".join(f"  - {block % number}" for number in range(MANY))
+    config = load_text(f"source: {{type: sqlite, path: shop.db}}\nexports:\n{exports}\n", file=tmp_path / "rivet.yaml")
+    (sensor,) = retry_sensors(config)
+    cursor, looked = None, list[int]()
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        for later in (0, 30, 60, LOOK_SECONDS):
+            now = 1_800_000_000.0 + later
+            cursor = tick(sensor.scheduled, dg.build_sensor_context(instance=instance, cursor=cursor), now=now).cursor
+            looked.append(sum(at == now for at, _ in RetryCursor.read(cursor, now=now).told.values()))
+
+    assert [MOST_LOOKS, MANY - MOST_LOOKS, 0, MOST_LOOKS] == looked

@@ -221,7 +221,7 @@ def test_option_that_means_nothing_is_refused_by_name(place, export, config, exp
     [
         (
             {"fullrefresh": True},
-            ["fullrefresh", "full_refresh", "limit", "parallel", "reconcile", "tuning", "validate"],
+            ["fullrefresh", "depth", "full_refresh", "limit", "parallel", "reconcile", "tuning", "validate"],
         ),
         ({"limit": "ten"}, ["root:ops:shop__whole:config:limit", "Int"]),
         ({"tuning": {"profile": "huge"}}, ["huge", "balanced", "fast", "safe"]),
@@ -240,7 +240,7 @@ def test_unknown_keys_and_wrong_types_never_become_a_run(place, config, expected
 def test_every_key_of_tuning_is_there_under_its_name_in_yaml(place):
     """Whoever knows the block knows the run config."""
     assert set(Tuning.model_fields) == set(RUN_CONFIG["tuning"].config_type.fields)
-    assert {"full_refresh", "validate", "reconcile", "limit", "parallel", "tuning"} == set(RUN_CONFIG)
+    assert {"full_refresh", "validate", "reconcile", "depth", "limit", "parallel", "tuning"} == set(RUN_CONFIG)
 
 
 def test_tuning_is_of_this_run_alone(place):
