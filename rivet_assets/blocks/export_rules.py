@@ -144,11 +144,26 @@ def partitions_fit(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     if block.get("partition_granularity") is not None and (by_value or not is_there):
         message = "belongs to `partition_by: <column>`, whose days, months or years are folders; remove it"
         yield refusal(code, message, loc=("partition_granularity",))
-    has_folders = is_there or mode.has_windows
+    has_folders = is_there or mode.has_windows or block.get("shards") is not None
     for key in ("path", "prefix"):
         if PARTITION in str(inner(block, "destination", key)) and not has_folders:
             message = f"has {PARTITION}, and the export has no partition_by; add that, or remove the placeholder"
             yield refusal(code, message, loc=("destination", key))
+
+
+def shards_fit(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
+    """Refuse databases of one shape where windows are of something else."""
+    code, loc = "RIVET_CONFIG_SHARDS", ("shards",)
+    if block.get("shards") is None:
+        return
+    kind = str(inner(block, "destination", "type"))
+    if not mode.cuts:
+        message = f"makes a window per database, and mode {mode.name} has windows of its own; use mode full or chunked"
+        yield refusal(code, message, loc=loc)
+    elif any(inner(block, "partition_by", key) is not None for key in ("values", "query")):
+        yield refusal(code, "stands beside values of partition_by, and both make windows; keep one", loc=loc)
+    elif kind in DESTINATIONS and DESTINATIONS[kind].is_stream:
+        yield refusal(code, "makes folders, and stdout is one stream; remove it", loc=loc)
 
 
 def _is_plain(block: Block) -> bool:
@@ -172,6 +187,7 @@ RULES: tuple[Rule, ...] = (
     stdout_is_one_stream,
     quality_is_possible,
     partitions_fit,
+    shards_fit,
 )
 
 

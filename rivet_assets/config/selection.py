@@ -33,12 +33,12 @@ def choose_exports(config: RivetConfig, names: Sequence[str], partitions: Sequen
     without = [export.name for export in exports if not export.has_partitions]
     if names and without:
         raise ConfigError(
-            f"Export {without[0]} has no partitions; leave out --partition, or name exports of mode time_window or "
-            f"with partition_by."
+            f"Export {without[0]} has no partitions; leave out --partition, or name exports of mode time_window, with "
+            f"partition_by or with shards."
         )
     windowed = [export for export in exports if export.has_partitions]
     if not windowed:
-        raise ConfigError("No export has mode time_window, or partition_by; leave out --partition.")
+        raise ConfigError("No export has mode time_window, partition_by or shards; leave out --partition.")
     return windowed
 
 
@@ -62,7 +62,7 @@ def due(config: RivetConfig, export: Export, partitions: Sequence[str] | None) -
         ConfigError: it has no such window.
         RivetError: the query that finds the values cannot be asked.
     """
-    if export.by_value is not None:
+    if export.by_value is not None or export.shards is not None:
         return _values(config, export, partitions)
     from rivet_assets.modes.partitions import due_keys, partitions_of, window_of  # Dagster
 
@@ -82,8 +82,8 @@ def due(config: RivetConfig, export: Export, partitions: Sequence[str] | None) -
 
 
 def _values(config: RivetConfig, export: Export, partitions: Sequence[str] | None) -> list[str]:
-    """List the values to run."""
-    known = ask_partitions(export, config.source_of(export)[1])
+    """List the values, or shards, to run."""
+    known = list(export.shards or ()) or ask_partitions(export, config.source_of(export)[1])
     if partitions is None:
         return known
     # People may also write the window's key, `region=eu`, as every report does.

@@ -136,7 +136,7 @@ def _windows(
                             if tried == 1:
                                 _observe_table(site, made, context)
                     except RivetError as error:
-                        refused.append(RefusedWindow(ready.window.key, error))
+                        refused.append(RefusedWindow(ready.window.key, error, export.shards is not None))
                         context.log.error(f"{export.name} {ready.window.key}: {error}")
                         if refused[-1].is_hopeless:
                             break

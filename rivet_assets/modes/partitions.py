@@ -29,11 +29,13 @@ MONDAY = 1  # Dagster counts from Sunday, 0
 
 
 def partitions_of(export: Export) -> dg.PartitionsDefinition[Any] | None:
-    """Return the partitions of an export: windows of time, days of snapshots, or values; None where it has none."""
+    """Return the partitions of an export: windows of time, days of snapshots, values, shards; None: it has none."""
     if export.answers.has_windows:
         return times_of(cast("TimeWindow", export))
     if export.first_snapshot is not None:  # today's too, since no other can be run
         return dg.DailyPartitionsDefinition(datetime.combine(export.first_snapshot, time()), end_offset=1)
+    if export.shards is not None:
+        return dg.StaticPartitionsDefinition(list(export.shards))
     by = export.by_value
     if by is None:
         return None
@@ -101,7 +103,7 @@ def window_of(export: Export, key: str) -> Window:
 
 def windows_of(export: Export, keys: Sequence[str]) -> list[Window]:
     """Return the windows of keys that Dagster itself named, in their order."""
-    if export.by_value is not None:
+    if export.by_value is not None or export.shards is not None:
         return [value_window(export, key) for key in keys]
     if export.first_snapshot is not None:
         return [snapshot_window(key) for key in keys]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rivet_assets.modes.by_shard import shard_of
 from rivet_assets.modes.cdc import START
 from rivet_assets.plan import facts as plan_facts
 from rivet_assets.plan.artefact import MOST_RANGES, Computed, PlannedWindow
@@ -94,6 +95,8 @@ def _text(export: Export, seen: PlannedExtract) -> str:
     if extract is None:
         return "changes from the beginning" if window.key == START else "changes"
     move = extract.cursor
+    if shard := shard_of(export, window):
+        return f"all rows of shard {shard}"
     if window.kind == "value":
         told = {NULL: "NULL", OTHERS: "none of the values that have a window", EMPTY: "empty"}
         return f"{column_of_window(window.key)} is {told.get(window.partition, window.partition)}"

@@ -36,6 +36,8 @@ def look_at_values(site: Site) -> list[str]:
         UnknownColumn, SourceError: the values cannot be looked for.
     """
     by = site.export.by_value
+    if site.export.shards is not None:
+        _tell_left(site, list(site.export.shards), "`shards` lists their databases")
     if by is None:
         return []
     values: Sequence[str | None] = by.values or ()
@@ -49,14 +51,19 @@ def look_at_values(site: Site) -> list[str]:
             if by.others == "refuse":
                 _refuse_others(site, session, values)
     partitions = partitions_of_values(values, by.others)
+    _tell_left(site, partitions, "`partition_by` lists their values")
+    return partitions
+
+
+def _tell_left(site: Site, partitions: Sequence[str], listed: str) -> None:
+    """Name the windows that nothing stands for any more."""
     left = windows_left(site, partitions)
     if left:
         more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
         site.tell(
-            f"{site.export.name}: windows {', '.join(left[:MOST_NAMED])}{more} stay published, though `partition_by` "
-            f"lists their values no more; remove their manifests below {site.root.uri}/_rivet to drop them."
+            f"{site.export.name}: windows {', '.join(left[:MOST_NAMED])}{more} stay published, though {listed} no "
+            f"more; remove their manifests below {site.root.uri}/_rivet to drop them."
         )
-    return partitions
 
 
 def windows_left(site: Site, partitions: Sequence[str]) -> list[str]:
