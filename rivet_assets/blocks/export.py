@@ -264,7 +264,8 @@ class Export(Settings):
         """Return of which family its windows are."""
         if self.first_snapshot is not None:
             return "snapshot"
-        return "value" if self.by_value is not None or self.shards is not None else self.answers.window
+        has_values = self.by_value is not None or self.shards is not None
+        return "value" if has_values and not self.answers.has_windows else self.answers.window
 
     # --- what a mode may answer in another way -------------------------------------------------------
 

@@ -34,7 +34,7 @@ def shard_of(export: Export, window: Window | None) -> str:
     """Name the database that a window is of; '' of an export without shards."""
     if export.shards is None or window is None or column_of_window(window.key) != COLUMN:
         return ""
-    return window.partition
+    return window.value
 
 
 def source_of_shard(export: Export, named: tuple[str, Source], shard: str) -> tuple[str, Source]:

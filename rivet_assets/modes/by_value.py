@@ -25,6 +25,7 @@ from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import TypeRules
 from rivet_resources.contracts.types import Column
 from rivet_resources.contracts.value_windows import (
+    BESIDE,
     OTHERS,
     column_of_window,
     partition_of_value,
@@ -74,7 +75,12 @@ def window_keys(export: Export, partitions: Sequence[str]) -> tuple[str, ...]:
         return tuple(partitions)
     column = COLUMN if by is None else by.column
     head = window_key(column, "x")[:-1]
-    return tuple(each if each.startswith(head) else window_key(column, each) for each in partitions)
+
+    def key(each: str) -> str:
+        day, found, value = each.rpartition(BESIDE) if export.answers.has_windows else ("", "", each)
+        return f"{day}{found}{value if value.startswith(head) else window_key(column, value)}"
+
+    return tuple(map(key, partitions))
 
 
 def listed_values(export: Export, source: Source, session: Session) -> tuple[str | None, ...]:
@@ -159,7 +165,7 @@ def window_rows(export: Export, planning: Planning) -> WindowRows:
     column = require_bound(planning, by.column, key="partition_by.column")
     refuse_equal(by.values or (), column)
     window = planning.window
-    if window.partition == OTHERS and window.excludes is None:
+    if window.value == OTHERS and window.excludes is None:
         values = listed_values(export, planning.source, planning.session)
         window = replace(window, excludes=tuple(partition_of_value(each) for each in values))
     where = where_of(window, column, planning.source)
@@ -189,7 +195,7 @@ def predicate_of(export: Export, planning: Planning, manifest: Manifest) -> str:
     if by is None:
         return ""
     window = Window(manifest.window, excludes=manifest.window_excludes)
-    if column_of_window(window.key) != by.column or (window.partition == OTHERS and window.excludes is None):
+    if column_of_window(window.key) != by.column or (window.value == OTHERS and window.excludes is None):
         raise BoundsUnusable(
             f"Window {window.key} of export {export.name} is not of column {by.column} as `partition_by` says, or its "
             f"manifest was edited. Run it again, or remove it."
@@ -204,9 +210,9 @@ def where_of(window: Window, column: Column, source: Source) -> str:
         SourceError: a value is none of the column's type.
     """
     quoted = source.quote(column.name)
-    if window.partition == OTHERS:
+    if window.value == OTHERS:
         return where_outside([value_of_partition(each) for each in window.excludes or ()], column, source)
-    value = value_of_partition(window.partition)
+    value = value_of_partition(window.value)
     return f"{quoted} IS NULL" if value is None else f"{quoted} = {_literal(value, column, source)}"
 
 

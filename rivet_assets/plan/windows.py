@@ -16,7 +16,7 @@ from rivet_assets.plan.facts import CommittedWindows, PlannedExtract, SourceLook
 from rivet_assets.plan.fingerprint import Hidden
 from rivet_resources.contracts.extract import Window
 from rivet_resources.contracts.relation import Chunk, KeyRange
-from rivet_resources.contracts.value_windows import EMPTY, NULL, OTHERS, column_of_window
+from rivet_resources.contracts.value_windows import BESIDE, EMPTY, NULL, OTHERS, column_of_window, value_part
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -91,7 +91,8 @@ def _text(export: Export, seen: PlannedExtract) -> str:
     """Return what one window covers."""
     window, extract = seen.window, seen.extract
     if window.start is not None and window.end is not None:
-        return f"{export.window_column} in [{window.start:%Y-%m-%dT%H:%MZ}, {window.end:%Y-%m-%dT%H:%MZ})"
+        beside = f", {value_part(window.key).replace('=', ' ', 1)}" if BESIDE in window.key else ""
+        return f"{export.window_column} in [{window.start:%Y-%m-%dT%H:%MZ}, {window.end:%Y-%m-%dT%H:%MZ}){beside}"
     if extract is None:
         return "changes from the beginning" if window.key == START else "changes"
     move = extract.cursor

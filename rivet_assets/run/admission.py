@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from rivet_assets.modes.by_shard import kept_as, same_address, shard_window
 from rivet_assets.run.adoption_evidence import evidence_at, evidence_in
-from rivet_resources.commit.manifest import Manifest, manifest_paths, read_manifest, window_manifest
+from rivet_resources.commit.manifest import Manifest, manifest_paths, read_manifest
 from rivet_resources.commit.publish import sweep
+from rivet_resources.commit.supersede import BESIDE_IN_PATHS
 from rivet_resources.contracts.provenance import DatabaseIdentity, Provenance
 from rivet_resources.errors import ProvenanceRefused
 from rivet_resources.state.provenances import difference, is_any, is_same
@@ -132,8 +133,12 @@ def standing_manifest(site: Claim) -> Manifest | None:
 
 
 def manifest_of_shard(root: Root, shard: str) -> Manifest | None:
-    """Read the manifest of one shard's window; None when it is not committed."""
-    found = window_manifest(root, shard_window(shard)) if root.keeps_manifests else None
+    """Read a manifest of one shard, of times the last; None when nothing of it is committed."""
+    if not root.keeps_manifests:
+        return None
+    name = shard_window(shard).file_name  # the window's own, or the end of those of its times
+    paths = [path for path in manifest_paths(root) if path.endswith((f"/{name}", f"{BESIDE_IN_PATHS}{name}"))]
+    found = next(filter(None, (read_manifest(root, path) for path in reversed(paths))), None)
     return found[0] if found else None
 
 

@@ -18,9 +18,18 @@ from tests.faults.dying import DIED, PLACES
 
 pytestmark = pytest.mark.faults
 SHARDS = {"ap": 30, "eu": 50, "us": 70}  # rows of each
+FIRST = 1_767_225_600  # 2026-01-01 in UTC; an event each hour
 ALL = [(shard, number) for shard, rows in SHARDS.items() for number in range(rows)]
+DAYS = ("2026-01-01", "2026-01-02", "2026-01-03")
 MODES = {
     "full": {"mode": "full"},
+    "windows": {
+        "mode": "time_window",
+        "time_column": "at",
+        "time_column_type": "unix",
+        "start": DAYS[0],
+        "end": "2026-01-04",
+    },
     "resumed": {"mode": "chunked", "chunk_column": "id", "chunk_size": 20, "chunk_checkpoint": True},
 }
 
@@ -33,8 +42,9 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for shard, rows in SHARDS.items():
         monkeypatch.setenv(f"{shard.upper()}_DB", str(tmp_path / f"{shard}.db"))
         with closing(sqlite3.connect(tmp_path / f"{shard}.db")) as connection, connection:
-            connection.execute("CREATE TABLE events (id INTEGER PRIMARY KEY, of TEXT)")
-            connection.executemany("INSERT INTO events VALUES (?, ?)", [(number, shard) for number in range(rows)])
+            connection.execute("CREATE TABLE events (id INTEGER PRIMARY KEY, of TEXT, at INTEGER)")
+            events = [(number, shard, FIRST + number * 3600) for number in range(rows)]
+            connection.executemany("INSERT INTO events VALUES (?, ?, ?)", events)
     return tmp_path / "rivet.yaml"
 
 
@@ -51,7 +61,7 @@ def readable(file: Path) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("mode", ["resumed", pytest.param("full", marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("mode", ["resumed", "windows", pytest.param("full", marks=pytest.mark.matrix)])
 def test_rerun_after_a_death_has_every_row_of_every_shard_once(file: Path, mode: str, place: str) -> None:
     """Chunks of one database are never taken for those of another, though their keys are the same."""
     export = {
@@ -61,12 +71,13 @@ def test_rerun_after_a_death_has_every_row_of_every_shard_once(file: Path, mode:
     }  # fmt: skip
     source = {"type": "sqlite", "path": str(file.parent / "nowhere.db")}
     file.write_text(yaml.safe_dump({"source": source, "spark": "inline", "exports": [export]}))
-    died = processes.run("tests.faults.dying", str(file), place, *SHARDS)
+    partitions = (f"{DAYS[0]}...{DAYS[-1]}",) if mode == "windows" else tuple(SHARDS)
+    died = processes.run("tests.faults.dying", str(file), place, *partitions)
     assert died.returncode == DIED, died.stdout + died.stderr
     before = readable(file)
     assert len(set(before)) == len(before)
 
-    (outcome,) = run_exports(load_config(file))
+    (outcome,) = run_exports(load_config(file), partitions=partitions)
 
     assert "success" == outcome.status, outcome.message
     assert ALL == readable(file)
