@@ -107,14 +107,17 @@ def _compare(
     if export.shards is None:
         yield from _compare_at(config.source_of(export)[1], export, manifests, current, depth, root, exporter)
         return
-    for manifest in manifests:
-        shard = shard_of(export, Window(manifest.window))
+    shards = {each.window: shard_of(export, Window(each.window)) for each in manifests}
+    for shard in dict.fromkeys(shards.values()):
+        left = [each for each in manifests if shards[each.window] == shard]
         try:
             with naming(shard):
                 _, source = source_of_shard(export, config.source_of(export), shard)
-                yield from _compare_at(source, export, [manifest], current, depth, root, exporter)
+                for found in _compare_at(source, export, tuple(left), current, depth, root, exporter):
+                    left.pop(0)
+                    yield found
         except (ConfigError, SourceError) as error:
-            yield WindowVerdict(manifest.window, manifest.run_id, "unknown", str(error))
+            yield from (WindowVerdict(each.window, each.run_id, "unknown", str(error)) for each in left)
 
 
 def _compare_at(

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -25,6 +26,7 @@ from rivet_assets.prove.reconcile import reconcile_export
 from rivet_assets.prove.repair import repair_export
 from rivet_assets.prove.validate import ValidationScope, validate_export
 from rivet_assets.run.admission import ADOPT
+from rivet_assets.run.other_values import windows_left
 from rivet_assets.run.reset import forget
 from rivet_assets.run.scope import state_of
 from rivet_resources.commit.manifest import Manifest, current_manifests
@@ -255,16 +257,19 @@ def test_shard_with_other_columns_is_a_warning_by_default(world):
     assert FIRST == world.windows
 
 
-def test_shard_that_is_listed_no_more_keeps_its_window(world, capsys):
+def test_shard_that_is_listed_no_more_keeps_its_window(world):
     """It is named, is no partition any more, and can neither be compared nor repaired; its files are still intact."""
     world.run()
     config = world.config({"eu": "EU_DB"})
 
     outcome = world.run(shards={"eu": "EU_DB"})
+    export = config.export("orders")
+    site = SimpleNamespace(export=export, root=export.destination.root("orders"))
     with closing(state_of(config)) as state:
         found = reconcile_export(config, config.export("orders"), depth="counts", state=state, tell=lambda line: None)
         (files,) = validate_export(config.export("orders"), ValidationScope(depth="full"), state=state)
 
+    assert ["shard=us"] == windows_left(site, list(export.shards))
     assert ("success", ("shard=eu",)) == (outcome.status, outcome.windows)
     assert FIRST == world.windows
     assert {"shard=eu": "match", "shard=us": "unknown"} == {each.window: each.verdict for each in found.windows}

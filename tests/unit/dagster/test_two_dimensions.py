@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -20,12 +21,13 @@ from rivet_assets.config.selection import due
 from rivet_assets.dagster.window_holes import windows_verdict
 from rivet_assets.definitions import definitions_of
 from rivet_assets.launch.run_exports import Outcome, run_exports
-from rivet_assets.modes.partitions import due_keys, partitions_of, window_of
+from rivet_assets.modes.partitions import due_keys, partitions_of, ranges_of, window_of
 from rivet_assets.plan.planner import plan_exports
 from rivet_assets.preflight.check import check_exports
 from rivet_assets.prove.reconcile import reconcile_export
 from rivet_assets.prove.repair import repair_export
 from rivet_assets.prove.validate import ValidationScope, validate_export
+from rivet_assets.run.other_values import windows_left
 from rivet_assets.run.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.destinations.local import Local
@@ -330,3 +332,38 @@ def test_shard_that_becomes_another_database_is_refused_in_every_window(shop, mo
     assert "RIVET_PROVENANCE_REFUSED" == outcome.code
     assert ("2026-01-02|shard=us",) == outcome.refused
     assert "2026-01-02|shard=eu" in shop.windows
+
+
+def test_value_that_is_listed_no_more_is_named_once(shop):
+    """Not once for each of its days."""
+    shop.run(SHARDS, "2026-01-01...2026-01-03")
+    export = shop.config({"shards": {"eu": "EU_DB"}}).export("orders")
+
+    left = windows_left(SimpleNamespace(export=export, root=export.destination.root("orders")), ["eu"])
+
+    assert ["shard=us"] == left
+
+
+def test_shard_that_is_away_leaves_its_days_unknown_and_compares_the_others(shop, monkeypatch):
+    """Each window has a verdict."""
+    shop.run(SHARDS, "2026-01-01...2026-01-02")
+    monkeypatch.setenv("EU_DB", str(shop.folder / "gone.db"))
+    config = shop.config(SHARDS)
+    with closing(state_of(config)) as state:
+        found = reconcile_export(config, config.export("orders"), depth="counts", state=state, tell=lambda line: None)
+
+    assert {
+        "2026-01-01|shard=eu": "unknown", "2026-01-02|shard=eu": "unknown",
+        "2026-01-01|shard=us": "match", "2026-01-02|shard=us": "match",
+    } == {each.window: each.verdict for each in found.windows}  # fmt: skip
+
+
+def test_ranges_are_of_one_value_as_the_daemon_cuts_a_backfill(shop):
+    """So that a backfill is one run for each value, or for each day where these are fewer."""
+    definition = partitions_of(shop.config(SHARDS).export("orders"))
+
+    days = ranges_of(definition, [f"2026-01-0{day}|{shard}" for day in (1, 2, 3) for shard in ("eu", "us")])
+    values = ranges_of(definition, ["2026-01-01|eu", "2026-01-01|us"])
+
+    assert {("2026-01-01|eu", "2026-01-03|eu"), ("2026-01-01|us", "2026-01-03|us")} == set(days)
+    assert [("2026-01-01|eu", "2026-01-01|us")] == values
