@@ -224,8 +224,10 @@ def test_reset_lets_every_shard_be_another_database(world, monkeypatch):
     monkeypatch.setenv("US_DB", str(world.folder / "us/other.db"))
     config = world.config()
     with closing(state_of(config)) as state:
+        held = [state.provenance(name).provenance for name in ("orders/eu", "orders/us", "orders")]
         forget(config, config.export("orders"), state=state)
 
+    assert ["sqlite[eu]", "sqlite[us]", None] == [each and each.source_name for each in held]
     assert "success" == world.run().status
     with closing(state_of(config)) as state:
         assert ["orders"] == state.exports()
