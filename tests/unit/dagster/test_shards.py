@@ -20,6 +20,7 @@ from rivet_assets.definitions import definitions_of
 from rivet_assets.doctor.examine import examine
 from rivet_assets.launch.run_exports import Outcome, run_exports
 from rivet_assets.modes.partitions import partitions_of
+from rivet_assets.plan.fingerprint import collect_hidden, export_fingerprint
 from rivet_assets.plan.planner import plan_exports
 from rivet_assets.preflight.check import check_exports
 from rivet_assets.prove.reconcile import reconcile_export
@@ -419,3 +420,28 @@ def test_rows_of_shards_may_lie_in_folders_by_day(world):
     days = {(shard, day.name) for shard in SHARDS for day in (world.root / f"shard={shard}").iterdir()}
     assert {("eu", "day=2026-01-01"), *(("us", f"day=2026-01-0{day}") for day in (1, 2))} <= days
     assert FIRST == world.windows
+
+
+# --- what is told of a shard's address -----------------------------------------------------------
+
+
+def test_no_plan_shows_a_secret_of_a_shard(tmp_path, monkeypatch):
+    """Its URL and its password are hidden, as those of the source are; a plan proves where each shard was."""
+    source = {"type": "postgres", "url": "postgresql://rivet@localhost/shop"}
+    export = {
+        "name": "orders", "table": "orders", "format": "parquet", "shards": {"eu": "EU_URL"},
+        "destination": {"type": "local", "path": str(tmp_path / "lake")},
+    }  # fmt: skip
+    (tmp_path / "rivet.yaml").write_text(yaml.safe_dump({"source": source, "exports": [export]}))
+    monkeypatch.setenv("EU_URL", "postgresql://rivet:hunter2@localhost/eu")
+    config = load_config(tmp_path / "rivet.yaml")
+    first = export_fingerprint(config, config.export("orders"))
+
+    shown = collect_hidden(config, {}).text("connected with hunter2 to postgresql://rivet:hunter2@localhost/eu")
+    monkeypatch.setenv("EU_URL", "postgresql://rivet:rotated@localhost/eu")
+    rotated = export_fingerprint(config, config.export("orders"))
+    monkeypatch.setenv("EU_URL", "postgresql://rivet:hunter2@localhost/us")
+    moved = export_fingerprint(config, config.export("orders"))
+
+    assert "hunter2" not in shown
+    assert first == rotated != moved
