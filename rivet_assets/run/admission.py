@@ -103,6 +103,8 @@ class Admission:
         known, standing = state.provenance(kept), standing_manifest(site)
         if self.is_adopting:
             adopt(kept, found, known, standing, destination=site.place, state=state, tell=site.tell)
+            if twins := list(_twins(site, found, known, self._found).values()):
+                state.remember(kept, found, destination=site.place, accepted=twins)
             return
         refuse(site, found, known, standing)
         if site.shard:
@@ -190,16 +192,32 @@ def refuse_same_database(site: Claim, found: Provenance, known: KnownProvenance,
         ProvenanceRefused
     """
     name, shard = site.export.name, site.shard
-    other = same_address(site.export, shard)
-    for each in () if other else site.export.shards or {}:
-        theirs = met.get(each) or site.state.provenance(kept_as(site.export, each)).provenance
-        if each != shard and theirs is not None and is_same(theirs, found) and theirs not in known.accepted:
-            other = each
+    other = same_address(site.export, shard) or next(iter(_twins(site, found, known, met)), "")
     if other:
         raise ProvenanceRefused(
             f"Export {name}: shards {other} and {shard} are one database, {found}, so each row would be published "
-            f"twice. Correct the variable {(site.export.shards or {})[shard]}, or remove one of the two."
+            f"twice. Correct the variable {(site.export.shards or {})[shard]}, or remove one of the two; if one is a "
+            f"physical copy, go on with `rivet run -e {name} --adopt` (in Dagster: run tag {ADOPT}: true)."
         )
+
+
+def _twins(
+    site: Claim, found: Provenance, known: KnownProvenance, met: Mapping[str, Provenance]
+) -> dict[str, Provenance]:
+    """Return the other shards that are the same database, but for those that either of the two was taken over beside.
+
+    A reset accepts what a shard was itself, so that it is the other one's name that counts.
+    """
+    twins = {}
+    for each in site.export.shards or {}:
+        memory = site.state.provenance(kept_as(site.export, each))
+        theirs = met.get(each) or memory.provenance
+        if each == site.shard or theirs is None or not is_same(theirs, found):
+            continue
+        pairs = [(theirs, known.accepted), (found, memory.accepted)]
+        if not any(is_same(it, one) and it.source_name == one.source_name for one, held in pairs for it in held):
+            twins[each] = theirs
+    return twins
 
 
 def refuse_destination(

@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 import pyarrow.parquet as pq
 import pytest
 
+from rivet_assets.launch.run_exports import run_exports
+from rivet_assets.run.admission import ADOPT
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 
@@ -73,3 +75,7 @@ def test_one_database_under_two_urls_is_refused(lab: Lab, monkeypatch: pytest.Mo
     assert "are one database" in alone.message
     assert 1 == len(together.refused) == len(lab.manifests("orders"))
     assert together.refused == alone.refused
+
+    adopted = run_exports(lab.config(BLOCK), tags={ADOPT: "true"})
+    assert ["success"] * 2 == [adopted[0].status, lab.export(BLOCK).status]  # a copy, as somebody says
+    assert 2 == len(lab.manifests("orders"))
