@@ -31,6 +31,7 @@ from rivet_assets.blocks.export_values import (
     rule_broken,
 )
 from rivet_assets.blocks.partition_by import PartitionBy, column_alone
+from rivet_assets.blocks.shards import Shards
 from rivet_resources.contracts.destination import Destination
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.format import FileFormat, FormatKeys
@@ -113,7 +114,7 @@ class Export(Settings):
     """What to read, and what to write where. `modes/` adds when and in which pieces, and answers for the mode."""
 
     answers: ClassVar[ModeFacts] = ModeFacts("")
-    later_keys: ClassVar[tuple[str, ...]] = ("partition_by", "partition_granularity")
+    later_keys: ClassVar[tuple[str, ...]] = ("partition_by", "partition_granularity", "shards")
 
     name: ExportName = Field(description="names its asset, folder, files and cursor; unique in the file")
     mode: str = Field("full", description="full, incremental, chunked, time_window, cdc or poll")
@@ -141,6 +142,9 @@ class Export(Settings):
     ) = Field(None, description="a column: files in folders by its day; with values or a query: a window per value")
     partition_granularity: Granularity | None = Field(
         None, description="what a folder of `partition_by: <column>` covers; default day"
+    )
+    shards: Shards | None = Field(
+        None, description="databases of one shape: name → variable with its URL (SQLite: its path); a window each"
     )
     skip_empty: bool = Field(False, description="zero rows: write nothing and leave what is published")
     max_file_size: Size | None = Field(None, description="split parts at this size: a number with B, KB, MB or GB")
@@ -242,8 +246,8 @@ class Export(Settings):
 
     @property
     def has_partitions(self) -> bool:
-        """Return whether each window is a partition of its own: of time, of a value, or a day's snapshot."""
-        return self.answers.has_windows or self.by_value is not None or self.first_snapshot is not None
+        """Return whether each window is a partition of its own: of time, a value, a shard, or a day's snapshot."""
+        return self.has_days or self.by_value is not None or self.shards is not None
 
     @property
     def has_days(self) -> bool:
@@ -260,7 +264,8 @@ class Export(Settings):
         """Return of which family its windows are."""
         if self.first_snapshot is not None:
             return "snapshot"
-        return "value" if self.by_value is not None else self.answers.window
+        has_values = self.by_value is not None or self.shards is not None
+        return "value" if has_values and not self.answers.has_windows else self.answers.window
 
     # --- what a mode may answer in another way -------------------------------------------------------
 

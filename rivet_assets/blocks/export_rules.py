@@ -20,6 +20,7 @@ from rivet_resources.write.formats.parquet import LEVELS
 Block = Mapping[str, Any]
 Rule = Callable[[Block, ModeFacts], Iterator[InitErrorDetails]]
 
+NOT_BESIDE_TIME = frozenset("[],")  # in values: Dagster's, of partitions of two dimensions
 RELATIONS = ("query", "query_file", "table")
 
 
@@ -134,9 +135,11 @@ def partitions_fit(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     is_there = block.get("partition_by") is not None
     by_value = any(inner(block, "partition_by", key) is not None for key in ("values", "query"))
     kind = str(inner(block, "destination", "type"))
-    if by_value and not mode.cuts:
-        message = f"makes a window per value, and mode {mode.name} has windows of its own; use mode full or chunked"
-        yield refusal(code, message, loc=loc)
+    if by_value and mode.has_windows:
+        yield from _values_beside_time(block)
+    elif by_value and not mode.cuts:
+        message = f"makes a window per value, and mode {mode.name} has windows of its own; use full, chunked or "
+        yield refusal(code, message + "time_window", loc=loc)
     elif is_there and (mode.follows_log or mode.holds_changes):
         yield refusal(code, f"is for rows, and mode {mode.name} keeps changes in their order; remove it", loc=loc)
     elif is_there and kind in DESTINATIONS and DESTINATIONS[kind].is_stream:
@@ -144,11 +147,42 @@ def partitions_fit(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     if block.get("partition_granularity") is not None and (by_value or not is_there):
         message = "belongs to `partition_by: <column>`, whose days, months or years are folders; remove it"
         yield refusal(code, message, loc=("partition_granularity",))
-    has_folders = is_there or mode.has_windows
+    has_folders = is_there or mode.has_windows or block.get("shards") is not None
     for key in ("path", "prefix"):
         if PARTITION in str(inner(block, "destination", key)) and not has_folders:
             message = f"has {PARTITION}, and the export has no partition_by; add that, or remove the placeholder"
             yield refusal(code, message, loc=("destination", key))
+
+
+def _values_beside_time(block: Block) -> Iterator[InitErrorDetails]:
+    """Refuse what cannot be the second dimension of partitions: Dagster joins two lists that are known."""
+    code, loc = "RIVET_CONFIG_PARTITION_BY", ("partition_by",)
+    if inner(block, "partition_by", "query") is not None:
+        yield refusal(code, "with mode time_window needs `values`; a query is for modes full and chunked", loc=loc)
+    elif inner(block, "partition_by", "others") == "own_window":
+        message = "with mode time_window cannot have others: own_window; list the values, or write others: ignore"
+        yield refusal(code, message, loc=loc)
+    values = inner(block, "partition_by", "values")
+    for value in values if isinstance(values, list | tuple) else ():
+        if NOT_BESIDE_TIME & set(str(value)):
+            message = f"value {value!r} has a sign that Dagster refuses beside a time: none of [ ] , may be in it"
+            yield refusal(code, message, loc=loc)
+
+
+def shards_fit(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
+    """Refuse databases of one shape where windows are of something else."""
+    code, loc = "RIVET_CONFIG_SHARDS", ("shards",)
+    if block.get("shards") is None:
+        return
+    kind = str(inner(block, "destination", "type"))
+    if not mode.cuts and not mode.has_windows:
+        message = f"makes a window per database, and mode {mode.name} has windows of its own; use full, chunked or "
+        message += "time_window"
+        yield refusal(code, message, loc=loc)
+    elif any(inner(block, "partition_by", key) is not None for key in ("values", "query")):
+        yield refusal(code, "stands beside values of partition_by, and both make windows; keep one", loc=loc)
+    elif kind in DESTINATIONS and DESTINATIONS[kind].is_stream:
+        yield refusal(code, "makes folders, and stdout is one stream; remove it", loc=loc)
 
 
 def _is_plain(block: Block) -> bool:
@@ -172,6 +206,7 @@ RULES: tuple[Rule, ...] = (
     stdout_is_one_stream,
     quality_is_possible,
     partitions_fit,
+    shards_fit,
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from rivet_assets.modes.by_shard import shards_apart, source_of_shard
 from rivet_resources.contracts.source import Source
 
 if TYPE_CHECKING:
@@ -13,10 +14,13 @@ if TYPE_CHECKING:
 
 
 def by_source(config: RivetConfig, exports: Iterable[Export]) -> dict[str, tuple[Source, list[Export]]]:
-    """Group exports by source; two sources without a name may be of one type, and get a number."""
+    """Group exports by source; two sources without a name may be of one type, and get a number.
+
+    Of an export with shards each is a source of its own, with the export of that shard alone.
+    """
     found: dict[str, tuple[Source, list[Export]]] = {}
-    for export in exports:
-        name, source = config.source_of(export)
+    for shard, export in (apart for each in exports for apart in shards_apart(each)):
+        name, source = source_of_shard(export, config.source_of(export), shard)
         number = 1
         unique = name
         while unique in found and found[unique][0] != source:

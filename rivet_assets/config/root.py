@@ -29,6 +29,7 @@ from rivet_assets.blocks.notifications import Notifications
 from rivet_assets.blocks.observability import Observability
 from rivet_assets.blocks.op import Op
 from rivet_assets.blocks.translation import Translation
+from rivet_assets.modes.by_shard import source_of_shard
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.modes.chunked import Chunked
 from rivet_assets.modes.full import Full
@@ -96,6 +97,7 @@ class RivetConfig(Settings):
         except ValidationError as error:
             raise refusals(cls.__name__, [*details(error), *faults]) from None
         faults = faults or [*_check_tuning(config), *_check_modes(config), *_shared_logs(config), *_sparkless(config)]
+        faults = faults or list(_shards_have_addresses(config))
         if faults:
             raise refusals(cls.__name__, faults)
         exports = tuple(_with_steps(export, config.transforms) for export in config.exports)
@@ -241,6 +243,16 @@ def _check_modes(config: RivetConfig) -> Iterator[InitErrorDetails]:
         refused = config.source_of(export)[1].refuses(export.answers, "table" if export.table else "query")
         if refused:
             yield refusal("RIVET_CONFIG_SOURCE_MODE_UNSUPPORTED", refused, loc=("exports", index, "mode"))
+
+
+def _shards_have_addresses(config: RivetConfig) -> Iterator[InitErrorDetails]:
+    """Refuse shards of a source that is nowhere."""
+    for index, export in enumerate(config.exports):
+        try:
+            for shard in export.shards or ():
+                source_of_shard(export, config.source_of(export), shard)
+        except ConfigError as error:
+            yield refusal("RIVET_CONFIG_SHARDS", str(error), loc=("exports", index, "shards"))
 
 
 def _shared_logs(config: RivetConfig) -> Iterator[InitErrorDetails]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rivet_assets.modes.by_value import ask_partitions, unknown_partition, window_keys
-from rivet_resources.contracts.value_windows import partition_of_window
+from rivet_resources.contracts.value_windows import BESIDE, partition_of_window
 from rivet_resources.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ def choose_exports(config: RivetConfig, names: Sequence[str], partitions: Sequen
     without = [export.name for export in exports if not export.has_partitions]
     if names and without:
         raise ConfigError(
-            f"Export {without[0]} has no partitions; leave out --partition, or name exports of mode time_window or "
-            f"with partition_by."
+            f"Export {without[0]} has no partitions; leave out --partition, or name exports of mode time_window, with "
+            f"partition_by or with shards."
         )
     windowed = [export for export in exports if export.has_partitions]
     if not windowed:
-        raise ConfigError("No export has mode time_window, or partition_by; leave out --partition.")
+        raise ConfigError("No export has mode time_window, partition_by or shards; leave out --partition.")
     return windowed
 
 
@@ -62,9 +62,15 @@ def due(config: RivetConfig, export: Export, partitions: Sequence[str] | None) -
         ConfigError: it has no such window.
         RivetError: the query that finds the values cannot be asked.
     """
-    if export.by_value is not None:
+    if not export.answers.has_windows and (export.by_value is not None or export.shards is not None):
         return _values(config, export, partitions)
-    from rivet_assets.modes.partitions import due_keys, partitions_of, window_of  # Dagster
+    from rivet_assets.modes.partitions import (  # Dagster
+        due_keys,
+        keys_within,
+        partitions_of,
+        ranges_of,
+        window_of,
+    )
 
     definition = partitions_of(export)
     if definition is None:
@@ -74,16 +80,33 @@ def due(config: RivetConfig, export: Export, partitions: Sequence[str] | None) -
     known = definition.get_partition_keys()
     # A plan, and a report, name windows by their keys; of snapshots these are not their partitions.
     partitions = [RANGE.join(map(partition_of_window, asked.split(RANGE))) for asked in partitions]
+    is_of_two = ranges_of(definition, []) is not None
+    if is_of_two:  # a time alone means all its values
+        last = known[-1].rpartition(BESIDE)[2] if known else ""
+        first = known[0].rpartition(BESIDE)[2] if known else ""
+        partitions = [RANGE.join(_whole(_ends(asked), first, last)) for asked in partitions]
     for key in (end for asked in partitions for end in _ends(asked)):
         if key not in known:
             window_of(export, key)  # says which keys there are
             raise ConfigError(f"Export {export.name} has no window {key!r} that has ended by now.")
+    if is_of_two:
+        wanted = {key for asked in partitions for key in keys_within(definition, *_ends(asked))}
+        return [key for key in map(str, known) if key in wanted]
     return _within(known, [_ends(asked) for asked in partitions])
 
 
+def _whole(ends: tuple[str, str], first: str, last: str) -> tuple[str, str]:
+    """Complete ends of times alone with the first and the last value."""
+    low, high = ends
+    return (
+        low if BESIDE in low else f"{low}{BESIDE}{first}",
+        high if BESIDE in high else f"{high}{BESIDE}{last}",
+    )
+
+
 def _values(config: RivetConfig, export: Export, partitions: Sequence[str] | None) -> list[str]:
-    """List the values to run."""
-    known = ask_partitions(export, config.source_of(export)[1])
+    """List the values, or shards, to run."""
+    known = list(export.shards or ()) or ask_partitions(export, config.source_of(export)[1])
     if partitions is None:
         return known
     # People may also write the window's key, `region=eu`, as every report does.

@@ -31,7 +31,7 @@ from rivet_assets.dagster.source_tables import table_observation
 from rivet_assets.dagster.specs import asset_spec, check_specs
 from rivet_assets.dagster.tell_success import tell_success
 from rivet_assets.dagster.window_holes import windows_check
-from rivet_assets.modes.partitions import add_partitions, windows_of
+from rivet_assets.modes.partitions import add_partitions, dimension_tags, windows_of
 from rivet_assets.observe.observe import observers_of
 from rivet_assets.run.admission import ADOPT, Admission
 from rivet_assets.run.attempt import Attempt, Site, attempt
@@ -125,7 +125,7 @@ def _windows(
             if asked.options.limit is not None:
                 yield from sample_events(asked, site, spec.key, wanted)
                 return
-            add_partitions(export, look_at_values(site), context.instance)
+            add_partitions(export, look_at_values(site, wanted), context.instance)
             with closing(stage_ahead(site, wanted)) as ready_windows:
                 for ready in ready_windows:
                     tried += 1
@@ -136,7 +136,7 @@ def _windows(
                             if tried == 1:
                                 _observe_table(site, made, context)
                     except RivetError as error:
-                        refused.append(RefusedWindow(ready.window.key, error))
+                        refused.append(RefusedWindow(ready.window.key, error, export.shards is not None))
                         context.log.error(f"{export.name} {ready.window.key}: {error}")
                         if refused[-1].is_hopeless:
                             break
@@ -192,7 +192,7 @@ def _commit(
             spec.key,
             partition=made.window.partition,
             metadata={**describe(site, made), **published},
-            tags={DATA_VERSION_TAG: data_version(made.staged).value},
+            tags={DATA_VERSION_TAG: data_version(made.staged).value, **dimension_tags(site.export, made.window)},
         )
     yield from evaluations(spec.key, verdicts, made.window.partition, instance=instance)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from rivet_assets.preflight.check import Checked, facts_of_check
+from rivet_assets.preflight.check import facts_of_check
+from rivet_assets.preflight.checked import Checked
 from rivet_assets.prove.reconcile_result import Reconciled, facts_of_reconcile
 from rivet_assets.prove.validate import facts_of
 from rivet_assets.run.drain_verdicts import ChangeVerdict

@@ -14,7 +14,8 @@ import dagster as dg
 from rivet_assets.dagster.proof_verdicts import files_verdict, preflight_verdict, source_verdict
 from rivet_assets.plan.planner import plan_exports
 from rivet_assets.plan.report import metadata, render
-from rivet_assets.preflight.check import Checked, check_exports
+from rivet_assets.preflight.check import check_exports
+from rivet_assets.preflight.checked import Checked
 from rivet_assets.prove.reconcile import reconcile_export
 from rivet_assets.prove.validate import validate_export
 

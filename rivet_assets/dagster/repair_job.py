@@ -23,7 +23,7 @@ from rivet_assets.dagster.proof_checks import EQUALS_SOURCE, is_close_enough
 from rivet_assets.dagster.resources import project_keys, project_session
 from rivet_assets.dagster.run_tags import tag_run
 from rivet_assets.dagster.translator import SpecOf
-from rivet_assets.modes.partitions import partitions_of
+from rivet_assets.modes.partitions import dimension_tags, partitions_of
 from rivet_assets.prove.reconcile_result import Depth as HowClosely
 from rivet_assets.prove.reconcile_result import Reconciled
 from rivet_assets.prove.repair import Repaired, RepairedWindow, repair_export
@@ -169,7 +169,8 @@ def _events(target: Target, done: Repaired) -> Iterable[dg.AssetMaterialization]
                 "rivet/bytes": window.bytes, "rivet/run_id": window.run_id,
             }  # fmt: skip
             partition = Window(window.window).partition if is_partitioned else None
-            yield dg.AssetMaterialization(target.spec.key, partition=partition, metadata=facts)
+            tags = dimension_tags(target.export, Window(window.window))
+            yield dg.AssetMaterialization(target.spec.key, partition=partition, metadata=facts, tags=tags)
 
 
 def _facts(done: Repaired) -> dict[str, Any]:

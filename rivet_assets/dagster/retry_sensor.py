@@ -34,7 +34,7 @@ from rivet_assets.dagster.pools import free_ended
 from rivet_assets.dagster.run_config import LIMIT
 from rivet_assets.dagster.specs import asset_spec
 from rivet_assets.dagster.window_holes import windows_verdict
-from rivet_assets.modes.partitions import partitions_of
+from rivet_assets.modes.partitions import keys_within, partitions_of
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -268,7 +268,8 @@ def _windows_of(each: Scheduled, tags: Mapping[str, str], instance: dg.DagsterIn
     first, last = (tags.get(tag) or tags.get(PARTITION) for tag in (RANGE_START, RANGE_END))
     keys = definition.get_partition_keys(dynamic_partitions_store=instance)
     if first in keys and last in keys:
-        yield from keys[keys.index(str(first)) : keys.index(str(last)) + 1]
+        with dg.partition_loading_context(dynamic_partitions_store=instance):
+            yield from keys_within(definition, str(first), str(last))
 
 
 # --- what is due ---------------------------------------------------------------------------------

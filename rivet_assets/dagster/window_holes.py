@@ -21,6 +21,7 @@ from rivet_assets.dagster.on_demand import JUDGED, OnDemand
 from rivet_assets.modes.partitions import partitions_of
 from rivet_assets.run.drain_verdicts import ChangeVerdict
 from rivet_assets.run.quality import SPECIAL_VALUES
+from rivet_resources.contracts.value_windows import BESIDE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,6 +59,8 @@ def windows_verdict(export: Export, key: dg.AssetKey, instance: dg.DagsterInstan
     last_tick = datetime.fromtimestamp(next(ticks).timestamp(), UTC)
     due = partitions.get_partition_keys(current_time=last_tick, dynamic_partitions_store=instance)
     first = next((number for number, each in enumerate(due) if each in there), len(due))
+    while 0 < first < len(due) and BESIDE in due[first] and _day(due[first - 1]) == _day(due[first]):
+        first -= 1  # values of the first day count from its first one on
     if not export.has_days:  # no value comes before another
         first = 0
     if export.first_snapshot is not None:  # a day that was missed can never be filled
@@ -74,6 +77,11 @@ def windows_verdict(export: Export, key: dg.AssetKey, instance: dg.DagsterInstan
     return ChangeVerdict(
         WINDOWS_COMPLETE, not missing, False, len(missing), 0, 0, text, facts, "fail" if missing else "ok"
     )
+
+
+def _day(key: str) -> str:
+    """Return the time of a partition of two dimensions."""
+    return key.rpartition(BESIDE)[0]
 
 
 def _there(export: Export, key: dg.AssetKey, instance: dg.DagsterInstance) -> set[str]:

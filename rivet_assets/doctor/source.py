@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rivet_assets.doctor.row import Row, Told, fault_row, finding_rows, spell_count
+from rivet_assets.modes.by_shard import kept_as
 from rivet_assets.run.admission import provenance_in
 from rivet_assets.run.log_status import INTERACTIVE_LIMITS
 from rivet_assets.run.provenance import ForeseenRead
@@ -61,7 +62,9 @@ def source_rows(
                     export, relation = asked
                     if not export.answers.follows_log:
                         identity = identity or session.identity()
-                        tell(export, {export.name: ForeseenRead(provenance_in(source, name, identity, relation))})
+                        shard = next(iter(export.shards or ("",)))
+                        read = ForeseenRead(provenance_in(source, name, identity, relation), shard=shard)
+                        tell(export, {kept_as(export, shard): read})
     except RivetError as error:
         rows.append(fault_row(about, "connect", error))
     return [*rows, *_with_script(tables, rows)]

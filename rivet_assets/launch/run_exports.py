@@ -211,12 +211,14 @@ def _execute(
 
 def _ranges(export: Export, keys: Sequence[str], instance: dg.DagsterInstance) -> list[tuple[str, str]]:
     """Join windows that follow one another into (first, last); the instance learns of values it did not know."""
-    from rivet_assets.modes.partitions import add_partitions, partitions_of  # Dagster
+    from rivet_assets.modes.partitions import add_partitions, partitions_of, ranges_of  # Dagster
 
     definition = partitions_of(export)
     if definition is None:
         return []
     add_partitions(export, keys, instance)
+    if (of_two := ranges_of(definition, keys)) is not None:
+        return of_two
     known = definition.get_partition_keys(dynamic_partitions_store=instance)
     places = {key: place for place, key in enumerate(known)}
     ranges: list[tuple[str, str]] = []

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rivet_assets.blocks.partition_by import fault_of, partitions_of_values
+from rivet_assets.modes.by_shard import COLUMN, shard_of, shard_window
 from rivet_assets.modes.protocol import Planning, require_bound
 from rivet_resources.canonical import canonical
 from rivet_resources.commit.manifest import Manifest
@@ -24,6 +25,7 @@ from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import TypeRules
 from rivet_resources.contracts.types import Column
 from rivet_resources.contracts.value_windows import (
+    BESIDE,
     OTHERS,
     column_of_window,
     partition_of_value,
@@ -56,7 +58,9 @@ ALL = WindowRows(Window("all"))
 
 
 def value_window(export: Export, partition: str) -> Window:
-    """Return the window of a partition of an export with `partition_by:`."""
+    """Return the window of a partition of an export with `partition_by:` or `shards:`."""
+    if export.shards is not None:
+        return shard_window(partition)
     assert export.by_value is not None
     key = window_key(export.by_value.column, partition)
     return Window(key, folder=key)
@@ -67,10 +71,16 @@ def window_keys(export: Export, partitions: Sequence[str]) -> tuple[str, ...]:
     by = export.by_value
     if export.first_snapshot is not None:
         return tuple(each if Window(each).kind == "snapshot" else snapshot_key(each) for each in partitions)
-    if by is None:
+    if by is None and export.shards is None:
         return tuple(partitions)
-    head = window_key(by.column, "x")[:-1]
-    return tuple(each if each.startswith(head) else value_window(export, each).key for each in partitions)
+    column = COLUMN if by is None else by.column
+    head = window_key(column, "x")[:-1]
+
+    def key(each: str) -> str:
+        day, found, value = each.rpartition(BESIDE) if export.answers.has_windows else ("", "", each)
+        return f"{day}{found}{value if value.startswith(head) else window_key(column, value)}"
+
+    return tuple(map(key, partitions))
 
 
 def listed_values(export: Export, source: Source, session: Session) -> tuple[str | None, ...]:
@@ -106,7 +116,7 @@ def unknown_partition(export: Export, key: str, known: Sequence[str]) -> ConfigE
     more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
     return ConfigError(
         f"Export {export.name} has no partition {key!r}; it has {', '.join(known[:MOST_NAMED]) or 'none'}{more}. Pass "
-        f"one of these, or see that `partition_by` lists the value."
+        f"one of these, or see that `{'partition_by' if export.shards is None else 'shards'}` lists it."
     )
 
 
@@ -144,6 +154,8 @@ def window_rows(export: Export, planning: Planning) -> WindowRows:
         SourceError: no window is named, or the values are none of the column's type.
     """
     by = export.by_value
+    if export.shards is not None:
+        return _shard_rows(export, planning)
     if by is None:
         return ALL
     if planning.window is None:
@@ -153,11 +165,23 @@ def window_rows(export: Export, planning: Planning) -> WindowRows:
     column = require_bound(planning, by.column, key="partition_by.column")
     refuse_equal(by.values or (), column)
     window = planning.window
-    if window.partition == OTHERS and window.excludes is None:
+    if window.value == OTHERS and window.excludes is None:
         values = listed_values(export, planning.source, planning.session)
         window = replace(window, excludes=tuple(partition_of_value(each) for each in values))
     where = where_of(window, column, planning.source)
     return WindowRows(window, where, (column.name,), (planning.source.quote(column.name),))
+
+
+def _shard_rows(export: Export, planning: Planning) -> WindowRows:
+    """Return all rows: `planning` has the source of the shard already.
+
+    Raises:
+        SourceError: no shard is named.
+    """
+    if not shard_of(export, planning.window):
+        raise SourceError(f"Export {export.name} has a partition for each shard; pass --partition with one of them.")
+    assert planning.window is not None
+    return WindowRows(planning.window)
 
 
 def predicate_of(export: Export, planning: Planning, manifest: Manifest) -> str:
@@ -171,7 +195,7 @@ def predicate_of(export: Export, planning: Planning, manifest: Manifest) -> str:
     if by is None:
         return ""
     window = Window(manifest.window, excludes=manifest.window_excludes)
-    if column_of_window(window.key) != by.column or (window.partition == OTHERS and window.excludes is None):
+    if column_of_window(window.key) != by.column or (window.value == OTHERS and window.excludes is None):
         raise BoundsUnusable(
             f"Window {window.key} of export {export.name} is not of column {by.column} as `partition_by` says, or its "
             f"manifest was edited. Run it again, or remove it."
@@ -186,9 +210,9 @@ def where_of(window: Window, column: Column, source: Source) -> str:
         SourceError: a value is none of the column's type.
     """
     quoted = source.quote(column.name)
-    if window.partition == OTHERS:
+    if window.value == OTHERS:
         return where_outside([value_of_partition(each) for each in window.excludes or ()], column, source)
-    value = value_of_partition(window.partition)
+    value = value_of_partition(window.value)
     return f"{quoted} IS NULL" if value is None else f"{quoted} = {_literal(value, column, source)}"
 
 

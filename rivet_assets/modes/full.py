@@ -55,8 +55,9 @@ class Full(Export):
         for key in ("keep", "start"):
             if getattr(self, key) is not None and self.snapshots is None:
                 raise rule_broken(CODE, f"{key} belongs to `snapshots: daily`; add that, or remove it")
-        if self.snapshots is not None and self.by_value is not None:
-            raise rule_broken(CODE, "snapshots and values of `partition_by` both make windows; keep one")
+        if self.snapshots is not None and (self.by_value is not None or self.shards is not None):
+            other = "values of `partition_by`" if self.shards is None else "`shards`"
+            raise rule_broken(CODE, f"snapshots and {other} both make windows; keep one")
         return self
 
     @property

@@ -19,30 +19,65 @@ from rivet_assets.blocks.partition_by import partitions_of_values
 from rivet_assets.modes.by_value import unknown_partition, value_window
 from rivet_assets.modes.full import snapshot_window
 from rivet_resources.contracts.extract import Window
+from rivet_resources.contracts.value_windows import BESIDE
 from rivet_resources.errors import ConfigError
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
     from rivet_assets.modes.time_window import TimeWindow
 
+DATE = "date"  # dimension of times beside that of values; Dagster joins the two in the order of their names
 MONDAY = 1  # Dagster counts from Sunday, 0
 
 
 def partitions_of(export: Export) -> dg.PartitionsDefinition[Any] | None:
-    """Return the partitions of an export: windows of time, days of snapshots, or values; None where it has none."""
+    """Return the partitions of an export: windows of time, days of snapshots, values, shards; None: it has none."""
     if export.answers.has_windows:
-        return times_of(cast("TimeWindow", export))
+        times, beside = times_of(cast("TimeWindow", export)), _listed(export)
+        if beside is None:
+            return times
+        return dg.MultiPartitionsDefinition({DATE: times, "value" if export.shards is None else "shard": beside})
     if export.first_snapshot is not None:  # today's too, since no other can be run
         return dg.DailyPartitionsDefinition(datetime.combine(export.first_snapshot, time()), end_offset=1)
-    by = export.by_value
-    if by is None:
-        return None
-    if by.values is not None:
-        return dg.StaticPartitionsDefinition(partitions_of_values(by.values, by.others))
+    by, listed = export.by_value, _listed(export)
+    if by is None or listed is not None:
+        return listed
     # One name per export, whatever files a location joins: two of them never write to one place.
     uri = export.destination.on(date.min).root(export.name).uri
     place = hashlib.sha256(f"{uri} {by.column}".encode()).hexdigest()[:8]
     return dg.DynamicPartitionsDefinition(name=f"rivet/{export.name}/{place}")
+
+
+def _listed(export: Export) -> dg.StaticPartitionsDefinition | None:
+    """Return the partitions of shards, or of values as they are listed; None where there is neither."""
+    if export.shards is not None:
+        return dg.StaticPartitionsDefinition(list(export.shards))
+    by = export.by_value
+    if by is None or by.values is None:
+        return None
+    return dg.StaticPartitionsDefinition(partitions_of_values(by.values, by.others))
+
+
+def ranges_of(definition: dg.PartitionsDefinition[Any], keys: Sequence[str]) -> list[tuple[str, str]] | None:
+    """Join keys of two dimensions into ranges as Dagster means them, of one value or one time; None of others."""
+    if not isinstance(definition, dg.MultiPartitionsDefinition):
+        return None
+    ranges = definition.subset_with_partition_keys(keys).get_partition_key_ranges(definition)
+    return [(each.start, each.end) for each in ranges]
+
+
+def keys_within(definition: dg.PartitionsDefinition[Any], first: str, last: str) -> list[str]:
+    """List the keys of a range; of two dimensions those between in both."""
+    return [str(key) for key in definition.get_partition_keys_in_range(dg.PartitionKeyRange(first, last))]
+
+
+def dimension_tags(export: Export, window: Window) -> dict[str, str]:
+    """Return the tags of a materialization from which Dagster knows both dimensions; none of partitions with one."""
+    definition = partitions_of(export)
+    if not isinstance(definition, dg.MultiPartitionsDefinition):
+        return {}
+    key = definition.get_partition_key_from_str(window.partition)
+    return {f"dagster/partition/{name}": value for name, value in key.keys_by_dimension.items()}
 
 
 def add_partitions(export: Export, keys: Sequence[str], instance: dg.DagsterInstance) -> list[str]:
@@ -86,22 +121,57 @@ def window_of(export: Export, key: str) -> Window:
     partitions = partitions_of(export)
     if partitions is None:
         raise ConfigError(f"Export {export.name} has mode {export.mode} and no partitions; run it without {key!r}.")
+    if isinstance(partitions, dg.MultiPartitionsDefinition):
+        return _window_of_two(export, key)
     if isinstance(partitions, dg.StaticPartitionsDefinition) and key not in partitions.get_partition_keys():
         raise unknown_partition(export, key, partitions.get_partition_keys())
     if not isinstance(partitions, dg.TimeWindowPartitionsDefinition):
         return value_window(export, key)
+    _require_key(export, partitions, key)
+    return snapshot_window(key) if export.first_snapshot is not None else _window(partitions, key)
+
+
+def _window_of_two(export: Export, key: str) -> Window:
+    """Return the window of a time and a value, `2026-01-31|eu`.
+
+    Raises:
+        ConfigError: the export has no such time, or no such value.
+    """
+    day, _, value = key.rpartition(BESIDE)
+    times, listed = times_of(cast("TimeWindow", export)), _listed(export)
+    assert listed is not None
+    if value not in listed.get_partition_keys():
+        raise unknown_partition(export, value, listed.get_partition_keys())
+    _require_key(export, times, day)
+    return _beside(export, _window(times, day), value)
+
+
+def _beside(export: Export, time: Window, value: str) -> Window:
+    """Join a window of time with a value."""
+    other = value_window(export, value)
+    return Window(f"{time.key}{BESIDE}{other.key}", time.start, time.end, f"{time.folder}/{other.folder}")
+
+
+def _require_key(export: Export, partitions: dg.TimeWindowPartitionsDefinition, key: str) -> None:
+    """Refuse a time that is no partition.
+
+    Raises:
+        ConfigError
+    """
     if not partitions.has_partition_key(key):
         first, last = partitions.get_first_partition_key(), partitions.get_last_partition_key()
         raise ConfigError(
             f"Export {export.name} has no partition {key!r}; it has {first} to {last}. Pass one of these, or change "
             f"`start` or `end` of the export."
         )
-    return snapshot_window(key) if export.first_snapshot is not None else _window(partitions, key)
 
 
 def windows_of(export: Export, keys: Sequence[str]) -> list[Window]:
     """Return the windows of keys that Dagster itself named, in their order."""
-    if export.by_value is not None:
+    has_values = export.by_value is not None or export.shards is not None
+    if has_values and export.answers.has_windows:
+        return [_window_of_two(export, key) for key in keys]
+    if has_values:
         return [value_window(export, key) for key in keys]
     if export.first_snapshot is not None:
         return [snapshot_window(key) for key in keys]
@@ -118,8 +188,16 @@ def due_keys(export: Export, *, at: datetime | None = None) -> list[str]:
         return [(at or datetime.now(UTC)).astimezone(UTC).date().isoformat()]
     if not export.answers.has_windows:
         return []
-    partitions = times_of(cast("TimeWindow", export))
-    at = at or datetime.now(UTC)
+    beside = _listed(export)
+    times = _due_times(cast("TimeWindow", export), at or datetime.now(UTC))
+    if beside is None:
+        return times
+    return [f"{time}{BESIDE}{value}" for time in times for value in beside.get_partition_keys()]
+
+
+def _due_times(export: TimeWindow, at: datetime) -> list[str]:
+    """Name the times of a run without a key."""
+    partitions = times_of(export)
     days = getattr(export, "days_window", None)
     keys = partitions.get_partition_keys(current_time=at)
     if days is None:
@@ -163,5 +241,6 @@ def latest_window(export: Export) -> Window:
 
 def first_window(export: TimeWindow) -> Window:
     """Return a window of an export none of whose windows has ended yet."""
-    start = datetime.combine(export.first_day, datetime.min.time(), UTC)
-    return Window(export.first_day.isoformat(), start, start.replace(hour=23), "")
+    start, beside = datetime.combine(export.first_day, datetime.min.time(), UTC), _listed(export)
+    time = Window(export.first_day.isoformat(), start, start.replace(hour=23), "")
+    return time if beside is None else _beside(export, time, beside.get_partition_keys()[0])

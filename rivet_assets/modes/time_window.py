@@ -15,10 +15,13 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from rivet_assets.blocks.export import Export
+from rivet_assets.modes.by_value import predicate_of, window_rows
 from rivet_assets.modes.protocol import Planning, compose, require_column
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.mode_facts import ModeFacts
+from rivet_resources.contracts.relation import Relation
+from rivet_resources.contracts.source import Source
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import BoundsUnusable, SourceError
 
@@ -116,7 +119,9 @@ class TimeWindow(Export):
                 f"Pass --partition KEY, such as {self.first_day.isoformat()}, or --partition-range A...B."
             )
         quoted = planning.source.quote(self.time_column)
-        where = self._within(planning, planning.window.start, planning.window.end)
+        rows = window_rows(self, planning)
+        within = self.within(planning.relation, planning.source, planning.window.start, planning.window.end)
+        where = " AND ".join(filter(None, (within, rows.where)))
         chunks = planning.session.chunks(planning.relation, where=where, order_by=(quoted,), pieces=1)
         still_open = planning.window.end > planning.started_at
         notes = (f"window {planning.window.key} was still open at {planning.started_at:%Y-%m-%dT%H:%M:%SZ}",)
@@ -125,7 +130,7 @@ class TimeWindow(Export):
             planning,
             window=planning.window,
             chunks=chunks,
-            decisive=(self.time_column,),
+            decisive=(self.time_column, *rows.decisive),
             notes=notes if still_open else (),
         )
 
@@ -140,7 +145,8 @@ class TimeWindow(Export):
             raise BoundsUnusable(
                 f"The manifest of window {manifest.window} of export {self.name} has no bounds. Run that window again."
             )
-        return self._within(planning, manifest.window_start, manifest.window_end)
+        within = self.within(planning.relation, planning.source, manifest.window_start, manifest.window_end)
+        return " AND ".join(filter(None, (within, predicate_of(self, planning, manifest))))
 
     def shares(self, planning: Planning, manifest: Manifest) -> tuple[int, int]:
         """Return (0, 0): the predicate finds the window's rows, no more and no less."""
@@ -150,12 +156,16 @@ class TimeWindow(Export):
         """Describe the rows of the window once more; `planning` names it."""
         return self.extract(planning)
 
-    def _within(self, planning: Planning, start: datetime, end: datetime) -> str:
-        """Render [start, end)."""
-        column = require_column(planning.relation, self.time_column, key="time_column")
-        quoted = planning.source.quote(self.time_column)
+    def within(self, relation: Relation, source: Source, start: datetime, end: datetime) -> str:
+        """Return the predicate of [start, end).
+
+        Raises:
+            UnknownColumn, SourceError: as `extract`.
+        """
+        column = require_column(relation, self.time_column, key="time_column")
+        quoted = source.quote(self.time_column)
         low, high = (
-            planning.source.literal(self._render_bound(instant, column, relation=planning.relation.name), column)
+            source.literal(self._render_bound(instant, column, relation=relation.name), column)
             for instant in (start, end)
         )
         return f"{quoted} >= {low} AND {quoted} < {high}"

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
+from rivet_assets.modes.by_shard import naming, shard_of, source_of_shard
 from rivet_assets.modes.cdc import START, Cdc, drain_of
 from rivet_assets.modes.partitions import windows_of
 from rivet_assets.modes.protocol import Mode, Planning
@@ -181,6 +184,7 @@ def describe(place: PlanContext) -> tuple[tuple[str, str], ...]:
     Raises:
         UnknownTable, UnknownColumn, SourceError, ConfigError
     """
+    place = _at(place, next(iter(place.export.shards or ("",))))
     with _session(place, snapshot=False) as session:
         return _columns(_relations(place.export, session))
 
@@ -194,12 +198,13 @@ def look_at(place: PlanContext, windows: Sequence[tuple[str, Window]], boundary:
     if (drain := drain_of(place.export)) is not None:
         return _look_at_log(place, drain, windows, boundary)
     export, asked = place.export.without_comparison()
-    with _session(place, snapshot=True, **INTERACTIVE_LIMITS) as session:
-        ((_, relation),) = _relations(export, session)
-        seen = [
-            _plan_window(place, export, session, relation, window=window, cursor=boundary)
-            for _, window in windows[:MOST_LOOKED_AT]
-        ]
+    seen: list[PlannedExtract] = []
+    wanted = [window for _, window in windows[:MOST_LOOKED_AT]]
+    for shard, members in groupby(wanted, key=partial(shard_of, export)) if wanted else [("", iter(()))]:
+        here = _at(place, shard)
+        with naming(shard), _session(here, snapshot=True, **INTERACTIVE_LIMITS) as session:
+            ((_, relation),) = _relations(export, session)
+            seen += [_plan_window(here, export, session, relation, window=each, cursor=boundary) for each in members]
     notes = [note for each in seen if each.extract for note in each.extract.notes]
     return SourceLook(
         columns=_columns([("", relation)]),
@@ -208,6 +213,12 @@ def look_at(place: PlanContext, windows: Sequence[tuple[str, Window]], boundary:
         drift=_drift(place, relation),
         notes=tuple(dict.fromkeys([*asked, *notes])),
     )
+
+
+def _at(place: PlanContext, shard: str) -> PlanContext:
+    """Return where a shard is planned; of '' here."""
+    name, source = source_of_shard(place.export, (place.source_name, place.source), shard)
+    return replace(place, source_name=name, source=source)
 
 
 def _session(place: PlanContext, *, snapshot: bool, **limits: int) -> Any:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from rivet_assets.blocks.export import NOT_OF_THE_ROWS
 from rivet_assets.config.variables import PATTERN, Substitution
 from rivet_assets.config.yaml_document import YamlFault, read_yaml
+from rivet_assets.modes.by_shard import shards_apart, source_of_shard
 from rivet_assets.plan.artefact import fingerprint
 from rivet_resources.errors import ConfigError
 
@@ -42,10 +43,11 @@ def export_fingerprint(config: RivetConfig, export: Export) -> str:
         ConfigError: the variable or file that says where the source is cannot be read.
     """
     _, source = config.source_of(export)
+    shards = [source_of_shard(export, ("", source), shard)[1] for shard in export.shards or ()]
     document = {
         "export": export.model_dump(mode="json", exclude=NOT_OF_THE_ROWS | export.unset_later_keys() | {"source"}),
         "source": _source_block(source),
-        "place": _place(source),
+        "place": [_place(each) for each in shards] if shards else _place(source),
         "destination": export.destination.root(export.name).uri,
     }
     return fingerprint(document)
@@ -94,7 +96,11 @@ def collect_hidden(config: RivetConfig, params: Mapping[str, str]) -> Hidden:
 
 
 def _sources(config: RivetConfig) -> list[Source]:
-    return [config.source_of(export)[1] for export in config.exports]
+    return [
+        source_of_shard(alone, config.source_of(alone), shard)[1]
+        for export in config.exports
+        for shard, alone in shards_apart(export)
+    ]
 
 
 def _secrets(source: Source) -> tuple[str, ...]:

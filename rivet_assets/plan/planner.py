@@ -28,7 +28,8 @@ from rivet_assets.plan.priority import (
     prioritise,
 )
 from rivet_assets.plan.windows import compute_windows
-from rivet_assets.preflight.check import Checked, check_exports
+from rivet_assets.preflight.check import check_exports
+from rivet_assets.preflight.checked import Checked
 from rivet_assets.run.drift import judge
 from rivet_assets.run.scope import state_of
 from rivet_resources.errors import DriftRefused, RivetError

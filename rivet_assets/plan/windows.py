@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rivet_assets.modes.by_shard import shard_of
 from rivet_assets.modes.cdc import START
 from rivet_assets.plan import facts as plan_facts
 from rivet_assets.plan.artefact import MOST_RANGES, Computed, PlannedWindow
@@ -15,7 +16,7 @@ from rivet_assets.plan.facts import CommittedWindows, PlannedExtract, SourceLook
 from rivet_assets.plan.fingerprint import Hidden
 from rivet_resources.contracts.extract import Window
 from rivet_resources.contracts.relation import Chunk, KeyRange
-from rivet_resources.contracts.value_windows import EMPTY, NULL, OTHERS, column_of_window
+from rivet_resources.contracts.value_windows import BESIDE, EMPTY, NULL, OTHERS, column_of_window, value_part
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -90,10 +91,13 @@ def _text(export: Export, seen: PlannedExtract) -> str:
     """Return what one window covers."""
     window, extract = seen.window, seen.extract
     if window.start is not None and window.end is not None:
-        return f"{export.window_column} in [{window.start:%Y-%m-%dT%H:%MZ}, {window.end:%Y-%m-%dT%H:%MZ})"
+        beside = f", {value_part(window.key).replace('=', ' ', 1)}" if BESIDE in window.key else ""
+        return f"{export.window_column} in [{window.start:%Y-%m-%dT%H:%MZ}, {window.end:%Y-%m-%dT%H:%MZ}){beside}"
     if extract is None:
         return "changes from the beginning" if window.key == START else "changes"
     move = extract.cursor
+    if shard := shard_of(export, window):
+        return f"all rows of shard {shard}"
     if window.kind == "value":
         told = {NULL: "NULL", OTHERS: "none of the values that have a window", EMPTY: "empty"}
         return f"{column_of_window(window.key)} is {told.get(window.partition, window.partition)}"

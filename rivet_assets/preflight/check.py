@@ -19,17 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 from rivet_assets.config.by_source import by_source
 from rivet_assets.config.extras import missing_extras
+from rivet_assets.modes.by_shard import kept_as, source_of_shard
 from rivet_assets.modes.cdc import drain_of
 from rivet_assets.preflight.change_log import log_findings
+from rivet_assets.preflight.checked import Checked
 from rivet_assets.preflight.column_types import TypeFact, refused_facts, type_facts
 from rivet_assets.preflight.facts import PreflightContext, PreflightFacts, see
 from rivet_assets.preflight.findings import findings
-from rivet_assets.preflight.verdict import Advice, Judgement, Verdict, judge, worst
+from rivet_assets.preflight.shards import join_shards, looked_at_as
+from rivet_assets.preflight.verdict import Judgement, judge, worst
 from rivet_assets.run.admission import provenance_in
 from rivet_assets.run.log_status import INTERACTIVE_LIMITS
 from rivet_assets.run.provenance import ForeseenRead, provenance_findings
 from rivet_assets.run.scope import bind
-from rivet_resources.contracts.evidence import Explained, Finding, Pressure
+from rivet_resources.contracts.evidence import Explained, Pressure
 from rivet_resources.contracts.provenance import DatabaseIdentity
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import pace
@@ -55,27 +58,6 @@ class CheckFailed(RivetError):
     code = "RIVET_CHECK_FAILED"
 
 
-@dataclass(frozen=True)
-class Checked:
-    """What is known of one export before it runs; `verdict` is None where `error` says why there is none."""
-
-    export: str
-    verdict: Verdict | None = None
-    reasons: tuple[str, ...] = ()
-    suggestions: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    strategy: str = ""
-    profile: Advice | None = None
-    parallel: Advice | None = None
-    rows_estimate: int | None = None
-    explained: tuple[Explained, ...] = ()  # of the first page of its first chunk; a drain's, one per table
-    cursor_range: tuple[str, str] | None = None  # of the column that decides; None: unknown without a scan
-    range_is_exact: bool = False
-    types: tuple[TypeFact, ...] = ()
-    read: Mapping[str, ForeseenRead] = field(default_factory=dict)  # what a run would read, by the name of its state
-    error: RivetError | None = None
-
-
 def check_exports(config: RivetConfig, names: Sequence[str] = (), *, with_types: bool = False) -> list[Checked]:
     """Check all exports, or these, in the order of the file; an error of one stops no other.
 
@@ -88,7 +70,7 @@ def check_exports(config: RivetConfig, names: Sequence[str] = (), *, with_types:
     ready = [export for export in exports if export.name not in lacking]
     state = _state(config)
     try:
-        found = _Look(config, state, with_types).all(by_source(config, ready))
+        found = join_shards(_Look(config, state, with_types).all(by_source(config, ready)), ready)
         found |= {name: Checked(name, error=error) for name, error in lacking.items()}
         foreseen = provenance_findings(exports, {name: each.read for name, each in found.items()}, state)
     finally:
@@ -173,7 +155,7 @@ class _Look:
         longest = max(map(len, lanes.values()), default=0)
         for ask, answer in side_by_side(asks, seconds=EACH_SECONDS + longest).items():
             for export in lanes[ask]:
-                found.setdefault(export.name, Checked(export.name, error=_no_answer(answer)))
+                found.setdefault(looked_at_as(export), Checked(export.name, error=_no_answer(answer)))
         return found
 
     def lane(
@@ -189,12 +171,12 @@ class _Look:
                     is_connected = True
                     while pending:
                         export = pending.pop(0)
-                        checked = found[export.name] = self.one(export, source, session, pressure, identity)
+                        checked = found[looked_at_as(export)] = self.one(export, source, session, pressure, identity)
                         if checked.error is not None:  # which may have broken the session
                             break
             except RivetError as error:
                 if not is_connected:
-                    found.update({export.name: Checked(export.name, error=error) for export in pending})
+                    found.update({looked_at_as(export): Checked(export.name, error=error) for export in pending})
                     return
 
     def one(
@@ -215,8 +197,10 @@ class _Look:
                 looked = log_findings(drain, source, self.config, self.state)
                 return replace(checked, findings=(*looked.findings, *checked.findings), read=looked.read)
             (table,) = tables
-            read = {export.name: ForeseenRead(provenance_in(source, name, identity, table.relation))}
-            return replace(checked, read=read)
+            shard = next(iter(export.shards or ("",)))
+            name, _ = source_of_shard(export, (name, source), shard)
+            found = ForeseenRead(provenance_in(source, name, identity, table.relation), shard=shard)
+            return replace(checked, read={kept_as(export, shard): found})
         except _Refused as refused:
             return Checked(export.name, types=refused.types, error=refused.error)
         except RivetError as error:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from rivet_assets.modes.by_shard import shard_window
 from rivet_assets.modes.by_value import listed_values, value_window
 from rivet_assets.modes.protocol import Mode, Planning
 from rivet_assets.preflight.dry_session import DrySession, KeyEnds, dry, make_up_bounds
@@ -159,6 +160,12 @@ def _window(export: Export, place: PreflightContext) -> Window | None:
     """Return the window to plan: the latest that has ended, or a value's; None for modes that name their own."""
     if not export.has_partitions:
         return None
+    if export.answers.has_windows:
+        from rivet_assets.modes.partitions import latest_window  # Dagster, over a second that other modes need not wait
+
+        return latest_window(export)
+    if export.shards is not None:  # of this one: each is looked at by itself
+        return shard_window(next(iter(export.shards)))
     if export.by_value is not None:
         values = listed_values(export, place.source, place.session)
         return value_window(export, partition_of_value(next(iter(values), None)))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rivet_assets.preflight.check import Checked
+from rivet_assets.preflight.checked import Checked
 from rivet_assets.run.report import Line, Report, Section, Severity, Table
 
 SEVERITIES: Mapping[str, Severity] = {"UNSAFE": "fail", "NOT CHECKED": "fail", "EFFICIENT": "ok", "ACCEPTABLE": "ok"}

@@ -13,16 +13,18 @@ other servers every statement sees its own instant; a mismatch of several window
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from rivet_assets.modes.by_shard import naming, shard_of, source_of_shard
 from rivet_assets.prove.reconcile_result import Depth, Reconciled, WindowVerdict
 from rivet_assets.prove.reconcile_window import WindowComparison
 from rivet_assets.run.attempt import new_run_id
 from rivet_resources.commit.manifest import Manifest, current_manifests
+from rivet_resources.contracts.extract import Window
 from rivet_resources.contracts.settings import Spark, pace
-from rivet_resources.errors import ConfigError
+from rivet_resources.errors import ConfigError, SourceError
 from rivet_resources.read.stage import Exporter
 from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.state.verifications import Verification
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
     from rivet_assets.config.load import RivetConfig
     from rivet_assets.run.attempt import Tell
+    from rivet_resources.contracts.destination import Root
+    from rivet_resources.contracts.source import Source
     from rivet_resources.state.store import State
 
 
@@ -78,7 +82,6 @@ def remember(state: State, export: str, found: WindowVerdict, depth: Depth) -> N
 def _reconcile_rows(
     config: RivetConfig, export: Export, *, depth: Depth, windows: Sequence[str] | None, state: State, tell: Tell
 ) -> Reconciled:
-    _, source = config.source_of(export)
     root = export.destination.on(datetime.now(UTC).date()).root(export.name)
     if not root.keeps_manifests:
         lost = WindowVerdict("all", "", "unknown", f"{root.uri} is a stream, which keeps no manifests to compare with")
@@ -89,8 +92,39 @@ def _reconcile_rows(
         manifests = manifests[-1:]
     if not manifests:
         return Reconciled(export.name, export.mode, depth, place=root.uri)
-    exporter = Exporter(SparkRuntime(Spark(engine="inline")), state)
-    verdicts = []
+    exporter, verdicts = Exporter(SparkRuntime(Spark(engine="inline")), state), []
+    for found in _compare(config, export, manifests, current, depth, root=root, exporter=exporter):
+        verdicts.append(found)
+        tell(f"{export.name} {found.window}: {found.verdict}, {found.text}")
+    return Reconciled(export.name, export.mode, depth, tuple(verdicts))
+
+
+def _compare(
+    config: RivetConfig, export: Export, manifests: Sequence[Manifest], current: Mapping[str, Manifest], depth: Depth,
+    *, root: Root, exporter: Exporter,
+) -> Iterator[WindowVerdict]:  # fmt: skip
+    """Compare windows one after another; each shard in its own database, and one that is away stops no other."""
+    if export.shards is None:
+        yield from _compare_at(config.source_of(export)[1], export, manifests, current, depth, root, exporter)
+        return
+    shards = {each.window: shard_of(export, Window(each.window)) for each in manifests}
+    for shard in dict.fromkeys(shards.values()):
+        left = [each for each in manifests if shards[each.window] == shard]
+        try:
+            with naming(shard):
+                _, source = source_of_shard(export, config.source_of(export), shard)
+                for found in _compare_at(source, export, tuple(left), current, depth, root, exporter):
+                    left.pop(0)
+                    yield found
+        except (ConfigError, SourceError) as error:
+            yield from (WindowVerdict(each.window, each.run_id, "unknown", str(error)) for each in left)
+
+
+def _compare_at(
+    source: Source, export: Export, manifests: Sequence[Manifest], current: Mapping[str, Manifest], depth: Depth,
+    root: Root, exporter: Exporter,
+) -> Iterator[WindowVerdict]:  # fmt: skip
+    """Compare windows over one session at one source."""
     paced, run_id = pace(source.tuning, export.tuning), new_run_id(export.name, datetime.now(UTC))
     with (
         exporter.permits(source, run_id=run_id, pace=paced) as permits,
@@ -101,9 +135,7 @@ def _reconcile_rows(
         )
         for manifest in manifests:
             site = WindowComparison(export, source, session, relation, root, exporter, permits, manifest, current)
-            verdicts.append(site.verdict(depth))
-            tell(f"{export.name} {manifest.window}: {verdicts[-1].verdict}, {verdicts[-1].text}")
-    return Reconciled(export.name, export.mode, depth, tuple(verdicts))
+            yield site.verdict(depth)
 
 
 def pick_windows(manifests: Mapping[str, Manifest], windows: Sequence[str] | None, *, export: str) -> list[Manifest]:

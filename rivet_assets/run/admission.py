@@ -12,16 +12,19 @@ skips rows of the other; a commit of one removes the parts of the other. Both wo
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from rivet_assets.modes.by_shard import kept_as, same_address, shard_window
 from rivet_assets.run.adoption_evidence import evidence_at, evidence_in
 from rivet_resources.commit.manifest import Manifest, manifest_paths, read_manifest
 from rivet_resources.commit.publish import sweep
+from rivet_resources.commit.supersede import BESIDE_IN_PATHS
 from rivet_resources.contracts.provenance import DatabaseIdentity, Provenance
 from rivet_resources.errors import ProvenanceRefused
-from rivet_resources.state.provenances import difference, is_any
+from rivet_resources.state.provenances import difference, is_any, is_same
+from rivet_resources.state.schemas import Columns
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -45,6 +48,8 @@ class Claim(Protocol):
     @property
     def root(self) -> Root: ...
     @property
+    def shard(self) -> str: ...  # '' of an export without shards
+    @property
     def place(self) -> str: ...  # the destination as configured; '' where nobody asks
 
 
@@ -65,7 +70,8 @@ class Admission:
 
     is_adopting: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _found: Provenance | None = None
+    _found: dict[str, Provenance] = field(default_factory=dict)  # by shard
+    _columns: Columns | None = None
 
     def of(self, site: RunClaim, session: Session, relation: Relation) -> Provenance:
         """Return whose rows the run reads, once it may; then remove what dead runs of the export left.
@@ -74,24 +80,35 @@ class Admission:
             ProvenanceRefused: state or destination are of another database, table or place.
         """
         with self._lock:
-            if self._found is None:
+            if site.shard not in self._found:
                 found = read_provenance(site.source, site.source_name, session, relation)
                 self._admit(site, found)
-                removed = sweep(site.root, export=site.export.name, state=site.state)
+                removed = 0 if self._found else sweep(site.root, export=site.export.name, state=site.state)
                 if removed:
                     site.tell(f"{site.export.name}: removed {removed} leftovers of dead runs.")
-                self._found = found
-            return self._found
+                self._found[site.shard] = found
+            return self._found[site.shard]
+
+    def first_columns(self, columns: Columns) -> Columns:
+        """Return the columns that the first window of this run had, which are these if none was before."""
+        with self._lock:
+            self._columns = self._columns or columns
+            return self._columns
 
     def _admit(self, site: RunClaim, found: Provenance) -> None:
         name, state = site.export.name, site.state
         if self.is_adopting:
             state.adoptions().take_all(name)
-        known, standing = state.provenance(name), any_manifest(site.root)
+        kept = kept_as(site.export, site.shard)
+        known, standing = state.provenance(kept), standing_manifest(site)
         if self.is_adopting:
-            adopt(name, found, known, standing, destination=site.place, state=state, tell=site.tell)
+            adopt(kept, found, known, standing, destination=site.place, state=state, tell=site.tell)
+            if twins := list(_twins(site, found, known, self._found).values()):
+                state.remember(kept, found, destination=site.place, accepted=twins)
             return
         refuse(site, found, known, standing)
+        if site.shard:
+            refuse_same_database(site, found, known, self._found)
         if known.provenance is None and standing is not None and standing.source.name is None:
             site.tell(
                 f"{name}: an earlier Rivet wrote what is at {site.root.uri}, and not of which database it is; "
@@ -108,6 +125,23 @@ def provenance_in(source: Source, source_name: str, identity: DatabaseIdentity, 
     """Join who a database says it is with what is read of it."""
     table = ".".join(source.lineage_name(relation.sql)) if relation.is_table else ""
     return Provenance(source.type, source_name, identity.servers, identity.database, table)
+
+
+def standing_manifest(site: Claim) -> Manifest | None:
+    """Read a manifest whose rows are of the database that a run would read, if all is well; None: there is none."""
+    if not site.shard:
+        return any_manifest(site.root)
+    return manifest_of_shard(site.root, site.shard)
+
+
+def manifest_of_shard(root: Root, shard: str) -> Manifest | None:
+    """Read a manifest of one shard, of times the last; None when nothing of it is committed."""
+    if not root.keeps_manifests:
+        return None
+    name = shard_window(shard).file_name  # the window's own, or the end of those of its times
+    paths = [path for path in manifest_paths(root) if path.endswith((f"/{name}", f"{BESIDE_IN_PATHS}{name}"))]
+    found = next(filter(None, (read_manifest(root, path) for path in reversed(paths))), None)
+    return found[0] if found else None
 
 
 def any_manifest(root: Root) -> Manifest | None:
@@ -146,6 +180,44 @@ def refuse(site: Claim, found: Provenance, known: KnownProvenance, standing: Man
     refuse_destination(name, found, known, standing, root=site.root)
     if site.export.answers.keeps_cursor:
         refuse_moved(site, known)
+
+
+def refuse_same_database(site: Claim, found: Provenance, known: KnownProvenance, met: Mapping[str, Provenance]) -> None:
+    """Refuse a shard whose rows another shard has: they would be read, and published, twice.
+
+    Args:
+        met: of the shards that this run has asked already.
+
+    Raises:
+        ProvenanceRefused
+    """
+    name, shard = site.export.name, site.shard
+    other = same_address(site.export, shard) or next(iter(_twins(site, found, known, met)), "")
+    if other:
+        raise ProvenanceRefused(
+            f"Export {name}: shards {other} and {shard} are one database, {found}, so each row would be published "
+            f"twice. Correct the variable {(site.export.shards or {})[shard]}, or remove one of the two; if one is a "
+            f"physical copy, go on with `rivet run -e {name} --adopt` (in Dagster: run tag {ADOPT}: true)."
+        )
+
+
+def _twins(
+    site: Claim, found: Provenance, known: KnownProvenance, met: Mapping[str, Provenance]
+) -> dict[str, Provenance]:
+    """Return the other shards that are the same database, but for those that either of the two was taken over beside.
+
+    A reset accepts what a shard was itself, so that it is the other one's name that counts.
+    """
+    twins = {}
+    for each in site.export.shards or {}:
+        memory = site.state.provenance(kept_as(site.export, each))
+        theirs = met.get(each) or memory.provenance
+        if each == site.shard or theirs is None or not is_same(theirs, found):
+            continue
+        pairs = [(theirs, known.accepted), (found, memory.accepted)]
+        if not any(is_same(it, one) and it.source_name == one.source_name for one, held in pairs for it in held):
+            twins[each] = theirs
+    return twins
 
 
 def refuse_destination(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
+from rivet_assets.modes.by_shard import kept_as, naming, shard_of, source_of_shard
 from rivet_assets.modes.incremental_boundary import note_after
 from rivet_assets.modes.protocol import Mode, Planning, require_name
 from rivet_assets.run import interruption
@@ -67,6 +68,22 @@ class Site:
     begin_anew: Callable[[], None] | None = None  # under the lease, before planning; None: go on from what is committed
     asked: str = ""  # of this run, by its run config
     observer: Observer | None = None  # hears of each window
+    shard: str = ""  # of one window: the database that `source` is then
+
+    def at(self, window: Window | None) -> Site:
+        """Return where one window is read: of a shard, in its database; else here.
+
+        Raises:
+            ConfigError: the export has no such shard.
+        """
+        shard = shard_of(self.export, window)
+        name, source = source_of_shard(self.export, (self.source_name, self.source), shard)
+        return replace(self, source_name=name, source=source, shard=shard) if shard else self
+
+    @property
+    def kept_as(self) -> str:
+        """Return the name under which is kept of which database its rows are."""
+        return kept_as(self.export, self.shard)
 
 
 @dataclass(frozen=True)
@@ -108,7 +125,7 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
         DriftRefused: the schema changed and the policy refuses; no row was read.
         RivetError: whatever planning and reading raise.
     """
-    started_at = datetime.now(UTC)
+    started_at, site = datetime.now(UTC), site.at(window)
     interruption.stop_here()
     run_id = new_run_id(site.export.name, started_at)
     key = window.key if window else WHOLE
@@ -117,6 +134,7 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
         watched(site.observer, _observed(site, run_id, key, started_at)) as seen,  # first: it waits for others unleased
         site.state.lease(site.export.name, key, run_id) as lease,
         record_run(site, run_id, key, started_at, journal=journal) as outcome,
+        naming(site.shard),
     ):
         if site.begin_anew is not None:
             site.begin_anew()
@@ -190,7 +208,7 @@ def committed_cursor(site: Site) -> Cursor:
 def remember(site: Site, extract: Extract) -> None:
     """Keep of which database the export's state is, once it is of any."""
     if extract.provenance is not None:
-        site.state.remember(site.export.name, extract.provenance, destination=site.place)
+        site.state.remember(site.kept_as, extract.provenance, destination=site.place)
 
 
 def forget_staged(site: Site, staged: Staged) -> None:
@@ -304,8 +322,11 @@ def _judge_drift(site: Site, relation: Relation) -> Drift:
     """
     export = site.export
     shaped = planned(relation, export.steps).schema
+    columns = [(field.name, str(field.type)) for field in shaped]
     baseline = baseline_of(export.name, state=site.state, root=site.root)
-    drift = compare(baseline, [(field.name, str(field.type)) for field in shaped])
+    if site.shard:  # several at once have no commit to be compared with, the first time
+        baseline = baseline or site.admission.first_columns(columns)
+    drift = compare(baseline, columns)
     judge(drift, export.on_schema_drift, export=export.name, relation=relation.name)
     if drift and export.on_schema_drift != "continue":
         site.tell(f"{export.name}: the columns of {relation.name} changed since the last run: {drift}.")

@@ -15,18 +15,24 @@ from datetime import UTC, datetime
 from rivet_assets.blocks.partition_by import partitions_of_values
 from rivet_assets.modes.by_value import listed_values, value_window, where_outside
 from rivet_assets.modes.protocol import bound_column
+from rivet_assets.modes.time_window import TimeWindow
 from rivet_assets.run.attempt import Site, new_run_id
 from rivet_resources.commit.manifest import manifest_path, manifest_paths, read_manifests
+from rivet_resources.commit.supersede import value_of_path
 from rivet_resources.contracts.extract import Window
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session
+from rivet_resources.contracts.value_windows import value_part
 from rivet_resources.errors import OtherValues
 
 MOST_NAMED = 10  # windows in one line
 
 
-def look_at_values(site: Site) -> list[str]:
+def look_at_values(site: Site, windows: Sequence[Window]) -> list[str]:
     """Refuse rows that no window is for, and tell of windows whose value is not listed any more.
+
+    Args:
+        windows: of the run; beside times, rows of other times are not looked at.
 
     Returns:
         The partitions that there are now; none of an export without `partition_by`.
@@ -36,6 +42,8 @@ def look_at_values(site: Site) -> list[str]:
         UnknownColumn, SourceError: the values cannot be looked for.
     """
     by = site.export.by_value
+    if site.export.shards is not None:
+        _tell_left(site, list(site.export.shards), "`shards` lists their databases")
     if by is None:
         return []
     values: Sequence[str | None] = by.values or ()
@@ -47,33 +55,47 @@ def look_at_values(site: Site) -> list[str]:
         ):
             values = listed_values(site.export, site.source, session)
             if by.others == "refuse":
-                _refuse_others(site, session, values)
+                _refuse_others(site, session, values, windows)
     partitions = partitions_of_values(values, by.others)
+    _tell_left(site, partitions, "`partition_by` lists their values")
+    return partitions
+
+
+def _tell_left(site: Site, partitions: Sequence[str], listed: str) -> None:
+    """Name the windows that nothing stands for any more."""
     left = windows_left(site, partitions)
     if left:
         more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
         site.tell(
-            f"{site.export.name}: windows {', '.join(left[:MOST_NAMED])}{more} stay published, though `partition_by` "
-            f"lists their values no more; remove their manifests below {site.root.uri}/_rivet to drop them."
+            f"{site.export.name}: windows {', '.join(left[:MOST_NAMED])}{more} stay published, though {listed} no "
+            f"more; remove their manifests below {site.root.uri}/_rivet to drop them."
         )
-    return partitions
 
 
 def windows_left(site: Site, partitions: Sequence[str]) -> list[str]:
     """Name the published windows of values that are none of these partitions."""
     if not site.root.keeps_manifests:
         return []
+    paths = manifest_paths(site.root)
+    if site.export.answers.has_windows:  # a value for all its times
+        names = {value_window(site.export, each).file_name for each in partitions}
+        gone = {value: path for path in paths if (value := value_of_path(path)) and value not in names}
+        return sorted(value_part(each.window) for each in read_manifests(site.root, tuple(gone.values())))
     listed = {manifest_path(value_window(site.export, each)) for each in partitions}
-    strays = tuple(path for path in manifest_paths(site.root) if path not in listed)
+    strays = tuple(path for path in paths if path not in listed)
     return sorted(each.window for each in read_manifests(site.root, strays) if Window(each.window).kind == "value")
 
 
-def _refuse_others(site: Site, session: Session, values: Sequence[str | None]) -> None:
+def _refuse_others(site: Site, session: Session, values: Sequence[str | None], windows: Sequence[Window]) -> None:
     export = site.export
     assert export.by_value is not None
     relation = session.describe(table=export.table, query=export.query, params=export.params, rules=export.type_rules())
     column = bound_column(relation, site.source, export.by_value.column, key="partition_by.column")
-    rows = session.count(relation, where=where_outside(values, column, site.source))
+    where = where_outside(values, column, site.source)
+    starts, ends = [each.start for each in windows if each.start], [each.end for each in windows if each.end]
+    if isinstance(export, TimeWindow) and starts and ends:
+        where = f"{export.within(relation, site.source, min(starts), max(ends))} AND {where}"
+    rows = session.count(relation, where=where)
     if rows:
         raise OtherValues(
             f"Export {export.name}: {rows} rows of {relation.name} have a {column.name} that `partition_by` does not "

@@ -17,9 +17,11 @@ from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run.admission import (
     POSITION,
     any_manifest,
+    manifest_of_shard,
     refuse,
     refuse_destination,
     refuse_elsewhere,
+    refuse_same_database,
     refuse_unproven,
 )
 from rivet_resources.commit.manifest import current_manifests
@@ -46,10 +48,14 @@ EACH_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class ForeseenRead:
-    """What a run would read; `end` is where the last window of a drain's table ended, None where there is none."""
+    """What a run would read, of one shard where there are any.
+
+    `end` is where the last window of a drain's table ended, None where there is none.
+    """
 
     provenance: Provenance
     end: str | None = None
+    shard: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,7 @@ class Foreseen:
     state: State
     root: Root
     place: str
+    shard: str = ""
 
 
 def read_of_drain(
@@ -150,14 +157,18 @@ def _refuse(export: Export, name: str, read: ForeseenRead, state: State | None) 
     Raises:
         ProvenanceRefused
     """
-    found, root = read.provenance, export.destination.on(datetime.now(UTC).date()).root(name)
-    known, standing = KnownProvenance() if state is None else state.provenance(name), any_manifest(root)
+    found, folder = read.provenance, export.name if read.shard else name
+    root = export.destination.on(datetime.now(UTC).date()).root(folder)
+    known = KnownProvenance() if state is None else state.provenance(name)
+    standing = manifest_of_shard(root, read.shard) if read.shard else any_manifest(root)
     if state is None or export.answers.follows_log:  # the position of a drain knows its source itself
         refuse_destination(name, found, known, standing, root=root)
         if read.end is not None:
             refuse_elsewhere(export.name, read.end, known, root=root, place=root.uri, what=POSITION)
         return
-    run = Foreseen(export, state, root, export.destination.on(date.min).root(name).uri)
+    run = Foreseen(export, state, root, export.destination.on(date.min).root(folder).uri, read.shard)
     refuse(run, found, known, standing)
+    if read.shard:
+        refuse_same_database(run, found, known, {})
     if export.answers.keeps_cursor and state.cursor(name) is None:
         refuse_unproven(run, current_manifests(root).values() if root.keeps_manifests else ())

@@ -26,6 +26,7 @@ from rivet_resources.errors import (
     ProvenanceRefused,
     RivetError,
     SourceAuth,
+    SourceError,
     SourceMissing,
     SourcePermission,
     SourceTls,
@@ -45,6 +46,8 @@ HOPELESS = (
     SourcePermission, SourceTls,
     SourceUnreachable, SparkUnavailable, StateError, UnknownColumn, UnknownTable, UnsupportedColumn, WindowConflict,
 )  # fmt: skip
+# Those of one database alone, where each window is read in another.
+OF_ONE_SHARD = (ConfigError, DriftRefused, ProvenanceRefused, SourceError)
 MOST_NAMED = 10  # windows in one message
 
 
@@ -54,11 +57,12 @@ class RefusedWindow:
 
     window: str
     error: RivetError
+    is_of_shard: bool = False  # so that the others are read elsewhere
 
     @property
     def is_hopeless(self) -> bool:
         """Return whether the windows after it would fail the same way."""
-        return isinstance(self.error, HOPELESS)
+        return isinstance(self.error, HOPELESS) and not (self.is_of_shard and isinstance(self.error, OF_ONE_SHARD))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rivet_assets.modes.by_shard import kept_as
 from rivet_assets.modes.cdc import drain_of
 from rivet_assets.run.drain import checkpoint_key, checkpoints_of
 from rivet_resources.errors import CheckpointUnusable
@@ -33,6 +34,8 @@ def standing(config: RivetConfig, export: Export, *, state: State) -> str | None
 def forget(config: RivetConfig, export: Export, *, state: State) -> None:
     """Make the next run start from the beginning; what is published stays until that run replaces it."""
     state.reset(export.name)
+    for shard in export.shards or ():
+        state.give_up_provenance(kept_as(export, shard))
     if (drain := drain_of(export)) is not None:
         store = checkpoints_of(drain, state=state, folder=config.folder)
         store.reset(checkpoint_key(drain, config.source_of(export)[0]), "rivet state reset")

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rivet_assets.modes.by_shard import kept_as
 from rivet_assets.run.adoption_evidence import evidence_at
 from rivet_resources.errors import RivetError
 from rivet_resources.state.scopes import Scope
@@ -68,7 +69,8 @@ def project_of(folder: Path, state: State) -> str:
 
 def names_of(export: Export) -> Sequence[str]:
     """List the names under which an export keeps state: its own, and those of its tables and what is made of them."""
-    return tuple(dict.fromkeys((export.name, *export.all_folders())))
+    shards = (kept_as(export, shard) for shard in export.shards or ())
+    return tuple(dict.fromkeys((export.name, *export.all_folders(), *shards)))
 
 
 # --- rows of an earlier Rivet --------------------------------------------------------------------

@@ -33,8 +33,10 @@ from rivet_resources.commit.manifest import (
 from rivet_resources.commit.manifest_entries import Superseded
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Extract, Staged, Window
-from rivet_resources.contracts.value_windows import OTHERS, column_of_window, window_key
+from rivet_resources.contracts.value_windows import BESIDE, OTHERS, column_of_window, window_key
 from rivet_resources.errors import WindowConflict, WindowTaken
+
+BESIDE_IN_PATHS = "~7C"  # as `Window.file_name` writes what stands between a time and a value
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,9 @@ def refuse_neighbours(extract: Extract, others: tuple[str, ...], *, root: Root) 
                 f"{extract.window.key}). {remedy(kind, current)}"
             )
     if kind == "time":
-        refuse_overlap(extract, others, root=root)
+        ours = value_of_path(manifest_path(extract.window))
+        refuse_overlap(extract, tuple(path for path in others if value_of_path(path) == ours), root=root)
+        refuse_other_column(extract, others, root=root)
     if kind == "value":
         refuse_other_column(extract, others, root=root)
         refuse_twice(extract, others, root=root)
@@ -181,14 +185,25 @@ def refuse_other_column(extract: Extract, others: tuple[str, ...], *, root: Root
     Raises:
         WindowConflict: naming both windows.
     """
-    ours = manifest_path(extract.window).partition("=")[0]
-    found = next(iter(read_manifests(root, tuple(path for path in others if path.partition("=")[0] != ours)[:1])), None)
+    ours = _column_of_path(manifest_path(extract.window))
+    found = next(iter(read_manifests(root, tuple(path for path in others if _column_of_path(path) != ours)[:1])), None)
     if found is not None:
         raise WindowConflict(
             f"Window {extract.window.key} of export {extract.export} would stand beside window {found.window}, which "
             f"is committed at {root.uri} for values of another column; rows would show twice. Choose another "
             f"`destination`, or remove that folder and run all partitions."
         )
+
+
+def value_of_path(path: str) -> str:
+    """Return which value the manifest of a window of a time and a value is of, as its name spells it; '' of others."""
+    return path.rpartition("/")[2].partition(BESIDE_IN_PATHS)[2]
+
+
+def _column_of_path(path: str) -> str:
+    """Return the column whose value a window of a value, or of a time and a value, is of; '' of a time alone."""
+    name = path.rpartition("/")[2]
+    return (value_of_path(path) or (name if "=" in name else "")).partition("=")[0]
 
 
 def refuse_twice(extract: Extract, others: tuple[str, ...], *, root: Root) -> None:
@@ -227,4 +242,5 @@ def remedy(kind: str, current: list[Manifest]) -> str:
 
 def of_kinds(paths: tuple[str, ...], *kinds: str) -> tuple[str, ...]:
     """Pick the manifests of some families by their names."""
-    return tuple(path for path in paths if Window(path.rpartition("/")[2].removesuffix(".json")).kind in kinds)
+    keys = {path: path.rpartition("/")[2].removesuffix(".json").replace(BESIDE_IN_PATHS, BESIDE) for path in paths}
+    return tuple(path for path, key in keys.items() if Window(key).kind in kinds)

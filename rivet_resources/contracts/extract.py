@@ -18,7 +18,13 @@ from rivet_resources.contracts.parts import Measures, Part
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.contracts.row_folders import RowFolders
-from rivet_resources.contracts.value_windows import SNAPSHOT_WINDOW, VALUE_WINDOW, partition_of_window
+from rivet_resources.contracts.value_windows import (
+    SNAPSHOT_WINDOW,
+    TIME_AND_VALUE,
+    VALUE_WINDOW,
+    partition_of_window,
+    value_part,
+)
 
 if TYPE_CHECKING:
     from rivet_resources.contracts.destination import Destination
@@ -36,7 +42,8 @@ AFTER = re.compile(r"after(\+[1-9]\d*)?=")
 class Window:
     """The identity of what one commit covers.
 
-    `all`, a time, `region=eu`, `snapshot=2026-01-31`, or `after=<cursor>` (`after+2=<cursor>`).
+    `all`, a time, `region=eu`, both (`2026-01-31|region=eu`), `snapshot=2026-01-31`, or `after=<cursor>`
+    (`after+2=<cursor>`).
 
     `start` and `end` are aware UTC, end exclusive, and only windows of time have them.
     `folder` is where its parts lie below the export: '' or `dt=2026-01-31`. `excludes`: of the window of all other
@@ -58,7 +65,14 @@ class Window:
             return "after"
         if SNAPSHOT_WINDOW.fullmatch(self.key):
             return "snapshot"
+        if TIME_AND_VALUE.fullmatch(self.key):
+            return "time"
         return "value" if VALUE_WINDOW.fullmatch(self.key) else "time"
+
+    @property
+    def value(self) -> str:
+        """Name the partition of its value alone, `eu` of `2026-01-31|region=eu` too."""
+        return partition_of_window(value_part(self.key))
 
     @property
     def partition(self) -> str:

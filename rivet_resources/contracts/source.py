@@ -196,6 +196,13 @@ class Source(Protocol):
     def tuning(self) -> Tuning | None:
         """Return the source's own tuning block."""
 
+    def at(self, variable: str) -> Source:
+        """Return the same source at the address that an environment variable holds, which is read at connect.
+
+        Raises:
+            ConfigError: it has no address.
+        """
+
     def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
         """Connect for planning; with `snapshot`, hold one exported instant if the server can give it.
 

@@ -20,7 +20,9 @@ LONGEST = 200  # bytes of `column=value` as a folder; file systems stop at 255
 # What Dagster refuses in a partition's name, or reads as something else; and the sign that encodes it.
 NOT_OF_A_NAME = re.compile(r"%|\||\.\.\.|[\x00-\x1f\x7f]")
 SNAPSHOT_WINDOW = re.compile(r"snapshot=\d{4}-\d\d-\d\d")
-VALUE_WINDOW = re.compile(r"(?!after(?:\+[1-9]\d*)?=)[^=]+=.+")
+VALUE_WINDOW = re.compile(r"(?!after(?:\+[1-9]\d*)?=)[^=|]+=.+")
+BESIDE = "|"  # between a time and a value, in partitions as Dagster joins two dimensions, and in windows
+TIME_AND_VALUE = re.compile(r"[^|=]+\|[^|=]+=[^|]+")
 
 
 def partition_of_value(value: str | None) -> str:
@@ -45,6 +47,9 @@ def window_key(column: str, partition: str) -> str:
 
 def partition_of_window(key: str) -> str:
     """Name the partition of a window: of one of a column's values that value, of any other its own key."""
+    if TIME_AND_VALUE.fullmatch(key):
+        day, _, value = key.partition(BESIDE)
+        return f"{day}{BESIDE}{partition_of_window(value)}"
     if not VALUE_WINDOW.fullmatch(key):
         return key
     word = key.partition("=")[2]
@@ -58,7 +63,12 @@ def snapshot_key(day: str) -> str:
 
 def column_of_window(key: str) -> str:
     """Return the column whose value a window is of."""
-    return unquote(key.partition("=")[0])
+    return unquote(value_part(key).partition("=")[0])
+
+
+def value_part(key: str) -> str:
+    """Return which value a window of a time and a value is of, `region=eu`; a key of another kind as it is."""
+    return key.partition(BESIDE)[2] if TIME_AND_VALUE.fullmatch(key) else key
 
 
 def folded(value: str) -> str:

@@ -52,6 +52,10 @@ class WithFound:
         """Return the source's own tuning block."""
         return self.source.tuning
 
+    def at(self, variable: str) -> Source:
+        """Return the source elsewhere, where nothing was found yet."""
+        return self.source.at(variable)
+
     def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
         """Connect for planning."""
         return self.source.session(application=application, pace=pace, snapshot=snapshot)

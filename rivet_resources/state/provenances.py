@@ -109,6 +109,16 @@ def difference(one: Provenance, other: Provenance) -> str:
     return ""
 
 
+def is_same(one: Provenance, other: Provenance) -> bool:
+    """Return whether two memories are of one database for certain: what is not known proves nothing.
+
+    A physical copy has the identity of its original, so that the two are taken for one.
+    """
+    unmistakable = UNMISTAKABLE & _kinds(one) & _kinds(other)
+    shared = any(_of_kind(one, kind) & _of_kind(other, kind) for kind in unmistakable)
+    return shared and (one.engine, one.database, one.relation) == (other.engine, other.database, other.relation)
+
+
 def is_any(found: Provenance, known: Iterable[Provenance]) -> bool:
     """Return whether a memory may be of one of these."""
     return any(not difference(each, found) for each in known)

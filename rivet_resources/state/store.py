@@ -364,6 +364,11 @@ class State:
         with self._database.read() as connection:
             return provenances.read(connection, self._key(export))
 
+    def give_up_provenance(self, export: str) -> None:
+        """Forget of which database the state of an export is; the next run may replace its windows."""
+        with self._database.write() as connection:
+            provenances.give_up(connection, self._key(export))
+
     def remember(
         self, export: str, found: Provenance, *, destination: str, accepted: Sequence[Provenance] = ()
     ) -> None:

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from rivet_assets.cli.main import commands
-from rivet_assets.preflight.check import Checked, check_exports, facts_of_check
+from rivet_assets.preflight.check import check_exports, facts_of_check
+from rivet_assets.preflight.checked import Checked
 from rivet_assets.preflight.report import document, exit_code, render
 from rivet_resources import registry
 from rivet_resources.contracts.types import Column

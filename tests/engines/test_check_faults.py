@@ -9,7 +9,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from rivet_assets.preflight.check import Checked, check_exports
+from rivet_assets.preflight.check import check_exports
+from rivet_assets.preflight.checked import Checked
 from rivet_assets.preflight.report import exit_code, render
 from rivet_resources.errors import (
     SourceAuth,

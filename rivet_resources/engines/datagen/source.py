@@ -110,6 +110,10 @@ class Datagen(Settings):
 
     # --- what a Source does ----------------------------------------------------------------------
 
+    def at(self, variable: str) -> Datagen:
+        """Refuse, since rows are made here; see the protocol."""
+        raise ConfigError("A source of type datagen has no address that could be another one.")
+
     @contextmanager
     def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> Iterator[Session]:
         """Fix seed and clock for one run; see the protocol."""

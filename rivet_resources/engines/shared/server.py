@@ -81,6 +81,10 @@ class Server(Settings):
             object.__setattr__(self, "tuning", Tuning(**{**given, "profile": "fast"}))
         return self
 
+    def at(self, variable: str) -> Self:
+        """Return the same source at the URL that an environment variable holds; see the protocol."""
+        return self.model_copy(update={**dict.fromkeys((*URLS, *FIELDS)), "url_env": variable})
+
     def url_text(self) -> str | None:
         """Resolve the URL from wherever it stands; None when the fields are used.
 

@@ -77,6 +77,10 @@ class Sqlite(Settings):
 
     # --- what a Source does ----------------------------------------------------------------------
 
+    def at(self, variable: str) -> Sqlite:
+        """Return the same source with the file whose path an environment variable holds; see the protocol."""
+        return self.model_copy(update={"path": None, "url": None, "path_env": variable})
+
     def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
         """Connect for planning; see the protocol. Nothing shares an instant here, so `snapshot` changes nothing."""
         conn_params = self.conn_params(pace)
