@@ -25,7 +25,7 @@ from rivet_resources.contracts.parts import ChunkResult, Measures, Part
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import RivetError, SourceLost
-from rivet_resources.read.one_behind import one_behind
+from rivet_resources.read.write_behind import write_behind
 from rivet_resources.read.rows_so_far import RowsSoFar
 from rivet_resources.read.sieve import Sieve
 from rivet_resources.read.throttle import MemoryGate, Throttle
@@ -104,7 +104,7 @@ class _Reading:
                 so_far.add(shaped.table.num_rows)
 
             try:
-                with one_behind(keep) as hand_over:
+                with write_behind(keep) as hand_over:
                     for page in self._pages(throttle):
                         hand_over(page)
                 staged = parts.finish()

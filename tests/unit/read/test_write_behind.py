@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import pyarrow as pa
 import pytest
 
 from rivet_resources.contracts.source import Page
-from rivet_resources.read import one_behind as module
-from rivet_resources.read.one_behind import one_behind
+from rivet_resources.read import write_behind as module
+from rivet_resources.read.write_behind import write_behind
 
 PATIENCE_SECONDS = 20.0
 
@@ -34,14 +35,14 @@ def test_next_page_is_read_while_one_is_written() -> None:
         begun.set()
         assert go_on.wait(PATIENCE_SECONDS)
 
-    with one_behind(work) as hand_over:
+    with write_behind(work) as hand_over:
         hand_over(page(1))
         assert begun.wait(PATIENCE_SECONDS)  # and this thread is here, where it would read
         go_on.set()
 
 
 def test_pages_are_worked_on_one_at_a_time_in_their_order() -> None:
-    """No page begins before the one before it is done, so that a part's rows stay in order; two are held at most."""
+    """No page begins before the one before it is done, so that a part's rows stay in order."""
     running, most, done = 0, 0, []
 
     def work(given: Page) -> None:
@@ -51,7 +52,7 @@ def test_pages_are_worked_on_one_at_a_time_in_their_order() -> None:
         done.append(number_of(given))
         running -= 1
 
-    with one_behind(work) as hand_over:
+    with write_behind(work) as hand_over:
         for number in range(200):
             hand_over(page(number))
 
@@ -68,14 +69,49 @@ def test_fault_of_the_work_ends_the_reading() -> None:
         if number_of(given) == 2:
             raise OSError("disk")
 
-    read = []
-    with pytest.raises(OSError, match="disk"), one_behind(work) as hand_over:  # noqa: PT012
-        for number in range(10):
-            read.append(number)
+    with pytest.raises(OSError, match="disk"), write_behind(work) as hand_over:  # noqa: PT012
+        for number in itertools.count():
             hand_over(page(number))
 
     assert seen == [0, 1, 2]
-    assert read == [0, 1, 2, 3]
+
+
+def test_pages_that_wait_for_the_writer_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading goes on while there is room for the page, and not beyond: memory does not grow with a slow disk."""
+    monkeypatch.setattr(module, "MOST_BYTES", 3 * page(0).table.nbytes)
+    go_on, handed = threading.Event(), []
+
+    def work(given: Page) -> None:
+        assert go_on.wait(PATIENCE_SECONDS)
+
+    def read() -> None:
+        with write_behind(work) as hand_over:
+            for number in range(10):
+                hand_over(page(number))
+                handed.append(number)
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    while len(handed) < 3:
+        assert reading.is_alive()
+    reading.join(0.1)
+
+    assert handed == [0, 1, 2]
+    go_on.set()
+    reading.join(PATIENCE_SECONDS)
+    assert handed == list(range(10))
+
+
+def test_page_larger_than_the_room_is_taken_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One page is always allowed, whatever its size."""
+    monkeypatch.setattr(module, "MOST_BYTES", 1)
+    done = []
+
+    with write_behind(lambda given: done.append(number_of(given))) as hand_over:
+        for number in range(5):
+            hand_over(page(number))
+
+    assert done == [0, 1, 2, 3, 4]
 
 
 def test_fault_of_the_last_page_is_not_lost() -> None:
@@ -84,7 +120,7 @@ def test_fault_of_the_last_page_is_not_lost() -> None:
     def work(given: Page) -> None:
         raise Stopped
 
-    with pytest.raises(Stopped), one_behind(work) as hand_over:
+    with pytest.raises(Stopped), write_behind(work) as hand_over:
         hand_over(page(1))
 
 
@@ -97,8 +133,9 @@ def test_fault_of_the_reading_waits_for_the_page_in_work() -> None:
         assert go_on.wait(PATIENCE_SECONDS)
         done.append(number_of(given))
 
-    with pytest.raises(ValueError, match="read"), one_behind(work) as hand_over:  # noqa: PT012
+    with pytest.raises(ValueError, match="read"), write_behind(work) as hand_over:  # noqa: PT012
         hand_over(page(1))
+        hand_over(page(2))  # which nobody works on any more
         assert begun.wait(PATIENCE_SECONDS)
         threading.Timer(0.05, go_on.set).start()
         raise ValueError("read")
@@ -114,7 +151,7 @@ def test_interrupt_does_not_wait_for_a_page_that_hangs(monkeypatch: pytest.Monke
     def work(given: Page) -> None:
         go_on.wait(PATIENCE_SECONDS)
 
-    with pytest.raises(Stopped), one_behind(work) as hand_over:  # noqa: PT012
+    with pytest.raises(Stopped), write_behind(work) as hand_over:  # noqa: PT012
         hand_over(page(1))
         raise Stopped
 
