@@ -25,10 +25,10 @@ from rivet_resources.contracts.parts import ChunkResult, Measures, Part
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import RivetError, SourceLost
-from rivet_resources.read.write_behind import write_behind
 from rivet_resources.read.rows_so_far import RowsSoFar
 from rivet_resources.read.sieve import Sieve
 from rivet_resources.read.throttle import MemoryGate, Throttle
+from rivet_resources.read.write_behind import write_behind
 from rivet_resources.retry import delays
 from rivet_resources.scratch import enough_room, private_folder
 from rivet_resources.shape.shape import Shaping
