@@ -7,7 +7,7 @@ one mode (`modes/`), the union of modes and everything above an export (`config/
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import date
+from datetime import date, datetime
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, ValidationError, field_validator, model_validator
@@ -36,6 +36,7 @@ from rivet_resources.contracts.destination import Destination
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.format import FileFormat, FormatKeys
 from rivet_resources.contracts.mode_facts import Cautions, ModeFacts
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.row_folders import Granularity, RowFolders
 from rivet_resources.contracts.settings import Settings, Size, Tuning
 from rivet_resources.contracts.source import Source, TypeRules
@@ -284,6 +285,14 @@ class Export(Settings):
     def all_folders(self) -> list[str]:
         """Return every name that windows are kept under: of what is read, and of the tables beside it."""
         return [*self.folders(), *self.tables_beside()]
+
+    def within(self, relation: Relation, source: Source, start: datetime, end: datetime) -> str:
+        """Return the predicate of the rows of [start, end), '' where windows are not of time.
+
+        Raises:
+            UnknownColumn, SourceError: as planning such a window.
+        """
+        return ""
 
     def resources(self, engine: EngineFacts) -> dict[str, str]:
         """Return what no two exports may share: {key of the mode's block: its value}."""

@@ -35,6 +35,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "repair": "repair:repair_command",
     },
     "Look around": {
+        "status": "status:status_command",
         "discover": "discover:discover_command",
         "state": "state:state_group",
         "metrics": "metrics:metrics_command",
@@ -47,6 +48,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "For shell and editor": {
         "completions": "completions:completions_command",
         "schema": "schema:schema_group",
+        "spec": "spec:spec_command",
     },
 }
 COMMANDS = {name: place for group in GROUPS.values() for name, place in group.items()}

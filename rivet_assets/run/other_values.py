@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from rivet_assets.blocks.partition_by import partitions_of_values
 from rivet_assets.modes.by_value import listed_values, value_window, where_outside
 from rivet_assets.modes.protocol import bound_column
-from rivet_assets.modes.time_window import TimeWindow
 from rivet_assets.run.attempt import Site, new_run_id
 from rivet_resources.commit.manifest import manifest_path, manifest_paths, read_manifests
 from rivet_resources.commit.supersede import value_of_path
@@ -93,8 +92,8 @@ def _refuse_others(site: Site, session: Session, values: Sequence[str | None], w
     column = bound_column(relation, site.source, export.by_value.column, key="partition_by.column")
     where = where_outside(values, column, site.source)
     starts, ends = [each.start for each in windows if each.start], [each.end for each in windows if each.end]
-    if isinstance(export, TimeWindow) and starts and ends:
-        where = f"{export.within(relation, site.source, min(starts), max(ends))} AND {where}"
+    if starts and ends and (times := export.within(relation, site.source, min(starts), max(ends))):
+        where = f"{times} AND {where}"
     rows = session.count(relation, where=where)
     if rows:
         raise OtherValues(

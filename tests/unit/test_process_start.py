@@ -45,8 +45,9 @@ def test_garbage_is_collected_as_usual_when_the_work_begins() -> None:
     """The start's thresholds end with it; a process that never took them keeps its own."""
     before = gc.get_threshold()
     try:
+        gc.set_threshold(123, 4, 5)
         process_start.settle()
-        assert gc.get_threshold() == before
+        assert gc.get_threshold() == (123, 4, 5)
 
         process_start.collect_rarely()
         assert gc.get_threshold() == process_start.WHILE_STARTING

@@ -110,7 +110,7 @@ def test_help_fits_a_terminal_of_80_columns(rivet: Rivet, command: tuple[str, ..
 
 @pytest.mark.parametrize(
     ("typed", "nearest"),
-    [(("runn",), "run"), (("status",), "state"), (("state", "shw"), "show"), (("schema", "confg"), "config")],
+    [(("runn",), "run"), (("sttae",), "state"), (("state", "shw"), "show"), (("schema", "confg"), "config")],
 )
 def test_wrong_command_names_the_nearest(rivet: Rivet, typed: tuple[str, ...], nearest: str) -> None:
     """At both levels; exit code 1 as for all wrong arguments, and the line for scripts has it too."""
