@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import errno
 import fcntl
+import fnmatch
 import hashlib
 import os
 import shutil
@@ -168,21 +169,23 @@ class LocalRoot:
     def staged_runs(self) -> set[str]:
         """Name the runs that have something staged here."""
         with self._translate("sweep"):
-            return {folder.name for folder in self._file(STAGED).glob("*")}
+            return {folder.name for folder in entries(self._file(STAGED))}
 
     def sweep(self, *, keep: Iterable[str]) -> int:
         """Remove staging folders of other runs, and temp files nobody writes any more."""
         removed = 0
         with self._translate("sweep"):
-            folders = sorted(self._file(STAGED).glob("*"))
+            folders = entries(self._file(STAGED))
             kept = set(keep)  # asked after the listing: a run that began since has nothing in it
             for folder in folders:
                 if folder.name not in kept:
                     removed += remove_tree(folder)
-            for stray in Path(self.uri).glob("**/.*.rivet-tmp"):
-                if time.time() - stray.lstat().st_mtime > STRAY_SECONDS:
-                    stray.unlink(missing_ok=True)
-                    removed += 1
+            for place, _, names in os.walk(self.uri, onerror=raise_unless_missing):
+                for name in fnmatch.filter(names, ".*.rivet-tmp"):
+                    stray = Path(place, name)
+                    if is_older(stray, STRAY_SECONDS):
+                        stray.unlink(missing_ok=True)
+                        removed += 1
         return removed
 
     def check(self) -> None:
@@ -303,6 +306,22 @@ def refuse_link(file: Path) -> None:
     """
     if file.is_symlink():
         raise DestinationError(f"{file} is a symbolic link, not the part that was staged. Remove it and run again.")
+
+
+def entries(folder: Path) -> list[Path]:
+    """List what is in a folder, by name; nothing of one that is not there, or not any more."""
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def is_older(path: Path, seconds: float) -> bool:
+    """Return whether something was last changed so long ago; no of what another run has removed since."""
+    try:
+        return time.time() - path.lstat().st_mtime > seconds
+    except FileNotFoundError:
+        return False
 
 
 def remove_tree(folder: Path) -> int:

@@ -11,7 +11,6 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -22,7 +21,7 @@ from rivet_resources.contracts.addressing import STAGED
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.destinations.local import LocalRoot, remove_tree
+from rivet_resources.destinations.local import LocalRoot, entries, is_older, remove_tree
 from rivet_resources.errors import DestinationError
 from rivet_resources.extras import Extra
 from rivet_resources.scratch import private_folder
@@ -142,8 +141,11 @@ class StdoutRoot:
     def sweep(self, *, keep: Iterable[str]) -> int:
         """Remove staging folders of other runs, and those of other exports that nobody touched for a day."""
         removed, base = self.staging.sweep(keep=keep), stage_folder()
-        for folder in base.glob(f"**/{STAGED}/*") if Path(self.beside.uri).is_relative_to(base) else ():
-            if time.time() - folder.lstat().st_mtime > ABANDONED_SECONDS:
+        if not Path(self.beside.uri).is_relative_to(base):
+            return removed
+        places = [Path(folder) for folder, names, _ in os.walk(base) if STAGED in names]  # others go meanwhile
+        for folder in (each for place in places for each in entries(place / STAGED)):
+            if is_older(folder, ABANDONED_SECONDS):
                 removed += remove_tree(folder)
         return removed
 

@@ -51,9 +51,10 @@ class RowsSoFar:
 def rows_in(scratch: Path) -> int:
     """Return the rows of all attempts that are running below a run's scratch folder on this machine."""
     rows = 0
-    for file in scratch.glob(f"*/{FILE}"):
-        with suppress(OSError, ValueError):  # the attempt ended
-            rows += int(file.read_text())
+    with suppress(OSError):  # the run ended, or is another user's
+        for attempt in scratch.iterdir():
+            with suppress(OSError, ValueError):  # the attempt ended, or has written no count yet
+                rows += int((attempt / FILE).read_text())
     return rows
 
 
