@@ -508,9 +508,11 @@ COMMANDS: dict[str, list[list[str]]] = {
     "repair": [["-c", "FILE"]],
     "cdc": [["--source-env", "DOCTOR_URL", "--table", "orders"]],
     "state": [["show", "-c", "FILE"], ["files", "-c", "FILE"]],
+    "status": [["-c", "FILE"], ["-c", "FILE", "--lag"]],
     "metrics": [["-c", "FILE"]],
     "journal": [["-c", "FILE", "-e", "orders"]],
     "schema": [["config"]],
+    "spec": [[]],
     "completions": [["bash"]],
 }
 LOCAL = {"demo"}  # has a server of its own, on a socket, without a password

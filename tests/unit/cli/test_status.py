@@ -93,6 +93,31 @@ def test_run_whose_process_is_gone_is_not_called_running(state: State, monkeypat
     assert lines()["orders"]["status"] == "died"
 
 
+def test_lag_of_drains_is_asked_when_it_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a drain how far behind it is; of other exports nothing; a source that is away is named, and ends nothing."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rivet.yaml").write_text("""
+sources:
+  made: {type: datagen, pattern: orders, max_events: 10, events_per_second: 0, seed: 1}
+  away: {type: postgres, url: "postgresql://u:s3cr3t@127.0.0.1:1/d"}
+spark: inline
+exports:
+  - {name: plain, source: made, table: orders, format: parquet, destination: {type: local, path: lake}}
+  - {name: made, source: made, table: orders, mode: cdc, format: parquet, destination: {type: local, path: lake}}
+  - {name: gone, source: away, table: orders, mode: cdc, format: parquet, destination: {type: local, path: lake},
+     cdc: {slot: gone}}
+""")
+
+    told = rivet("status", "--lag", "--json")
+
+    assert told.exception is None, told.output
+    lags = {each["export"]: each["lag"] for each in json.loads(told.stdout)}
+    assert (lags["plain"], lags["gone"]) == (None, None)
+    assert lags["made"] == "this source cannot tell how far behind we are"
+    assert "gone: not known how far behind: " in told.stderr
+    assert "s3cr3t" not in told.output
+
+
 def test_spec_lists_every_word_of_the_registry() -> None:
     """Each engine, destination, format and transform once, by all its words."""
     blocks = json.loads(rivet("spec", "--json").stdout)
