@@ -56,7 +56,7 @@ class _Behind:
         self._bytes = 0
         self._error: BaseException | None = None
         self._is_closed = False
-        self._thread: threading.Thread | None = None
+        self._is_started = False
 
     def hand_over(self, page: Page) -> None:
         """Add a page once there is room for it.
@@ -69,12 +69,20 @@ class _Behind:
             self._changed.wait_for(lambda: self._error or not self._pages or self._bytes + size <= MOST_BYTES)
             if self._error is not None:
                 raise self._error
+            self._start()
             self._pages.append(page)
             self._bytes += size
             self._changed.notify_all()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rivet-writes", daemon=True)
-                self._thread.start()
+
+    def _start(self) -> None:
+        """Start the thread at the first page, before there is one: `stop` would wait for a page that nobody works on.
+
+        Raises:
+            RuntimeError: the system gives no thread.
+        """
+        if not self._is_started:
+            threading.Thread(target=self._run, name="rivet-writes", daemon=True).start()
+            self._is_started = True
 
     def finish(self) -> None:
         """Wait until every page is done.

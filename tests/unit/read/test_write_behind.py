@@ -157,3 +157,28 @@ def test_interrupt_does_not_wait_for_a_page_that_hangs(monkeypatch: pytest.Monke
 
     assert not go_on.is_set()
     go_on.set()
+
+
+def test_system_without_threads_ends_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Python says is raised at the first page; nobody waits for one that no thread works on."""
+    before = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "rivet-writes":
+            raise RuntimeError("can't start new thread")
+        before(thread)
+
+    def run() -> None:
+        try:
+            with write_behind(lambda given: None) as hand_over:
+                hand_over(page(1))
+        except RuntimeError as error:
+            raised.append(str(error))
+
+    raised: list[str] = []
+    monkeypatch.setattr(threading.Thread, "start", start)
+    task = threading.Thread(target=run, daemon=True)
+    task.start()
+    task.join(PATIENCE_SECONDS)
+
+    assert raised == ["can't start new thread"]
