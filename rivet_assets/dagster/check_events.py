@@ -31,7 +31,7 @@ BY_HAND = (dg.AutomationCondition.initial_evaluation() & ~dg.AutomationCondition
 COLUMNS_TOLD = {SPECIAL_VALUES: "values replaced", DRIFT: "columns changed"}
 
 
-def told(verdicts: Iterable[Verdict], *, has_drift: bool) -> list[Verdict]:
+def join_column_verdicts(verdicts: Iterable[Verdict], *, has_drift: bool) -> list[Verdict]:
     """Return the verdicts as the checks of an export have them: one per rule, and `columns` last.
 
     Args:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.around import Around, surround
-from rivet_assets.dagster.check_events import BY_HAND, COLUMNS, result, told
+from rivet_assets.dagster.check_events import BY_HAND, COLUMNS, join_column_verdicts, result
 from rivet_assets.dagster.drain_checks import change_check_specs, change_results
 from rivet_assets.dagster.drain_proofs import prerequisites_of
 from rivet_assets.dagster.lineage import column_lineage
@@ -178,7 +178,7 @@ def _results(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drained) 
         return
     drift = schema_drift(site.drifts.get(table, Drift((), (), ())), accepted=False, rows=mine.rows)
     has_drift = site.export.on_schema_drift != "continue"
-    for verdict in told([special_values(mine.measures), drift], has_drift=has_drift):
+    for verdict in join_column_verdicts([special_values(mine.measures), drift], has_drift=has_drift):
         yield result(spec.key, verdict)
     sequence = sequence_verdict(_links(site.roots[table]), disorder=drained.disorder, rows=mine.rows)
     yield from change_results(spec.key, [*lags, sequence])

@@ -18,7 +18,7 @@ import dagster as dg
 from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.around import Around, surround
-from rivet_assets.dagster.check_events import evaluations, result, told
+from rivet_assets.dagster.check_events import evaluations, join_column_verdicts, result
 from rivet_assets.dagster.metadata import data_version, describe
 from rivet_assets.dagster.on_demand import Proofs, answer_or_make, on_demand_specs, provable
 from rivet_assets.dagster.op_options import backfill_policy, pool_of, step_options
@@ -75,7 +75,7 @@ def _whole(
                 yield from sample_events(asked, site, spec.key)
                 return
             with attempt(site) as made:
-                results = [result(spec.key, verdict) for verdict in _told(export, made)]
+                results = [result(spec.key, verdict) for verdict in _verdicts(export, made)]
                 if made.is_refused:
                     yield from results  # stored before the raise; Dagster's own gate would come after publishing
                     raise GateRefused(refusal(export.name, made.window.key, made.verdicts))
@@ -180,7 +180,7 @@ def _commit(
         GateRefused: nothing was published.
         RivetError: whatever publishing raises.
     """
-    verdicts = _told(site.export, made)
+    verdicts = _verdicts(site.export, made)
     if made.is_refused:
         held += evaluations(spec.key, verdicts, made.window.partition, instance=instance)
         raise GateRefused(refusal(site.export.name, made.window.key, made.verdicts))
@@ -255,5 +255,5 @@ def _failure_of(export: Export, refused: Sequence[RefusedWindow], *, of: int, tr
     return failure(error, text=text, facts={"rivet/windows": dg.MetadataValue.json(reasons)})
 
 
-def _told(export: Export, made: Attempt) -> list[Verdict]:
-    return told(made.verdicts, has_drift=export.on_schema_drift != "continue")
+def _verdicts(export: Export, made: Attempt) -> list[Verdict]:
+    return join_column_verdicts(made.verdicts, has_drift=export.on_schema_drift != "continue")

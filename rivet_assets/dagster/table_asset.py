@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
-from rivet_assets.dagster.check_events import result, told
+from rivet_assets.dagster.check_events import join_column_verdicts, result
 from rivet_assets.dagster.drain_proofs import mirror_proof
 from rivet_assets.dagster.metadata import data_version, files_text, megabytes, seconds_text, table_schema
 from rivet_assets.dagster.on_demand import answer_or_make, on_demand_specs, provable
@@ -80,7 +80,9 @@ def _applied(
                 if made is None:
                     context.log.info(f"{spec.key.to_user_string()}: holds every change already.")
                     return
-                results = [result(spec.key, verdict) for verdict in told(made.verdicts, has_drift=False)]
+                results = [
+                    result(spec.key, verdict) for verdict in join_column_verdicts(made.verdicts, has_drift=False)
+                ]
                 if made.is_refused:
                     yield from results
                     raise GateRefused(refusal(site.root.uri, "all", made.verdicts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,10 +33,9 @@ from rivet_resources.destinations.local import Local
 from rivet_resources.errors import SourceError
 from rivet_resources.read.stage import Exporter
 from rivet_resources.spark.runtime import Spark, SparkRuntime
+from tests.backfills import ORDERS, QUIET, launch
 
 ROWS = [(1, "eu"), (2, "us"), (3, "eu"), (4, "a|b%/c"), (5, None), (6, "us")]
-ORDERS = dg.AssetKey(["sqlite", "orders"])
-QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 LISTED = {"column": "region", "values": ["eu", "us"], "others": "ignore"}
 
 
@@ -89,29 +88,6 @@ def regions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Regions:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     return Regions(tmp_path)
-
-
-@pytest.fixture
-def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """A real instance, as the UI has it."""
-    (tmp_path / "home").mkdir()
-    with dg.instance_for_test(temp_dir=str(tmp_path / "home")) as instance:
-        yield instance
-
-
-def launch(
-    config: RivetConfig, instance: dg.DagsterInstance, first: str = "", last: str = "", more: Any = ()
-) -> dg.ExecuteInProcessResult:
-    """Run partitions as a backfill does."""
-    definitions = dg.Definitions.merge(definitions_of(config), dg.Definitions(assets=[*more]))
-    names = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
-    return definitions.resolve_implicit_global_asset_job_def().execute_in_process(
-        instance=instance,
-        asset_selection=[each.key for each in more] or [ORDERS],
-        tags=dict(zip(names, (first, last or first), strict=True)) if first else {},
-        raise_on_error=False,
-        run_config=QUIET,
-    )
 
 
 # --- every row in one window ---------------------------------------------------------------------

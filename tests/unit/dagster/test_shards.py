@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,9 +33,8 @@ from rivet_resources.commit.manifest import Manifest, current_manifests
 from rivet_resources.destinations.local import Local
 from rivet_resources.read.stage import Exporter
 from rivet_resources.spark.runtime import Spark, SparkRuntime
+from tests.backfills import ORDERS, QUIET, launch
 
-ORDERS = dg.AssetKey(["sqlite", "orders"])
-QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 SHARDS = {"eu": "EU_DB", "us": "US_DB"}
 FIRST = {"shard=eu": [1, 2], "shard=us": [1, 2, 3]}  # the same keys in both: rows are told apart by their shard alone
 
@@ -104,29 +102,6 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     for shard, variable in SHARDS.items():
         monkeypatch.setenv(variable, str(tmp_path / shard / "shop.db"))
     return World(tmp_path)
-
-
-@pytest.fixture
-def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """A real instance, as the UI has it."""
-    (tmp_path / "home").mkdir()
-    with dg.instance_for_test(temp_dir=str(tmp_path / "home")) as instance:
-        yield instance
-
-
-def launch(
-    config: RivetConfig, instance: dg.DagsterInstance, first: str = "", last: str = "", more: Any = ()
-) -> dg.ExecuteInProcessResult:
-    """Run partitions as a backfill does."""
-    definitions = dg.Definitions.merge(definitions_of(config), dg.Definitions(assets=[*more]))
-    names = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
-    return definitions.resolve_implicit_global_asset_job_def().execute_in_process(
-        instance=instance,
-        asset_selection=[each.key for each in more] or [ORDERS],
-        tags=dict(zip(names, (first, last or first), strict=True)) if first else {},
-        raise_on_error=False,
-        run_config=QUIET,
-    )
 
 
 # --- every row of its own database ---------------------------------------------------------------

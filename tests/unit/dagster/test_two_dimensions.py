@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,9 +33,8 @@ from rivet_resources.destinations.local import Local
 from rivet_resources.errors import ConfigError
 from rivet_resources.read.stage import Exporter
 from rivet_resources.spark.runtime import Spark, SparkRuntime
+from tests.backfills import ORDERS, launch
 
-ORDERS = dg.AssetKey(["sqlite", "orders"])
-QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 REGIONS = {"partition_by": {"column": "region", "values": ["eu", "us", None]}}
 SHARDS = {"shards": {"eu": "EU_DB", "us": "US_DB"}}
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -109,29 +107,6 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     monkeypatch.setenv("EU_DB", str(tmp_path / "eu.db"))
     monkeypatch.setenv("US_DB", str(tmp_path / "us.db"))
     return Shop(tmp_path)
-
-
-@pytest.fixture
-def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """A real instance, as the UI has it."""
-    (tmp_path / "home").mkdir()
-    with dg.instance_for_test(temp_dir=str(tmp_path / "home")) as instance:
-        yield instance
-
-
-def launch(
-    config: RivetConfig, instance: dg.DagsterInstance, first: str = "", last: str = "", more: Any = ()
-) -> dg.ExecuteInProcessResult:
-    """Run a range of partitions as a backfill does."""
-    definitions = dg.Definitions.merge(definitions_of(config), dg.Definitions(assets=[*more]))
-    names = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
-    return definitions.resolve_implicit_global_asset_job_def().execute_in_process(
-        instance=instance,
-        asset_selection=[each.key for each in more] or [ORDERS],
-        tags=dict(zip(names, (first, last or first), strict=True)) if first else {},
-        raise_on_error=False,
-        run_config=QUIET,
-    )
 
 
 BOTH = pytest.mark.parametrize(
