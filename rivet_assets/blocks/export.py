@@ -22,6 +22,7 @@ from rivet_assets.blocks.export_values import (
     Duration,
     ExportName,
     GroupName,
+    MaxErrors,
     Owner,
     Query,
     Ratio,
@@ -37,12 +38,14 @@ from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.format import FileFormat, FormatKeys
 from rivet_resources.contracts.mode_facts import Cautions, ModeFacts
 from rivet_resources.contracts.relation import Relation
+from rivet_resources.contracts.row_errors import RowPolicy
 from rivet_resources.contracts.row_folders import Granularity, RowFolders
 from rivet_resources.contracts.settings import Settings, Size, Tuning
 from rivet_resources.contracts.source import Source, TypeRules
 from rivet_resources.contracts.transform import Transform
 from rivet_resources.contracts.types import SpecialValue
 from rivet_resources.registry import DESTINATIONS, ENGINES, FORMATS, STEPS
+from rivet_resources.shape.transforms.conditions import policy_of
 from rivet_resources.write.formats.parquet import Codec, ParquetOptions
 
 LATER_SOURCES = {"mongo": "is not in this version; it reads postgres, mysql, mariadb, sqlserver, sqlite, datagen"}
@@ -115,7 +118,13 @@ class Export(Settings):
     """What to read, and what to write where. `modes/` adds when and in which pieces, and answers for the mode."""
 
     answers: ClassVar[ModeFacts] = ModeFacts("")
-    later_keys: ClassVar[tuple[str, ...]] = ("partition_by", "partition_granularity", "shards")
+    later_keys: ClassVar[tuple[str, ...]] = (
+        "partition_by",
+        "partition_granularity",
+        "shards",
+        "on_error",
+        "max_errors",
+    )
 
     name: ExportName = Field(description="names its asset, folder, files and cursor; unique in the file")
     mode: str = Field("full", description="full, incremental, chunked, time_window, cdc or poll")
@@ -158,6 +167,14 @@ class Export(Settings):
     columns: ColumnRules = Field(default_factory=dict, description="type overrides by column, or table.column")
     on_special_value: Annotated[SpecialValue, SpelledNull] = Field(
         "fail", description="what happens to a value its type cannot hold"
+    )
+    on_error: RowPolicy | None = Field(
+        None,
+        description="of rows that a type cannot hold or a step refuses: stop (default), skip, or dead_letter: "
+        "set aside in `_quarantine/`, committed with their window",
+    )
+    max_errors: MaxErrors | None = Field(
+        None, description="most rows of a window that `on_error` may take: a number, or a share such as 1%"
     )
     on_unsupported: Literal["text", "fail"] = Field(
         "text", description="types without an Arrow home: as text, or refused"
@@ -232,6 +249,12 @@ class Export(Settings):
         Fingerprints leave them out: with them a new Rivet would know no chunk, plan or code version of before.
         """
         return {key for key in self.later_keys if getattr(self, key) is None}
+
+    @property
+    def takes_rows(self) -> bool:
+        """Return whether rows that cannot be exported may be left out, or set aside."""
+        policies = {self.on_error or "stop", *(policy_of(step, "stop") for step in self.steps)}
+        return bool(policies - {"stop"})
 
     @property
     def by_value(self) -> PartitionBy | None:
@@ -360,6 +383,7 @@ class Export(Settings):
         return TypeRules(
             columns=self.columns,
             on_special_value=self.on_special_value,
+            refuses_rows=(self.on_error or "stop") != "stop",
             on_unsupported=self.on_unsupported,
             typing=self.parquet.types,
         )

@@ -5,6 +5,7 @@ Belongs here: a value alone, and the sentence it gets when it is wrong. Not here
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated
 from zoneinfo import ZoneInfo
@@ -161,6 +162,30 @@ Duration = Annotated[int, BeforeValidator(parse_duration, json_schema_input_type
 Cron = Annotated[str, AfterValidator(cron)]
 Owner = Annotated[str, AfterValidator(owner)]
 GroupName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$")]
+
+
+def most_errors(given: object) -> object:
+    """Refuse what is neither a number of rows nor a share of them.
+
+    Raises:
+        ValueError
+    """
+    text = str(given).replace(" ", "")
+    is_number = re.fullmatch(r"\d+", text) is not None
+    share = re.fullmatch(r"(\d+(?:\.\d+)?)%", text)
+    if isinstance(given, bool) or not (is_number or (share and float(share[1]) <= 100)):
+        raise ValueError("is no bound of rows; write a whole number, or a share from 0% to 100%, such as 1%")
+    return int(text) if is_number else text
+
+
+def errors_allowed(limit: int | str | None, *, rows: int) -> float:
+    """Return how many of so many rows may be refused; infinity without a limit."""
+    if limit is None:
+        return math.inf
+    return limit if isinstance(limit, int) else float(limit.removesuffix("%")) / 100 * rows
+
+
+MaxErrors = Annotated[int | str, BeforeValidator(most_errors)]
 Ratio = Annotated[float, Field(ge=0, le=1)]
 ColumnsOnce = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], AfterValidator(once)]
 Text = Annotated[str, BeforeValidator(as_text, json_schema_input_type=str | int | float | bool)]

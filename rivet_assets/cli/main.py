@@ -33,6 +33,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "validate": "validate:validate_command",
         "reconcile": "reconcile:reconcile_command",
         "repair": "repair:repair_command",
+        "quarantine": "quarantine:quarantine_group",
     },
     "Look around": {
         "status": "status:status_command",

@@ -19,7 +19,7 @@ from rivet_assets.dagster.automation import condition_of, freshness_of
 from rivet_assets.dagster.check_events import BY_HAND, COLUMNS
 from rivet_assets.dagster.lineage import key_part, upstream_keys
 from rivet_assets.modes.partitions import partitions_of
-from rivet_assets.run.quality import rules_of
+from rivet_assets.run.quality import ROW_ERRORS, ROW_ERRORS_DESCRIPTION, rules_of
 from rivet_resources.dagster.io_manager import LAKE
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ def check_specs(export: Export, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
     Partitioned checks are a preview in Dagster 1.13, but without them a green window hides an earlier red one.
     """
     described = {rule.name: (rule.description, True) for rule in rules_of(export.quality)}
+    if export.takes_rows:
+        described[ROW_ERRORS] = (ROW_ERRORS_DESCRIPTION, True)
     described[COLUMNS] = (columns_description(export), False)
     partitions = partitions_of(export)
     return [

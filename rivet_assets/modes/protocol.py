@@ -114,6 +114,7 @@ def compose(
         max_file_bytes=export.max_file_size,
         skip_empty=export.skip_empty,
         transforms=export.steps,
+        on_error=export.on_error or "stop",
         meta=MetaColumns(
             exported_at=planning.started_at if export.meta_columns.exported_at else None,
             row_hash=_hash_columns(export, shaped),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
+from rivet_assets.blocks.export_values import errors_allowed
 from rivet_assets.modes.by_shard import kept_as, naming, shard_of, source_of_shard
 from rivet_assets.modes.incremental_boundary import note_after
 from rivet_assets.modes.protocol import Mode, Planning, require_name
@@ -25,12 +26,22 @@ from rivet_assets.run.drift import Drift, compare, judge
 from rivet_assets.run.journal import Journal
 from rivet_assets.run.observation import ObservedRun, ObservedTable, Observer, begun_run, figures_of, table_of, watched
 from rivet_assets.run.progress import Progress
-from rivet_assets.run.quality import Verdict, audit, blocks, rules_of, schema_drift, special_values
+from rivet_assets.run.quality import (
+    Verdict,
+    audit,
+    blocks,
+    describe_refused,
+    row_errors,
+    rules_of,
+    schema_drift,
+    special_values,
+)
 from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
 from rivet_resources.commit.manifest import current_manifests, window_manifest
 from rivet_resources.commit.publish import boundary_to_keep, discard
 from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.extract import Extract, Staged, Window
+from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import pace
 from rivet_resources.errors import DriftRefused, GateRefused, RivetError
@@ -104,7 +115,7 @@ class Attempt:
     @property
     def is_skipped(self) -> bool:
         """Return whether there is nothing to publish: no row, and `skip_empty`."""
-        return self.staged.extract.skip_empty and self.staged.measures.rows == 0 and not self.is_refused
+        return self.staged.is_nothing and not self.is_refused
 
     @property
     def is_refused(self) -> bool:
@@ -261,7 +272,7 @@ def _stage(
             extract, on_progress=_progress(site, extract, journal), on_event=journal.add, permits=permits
         )
     staged = replace(staged, seconds={**staged.seconds, "plan": plan_seconds})
-    for note in filter(None, (describe_kept(staged), too_large(staged))):
+    for note in filter(None, (describe_kept(staged), too_large(staged), taken_out(staged))):
         staged = replace(staged, extract=replace(staged.extract, notes=(*staged.extract.notes, note)))
         journal.warned(note)
         site.tell(f"{export.name} {extract.window.key}: {note}.")
@@ -282,6 +293,13 @@ def too_large(staged: Staged) -> str:
     """Warn that the new cursor value has more rows than are remembered; '' when it has not."""
     boundary, cursor = boundary_to_keep(staged), staged.extract.cursor
     return note_after(boundary, column=cursor.column) if boundary and cursor else ""
+
+
+def taken_out(staged: Staged) -> str:
+    """Tell of rows that could not be exported, and how to see them; '' where all could."""
+    told = describe_refused(staged.measures)
+    seen = f"; `rivet quarantine show {staged.extract.export}` shows them" if staged.measures.dead else ""
+    return told + seen
 
 
 def _waiting(site: Site, journal: Journal) -> Callable[[str, Mapping[str, Any]], None]:
@@ -343,9 +361,14 @@ def _verdicts(site: Site, staged: Staged, drift: Drift) -> tuple[Verdict, ...]:
     accepted = export.on_schema_drift in ("continue", "evolve")
     return (
         *audit(rules_of(export.quality), measures, duplicates),
+        *([row_errors(measures, allowed=_allowed_errors(export, measures))] if export.takes_rows else []),
         special_values(measures),
         schema_drift(drift, accepted=accepted, rows=measures.rows),
     )
+
+
+def _allowed_errors(export: Export, measures: Measures) -> float:
+    return errors_allowed(export.max_errors, rows=measures.rows_read)
 
 
 @contextmanager

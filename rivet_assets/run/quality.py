@@ -7,6 +7,7 @@ Belongs here: what `quality:` means. Not here: counting (`write/measures.py`), i
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,10 @@ Kind = Literal["row_count_min", "row_count_max", "null_ratio_max", "unique"]
 # Checks that every export has besides its rules; they warn and never stop a window.
 SPECIAL_VALUES = "special_values"
 DRIFT = "drift"
+# Of exports with `on_error` only; it stops a window above `max_errors`.
+ROW_ERRORS = "row_errors"
+ROW_ERRORS_DESCRIPTION = "Rows that a type cannot hold or a step refuses, taken out of the export by `on_error`."
+MOST_REASONS = 5  # in a sentence
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,29 @@ def special_values(measures: Measures) -> Verdict:
         for column in sorted(replaced)
     )
     return Verdict(SPECIAL_VALUES, count == 0, False, count, 0, measures.rows, text, {"columns": len(replaced)})
+
+
+def row_errors(measures: Measures, *, allowed: float) -> Verdict:
+    """Return how many rows could not be exported: a warning, and a refusal above what is allowed."""
+    refused = measures.refused_rows
+    text = describe_refused(measures)
+    if refused > allowed:
+        text = f"{refused} of {measures.rows_read} rows could not be exported, {allowed:g} allowed; {text}"
+    facts = {"skipped": sum(measures.skipped.values()), "dead_letters": sum(measures.dead.values())}
+    limit = allowed if allowed < math.inf else measures.rows_read
+    return Verdict(ROW_ERRORS, refused == 0, refused > allowed, refused, limit, measures.rows_read, text, facts)
+
+
+def describe_refused(measures: Measures) -> str:
+    """Return which rows could not be exported, by reason; '' where all could."""
+    told = []
+    for fate, found in (("left out", measures.skipped), ("set aside as dead letters", measures.dead)):
+        if found:
+            worst = sorted(found.items(), key=lambda item: -item[1])
+            reasons = "; ".join(f"{count} × {reason}" for reason, count in worst[:MOST_REASONS])
+            more = f"; and {len(found) - MOST_REASONS} more reasons" if len(found) > MOST_REASONS else ""
+            told.append(f"{sum(found.values())} rows {fate} ({reasons}{more})")
+    return ", ".join(told)
 
 
 def schema_drift(drift: Drift, *, accepted: bool, rows: int) -> Verdict:

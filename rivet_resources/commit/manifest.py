@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import xxhash
-from pydantic import ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from rivet_resources.commit.manifest_entries import (
     ColumnChecksum,
@@ -30,6 +30,8 @@ from rivet_resources.commit.manifest_entries import (
     ManifestPart,
     ManifestRange,
     ManifestSource,
+    Quarantine,
+    RefusingChunk,
     Superseded,
 )
 from rivet_resources.contracts.addressing import MANIFESTS, WindowFolder
@@ -85,6 +87,7 @@ class Manifest(Entry):
     checksum_key_column: str | None = None  # hashed before each cell; None: cells alone
     row_hash: dict[str, Any] | None = None
     split_window: dict[str, Any] | None = None
+    quarantine: Quarantine | None = Field(None, exclude_if=lambda found: found is None)  # None: every row fitted
 
     @model_validator(mode="after")
     def counts_agree(self) -> Manifest:
@@ -122,7 +125,13 @@ class Manifest(Entry):
             return self.content
         above = f"{self.window_folder}/"
         beside = tuple(part.model_copy(update={"path": part.path.removeprefix(above)}) for part in self.parts)
-        return self.model_copy(update={"parts": beside}).content
+        # The quarantine lies outside of that folder, and is no business of its readers.
+        return self.model_copy(update={"parts": beside, "quarantine": None}).content
+
+    @property
+    def files(self) -> tuple[ManifestPart, ...]:
+        """Return all files that belong to it: its parts, and its dead letters."""
+        return (*self.parts, *(self.quarantine.parts if self.quarantine else ()))
 
     @property
     def size_bytes(self) -> int:
@@ -169,6 +178,7 @@ def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple
         supersedes=supersedes,
         row_hash=describe_row_hash(extract.meta.row_hash),
         applied=extract.applied,
+        quarantine=describe_quarantine(staged),
     )
 
 
@@ -199,6 +209,20 @@ def describe_checksums(measures: Measures) -> tuple[ColumnChecksum, ...] | None:
     """Return the sums over the cells as decimal texts; None where rows passed that were not summed."""
     sums = tuple(ColumnChecksum(name=name, checksum=str(found)) for name, found in measures.checksums.items())
     return sums or None
+
+
+def describe_quarantine(staged: Staged) -> Quarantine | None:
+    """Return which rows could not be exported; None where all could."""
+    chunks = tuple(
+        RefusingChunk(
+            chunk=result.chunk,
+            dead=dict(sorted(result.measures.dead.items())),
+            skipped=dict(sorted(result.measures.skipped.items())),
+            parts=tuple(describe_part(number, part) for number, part in enumerate(result.dead_letters)),
+        )
+        for result in staged.refusing
+    )
+    return Quarantine(chunks=chunks) if chunks else None
 
 
 def describe_row_hash(covered: tuple[str, ...] | None) -> dict[str, Any] | None:

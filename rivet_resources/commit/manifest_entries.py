@@ -5,6 +5,7 @@ Belongs here: their fields (`contract.md`, 12.1, and ours). Not here: the manife
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
@@ -102,6 +103,42 @@ class ManifestPart(Entry):
     schema_ipc: str | None = None  # where it is not the manifest's: the table was altered inside the window
     chunk: int | None = None  # of `chunks`, where there are several
     partition: str | None = None  # its folder below the window's: `created_at=2026-01-31`
+
+
+class RefusingChunk(Entry):
+    """The rows of one chunk that could not be exported, by reason; `parts` hold those that were set aside."""
+
+    chunk: int
+    dead: dict[str, int] = {}
+    skipped: dict[str, int] = {}
+    parts: tuple[ManifestPart, ...] = ()
+
+
+class Quarantine(Entry):
+    """The rows of a window that could not be exported."""
+
+    chunks: tuple[RefusingChunk, ...]
+    dropped: int = 0  # dead letters that somebody gave up
+
+    @property
+    def parts(self) -> tuple[ManifestPart, ...]:
+        """Return the files with dead letters."""
+        return tuple(part for chunk in self.chunks for part in chunk.parts)
+
+    @property
+    def dead(self) -> dict[str, int]:
+        """Return how many dead letters there are, by reason."""
+        return dict(sum((Counter(chunk.dead) for chunk in self.chunks), Counter[str]()))
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """Return how many rows were left out, by reason."""
+        return dict(sum((Counter(chunk.skipped) for chunk in self.chunks), Counter[str]()))
+
+    @property
+    def rows(self) -> int:
+        """Return how many dead letters there are."""
+        return sum(self.dead.values())
 
 
 class ColumnChecksum(Entry):

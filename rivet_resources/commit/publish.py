@@ -72,14 +72,14 @@ def publish(staged: Staged, *, root: Root, state: Ledger, step: Step = no_hook) 
         WindowTaken: another run committed this window since `staged` was planned; ours leaves nothing behind.
         WindowConflict: windows of another mode are there; ours leaves nothing visible.
     """
-    if staged.extract.skip_empty and staged.measures.rows == 0:
+    if staged.is_nothing:
         discard(staged, root=root)
         return None
     with withdrawn_if_taken(staged, root=root):
         old = succession(staged, root=root) if root.keeps_manifests else Replacement(None)
         manifest = build_manifest(staged, staged.parts, supersedes=old.hides)
         step("parts")
-        publish_parts(staged.parts, root=root)
+        publish_parts(staged.files, root=root)
         step("manifest")
         if root.keeps_manifests:
             manifest = swap_manifest(manifest, expected=staged.previous, root=root)
@@ -108,7 +108,7 @@ def publish(staged: Staged, *, root: Root, state: Ledger, step: Step = no_hook) 
 
 def discard(staged: Staged, *, root: Root) -> None:
     """Remove what a window staged and nobody saw. Safe to call twice, and after a publish that failed half-way."""
-    root.discard(staged.parts)
+    root.discard(staged.files)
     root.delete(sidecars(staged))
 
 
@@ -131,7 +131,7 @@ def sweep(root: Root, *, export: str, state: Ledger) -> int:
     known = {nonce_of(run_id) for run_id in state.known_runs(export)}
     manifests = read_manifests(root, manifest_paths(root))
     hidden = collect_superseded(manifests)
-    named = {part.path for manifest in manifests if manifest.entry not in hidden for part in manifest.parts}
+    named = {part.path for manifest in manifests if manifest.entry not in hidden for part in manifest.files}
     orphans = [
         path
         for path in listed
@@ -189,9 +189,9 @@ def withdrawn_if_taken(staged: Staged, *, root: Root) -> Iterator[None]:
     try:
         yield
     except WindowTaken:
-        named = {part.path for manifest in read_manifests(root, manifest_paths(root)) for part in manifest.parts}
+        named = {part.path for manifest in read_manifests(root, manifest_paths(root)) for part in manifest.files}
         discard(staged, root=root)
-        root.delete([part.path for part in staged.parts if part.path not in named])
+        root.delete([part.path for part in staged.files if part.path not in named])
         raise
 
 
@@ -207,9 +207,9 @@ def remove_replaced(old: Replacement, manifest: Manifest, *, root: Root) -> None
     remove_manifests(list(old.replaced), root=root)
     outgoing = [each for each in (old.previous, *old.replaced) if each is not None]
     folders = {each.window_folder for each in outgoing} - {manifest.window_folder}
-    kept = {part.path for part in manifest.parts}
+    kept = {part.path for part in manifest.files}
     root.delete([below(folder, name) for folder in folders for name in ("manifest.json", "_SUCCESS")])
-    root.delete([part.path for each in outgoing for part in each.parts if part.path not in kept])
+    root.delete([part.path for each in outgoing for part in each.files if part.path not in kept])
 
 
 def remove_manifests(manifests: list[Manifest], *, root: Root) -> None:

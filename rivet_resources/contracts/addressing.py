@@ -17,6 +17,7 @@ from pydantic import AfterValidator
 
 STAGED = "_staged"  # below an export's root: invisible to readers
 MANIFESTS = "_rivet"  # below an export's root: one manifest per window
+QUARANTINE = "_quarantine"  # below an export's root: rows that could not be exported; readers pass over such names
 PROBE = ".rivet_doctor_probe"  # `contract.md`, 8.1
 PLACEHOLDERS = ("date", "export", "table")
 PARTITION = "{partition}"  # of the original: the folders of `partition_by`, which Rivet puts last in any case

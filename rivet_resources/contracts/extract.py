@@ -14,9 +14,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from rivet_resources.contracts.boundary import BoundaryEnds
-from rivet_resources.contracts.parts import Measures, Part
+from rivet_resources.contracts.parts import ChunkResult, Measures, Part
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
+from rivet_resources.contracts.row_errors import RowPolicy
 from rivet_resources.contracts.row_folders import RowFolders
 from rivet_resources.contracts.value_windows import (
     SNAPSHOT_WINDOW,
@@ -166,6 +167,7 @@ class Extract:
     applied: AppliedChanges | None = None  # tables made from changes; None: rows of a source
     keep: int | None = None  # of a snapshot: so many stay, this one among them; None: all
     row_folders: RowFolders | None = None  # parts lie in folders by a column's time; None: all in the window's
+    on_error: RowPolicy = "stop"  # of rows that cannot be exported; a step may have a word of its own
     provenance: Provenance | None = None  # whose rows they are; None: nobody asked the database
 
     @property
@@ -193,6 +195,22 @@ class Staged:
     harm: dict[str, float] = field(default_factory=dict)  # what the reading cost the source (read/source_cost.py)
     kept_chunks: int = 0  # read by a run that died, and used by this one
     kept: Measures = field(default_factory=Measures)  # of these chunks; part of `measures`
+    refusing: tuple[ChunkResult, ...] = ()  # the chunks with rows that could not be exported, in order
+
+    @property
+    def dead_letters(self) -> tuple[Part, ...]:
+        """Return the files of the rows that were set aside."""
+        return tuple(part for result in self.refusing for part in result.dead_letters)
+
+    @property
+    def files(self) -> tuple[Part, ...]:
+        """Return all that is published with it: its parts, then its dead letters."""
+        return (*self.parts, *self.dead_letters)
+
+    @property
+    def is_nothing(self) -> bool:
+        """Return whether there is nothing to publish, and nothing to tell: no row, and `skip_empty`."""
+        return self.extract.skip_empty and self.measures.rows == 0 and not self.measures.refused_rows
 
     @property
     def seconds_in_order(self) -> dict[str, float]:

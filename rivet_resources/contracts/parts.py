@@ -6,6 +6,7 @@ Belongs here: shapes and their sums. Not here: how they are written (`write/`) a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +52,9 @@ class Measures:
     cpu_seconds: float = 0.0
     peak_mb: float = 0.0
     governed_seconds: float = 0.0  # paused because the source suffered, beyond the throttle
+    # Rows that could not be exported, by reason: left out, and set aside as dead letters.
+    skipped: dict[str, int] = field(default_factory=dict)
+    dead: dict[str, int] = field(default_factory=dict)
     # What the reading cost the server, as it counts; None: no reader could tell.
     rows_scanned: int | None = None
     temp_bytes: int | None = None
@@ -61,6 +65,11 @@ class Measures:
     low_ids: str | None = ""
     high_rows: int = 0
     high_ids: str | None = ""
+
+    @property
+    def refused_rows(self) -> int:
+        """Return how many rows could not be exported, and are not among `rows`."""
+        return sum(self.skipped.values()) + sum(self.dead.values())
 
     @property
     def low_edge(self) -> Edge:
@@ -83,7 +92,7 @@ class Measures:
         return Measures(
             rows=self.rows + other.rows,
             rows_read=self.rows_read + other.rows_read,
-            nulls={c: self.nulls.get(c, 0) + other.nulls.get(c, 0) for c in {**self.nulls, **other.nulls}},
+            nulls=join_counts(self.nulls, other.nulls),
             special_values=special,
             unique={c: self.unique.get(c, []) + other.unique.get(c, []) for c in {**self.unique, **other.unique}},
             pages=self.pages + other.pages,
@@ -98,12 +107,19 @@ class Measures:
             temp_bytes=_known_sum(self.temp_bytes, other.temp_bytes),
             longest_transaction_ms=max(self.longest_transaction_ms, other.longest_transaction_ms),
             connections=self.connections + other.connections,
+            skipped=join_counts(self.skipped, other.skipped),
+            dead=join_counts(self.dead, other.dead),
             checksums=_join_sums(self, other),
             low_rows=low.rows,
             low_ids=low.ids,
             high_rows=high.rows,
             high_ids=high.ids,
         )
+
+
+def join_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """Add two sets of counts."""
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
 
 def _join_sums(one: Measures, other: Measures) -> dict[str, int]:
@@ -127,3 +143,23 @@ class ChunkResult:
     chunk: int
     parts: tuple[Part, ...]
     measures: Measures
+    dead_letters: tuple[Part, ...] = ()
+
+    @property
+    def files(self) -> tuple[Part, ...]:
+        """Return all that it staged."""
+        return (*self.parts, *self.dead_letters)
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> ChunkResult:
+        """Rebuild what `asdict` took apart; a Rivet of before knew no dead letters.
+
+        Raises:
+            KeyError, TypeError: it is none of this version.
+        """
+        return cls(
+            chunk=plain["chunk"],
+            parts=tuple(Part(**part) for part in plain["parts"]),
+            measures=Measures(**plain["measures"]),
+            dead_letters=tuple(Part(**part) for part in plain.get("dead_letters", ())),
+        )

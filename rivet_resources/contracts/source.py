@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, Protocol
 
@@ -20,6 +20,7 @@ from rivet_resources.contracts.evidence import Effort, Explained, Finding, Gauge
 from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.contracts.provenance import DatabaseIdentity
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
+from rivet_resources.contracts.row_errors import RefusedCells
 from rivet_resources.contracts.settings import Pace, Settings, Tuning
 from rivet_resources.contracts.types import Column, SpecialValue
 
@@ -47,6 +48,7 @@ class TypeRules:
 
     columns: Mapping[str, ColumnRule]  # by column or table.column, exact case
     on_special_value: SpecialValue = "fail"
+    refuses_rows: bool = False  # `on_error`: what would fail takes its row out of the export instead
     on_unsupported: Literal["text", "fail"] = "text"
     typing: Literal["portable", "native"] = "portable"  # `types.md`, section 2
 
@@ -171,6 +173,12 @@ class Page:
     statement_ms: float
     retries: int = 0
     rows_read: int | None = None  # before transforms; None: as many as the table has
+    refused: tuple[RefusedCells, ...] = ()  # NULL in the table; the policy of their columns sets such rows aside
+
+    def first(self, rows: int) -> Page:
+        """Return a page of its first rows alone."""
+        cells = tuple(replace(each, rows=each.rows[:rows]) for each in self.refused)
+        return replace(self, table=self.table.slice(0, rows), refused=cells)
 
 
 # Told the rows of the page just read, sleeps the throttle's pause. Gives the share, above 0 and at most 1, of its usual

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from rivet_resources.contracts.row_errors import Places
 from rivet_resources.errors import RivetError
 
 
@@ -58,7 +59,24 @@ class TransformError(RivetError):
 
 
 class RowRefused(RivetError):
-    """Values of a page cannot be transformed; the message counts them and never shows one."""
+    """Values of a page cannot be transformed; the message counts them and never shows one.
+
+    `rows` marks the rows at fault among those the step got, None where they are not known; `why` is the reason for one
+    of them. `is_of_rows` is False where the fault may be another's, such as a want of memory: then no row is to blame.
+    `step` is the number of the step, 0 before the pipeline has told it.
+    """
 
     code = "RIVET_TRANSFORM_ROW"
     exit_code = 3
+    rows: Places | None = None
+    column = ""
+    why = ""
+    step = 0
+    is_of_rows = True
+
+    def blame(
+        self, rows: Places | None, *, column: str = "", why: str = "", step: int = 0, is_of_rows: bool = True
+    ) -> RowRefused:
+        """Return itself, with the rows at fault."""
+        self.rows, self.column, self.why, self.step, self.is_of_rows = rows, column, why, step, is_of_rows
+        return self

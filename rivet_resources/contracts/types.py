@@ -15,6 +15,7 @@ import pyarrow as pa
 
 Fidelity = Literal["exact", "compatible", "logical_string", "lossy"]
 SpecialValue = Literal["fail", "null", "text"]
+Policy = Literal[SpecialValue, "row"]  # `row`: the whole row is set aside or left out, as `on_error` says
 Typing = Literal["portable", "native"]
 # What a column is before anyone overrides it. `other` has a text form only.
 Family = Literal[
@@ -44,7 +45,7 @@ class Column:
     fidelity: Fidelity = "exact"
     logical: str = ""  # json, uuid, enum, interval …; '' for plain
     nullable: bool = True
-    policy: SpecialValue = "fail"
+    policy: Policy = "fail"
     comment: str = ""
     facts: tuple[tuple[str, str], ...] = ()  # engine-private plain facts the decoder needs, e.g. (("kind", "numeric"),)
 

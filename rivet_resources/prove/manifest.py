@@ -76,6 +76,10 @@ def disagreements(manifest: Manifest, path: str) -> list[str]:
             told.append(f"lists {what} {twice[0]} more than once")
     if any(part.rows < 0 or part.size_bytes < 0 for part in manifest.parts):
         told.append("lists a part with fewer than 0 rows or bytes")
+    if (letters := manifest.quarantine) and sum(part.rows for part in letters.parts) != letters.rows:
+        told.append(
+            f"says {letters.rows} dead letters, and lists files with {sum(part.rows for part in letters.parts)}"
+        )
     told += _columns(manifest)
     if manifest.chunks and sum(chunk.rows for chunk in manifest.chunks) != manifest.row_count:
         rows = sum(chunk.rows for chunk in manifest.chunks)

@@ -49,9 +49,15 @@ class PartSeen:
 
 
 def examine(
-    root: Root, manifest: Manifest, part: ManifestPart, *, listing: Mapping[str, int], depth: Depth
+    root: Root,
+    manifest: Manifest,
+    part: ManifestPart,
+    *,
+    listing: Mapping[str, int],
+    depth: Depth,
+    is_read: bool = True,
 ) -> PartSeen:
-    """Look at one part as far as the depth says."""
+    """Look at one part as far as the depth says; of dead letters (`is_read` false) the bytes only, not the rows."""
     seen = PartSeen()
 
     def flaw(short: str, text: str) -> PartSeen:
@@ -73,7 +79,8 @@ def examine(
             if found != (part.size_bytes, part.content_fingerprint, part.content_md5):
                 text = f"has {found[0]} bytes of {found[1]}, MD5 {found[2]}; the manifest says {part.size_bytes} bytes "
                 return flaw("PART_CHECKSUM_MISMATCH", f"{text}of {part.content_fingerprint}, MD5 {part.content_md5}")
-            _rows(seen, file, manifest, part)
+            if is_read:
+                _rows(seen, file, manifest, part)
     except (RivetError, OSError) as error:
         return flaw("PART_READ_ERROR", f"cannot be read: {_kind_of(error)}")
     return seen

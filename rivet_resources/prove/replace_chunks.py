@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from rivet_resources.commit.manifest import Manifest, build_manifest, parse, success_marker, window_manifest
-from rivet_resources.commit.manifest_entries import ColumnChecksum, ManifestChunk, ManifestMeasures
+from rivet_resources.commit.manifest_entries import ColumnChecksum, ManifestChunk, ManifestMeasures, Quarantine
 from rivet_resources.commit.publish import (
     Ledger,
     Step,
@@ -51,7 +51,7 @@ def mend(staged: Staged, *, previous: Manifest, root: Root, state: Ledger, step:
     with withdrawn_if_taken(staged, root=root):
         refuse_newer(staged, previous, root=root)
         step("parts")
-        publish_parts(staged.parts, root=root)
+        publish_parts(staged.files, root=root)
         step("manifest")
         manifest = swap_manifest(manifest, expected=staged.previous, root=root)
     step("success")
@@ -107,10 +107,20 @@ def describe_mended(staged: Staged, previous: Manifest) -> Manifest:
             "part_count": len(parts),
             "row_count": sum(part.rows for part in parts),
             "chunks": tuple(chunks),
+            "quarantine": quarantine_of(previous, fresh, again),
             "measures": measures_of(chunks, fresh.measures.nulls),
             "column_checksums": checksums_of(chunks),
         }
     )
+
+
+def quarantine_of(previous: Manifest, fresh: Manifest, again: Collection[int]) -> Quarantine | None:
+    """Return what could not be exported: of the chunks that were read again as it is now, of the others as it was."""
+    before, now = previous.quarantine, fresh.quarantine
+    kept = [chunk for chunk in before.chunks if chunk.chunk not in again] if before else []
+    chunks = (*kept, *(now.chunks if now else ()))
+    dropped = before.dropped if before else 0
+    return Quarantine(chunks=chunks, dropped=dropped) if chunks or dropped else None
 
 
 def can_mend_chunks(manifest: Manifest, numbers: Collection[int]) -> bool:

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import xxhash
 
@@ -132,9 +133,16 @@ def _judge_windows(root: Root, look: _Look, depth: Depth, pick: Pick | None) -> 
                 return ()
             return pool.map(lambda part: examine(root, manifest, part, listing=look.listing, depth=depth), parts)
 
+        def flaws_of_letters(manifest: Manifest) -> list[Flaw]:
+            letters = manifest.quarantine.parts if manifest.quarantine and depth != "light" else ()
+            look_at = partial(examine, root, manifest, listing=look.listing, depth=depth, is_read=False)
+            return [flaw for seen in pool.map(look_at, letters) for flaw in seen.flaws]
+
         waiting = [(each, each.manifest, seen(each.manifest)) for each in chosen if each.manifest]
         return tuple(
-            _window(each, manifest, list(parts), markers.get(manifest.window, ()), depth)
+            _window(
+                each, manifest, list(parts), [*markers.get(manifest.window, ()), *flaws_of_letters(manifest)], depth
+            )
             for each, manifest, parts in waiting
         )
 
@@ -254,7 +262,7 @@ def _among(windows: Collection[str]) -> Pick:
 def _untracked_objects(look: _Look, export: str) -> list[Flaw]:
     """Return a flaw for each object that no current manifest lists and no run is about to commit."""
     current = [each.manifest for each in look.current if each.manifest]
-    known = {part.path for manifest in current for part in manifest.parts}
+    known = {part.path for manifest in current for part in manifest.files}
     known |= {below(manifest.window_folder, name) for manifest in current for name in ("manifest.json", "_SUCCESS")}
     living, finished = ({nonce_of(run_id) for run_id in runs} for runs in (look.living, look.known))
     strays = []

@@ -16,7 +16,7 @@ import json
 import os
 import pickle
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from rivet_resources import scratch
 from rivet_resources.contracts.extract import Extract
-from rivet_resources.contracts.parts import ChunkResult, Measures, Part
+from rivet_resources.contracts.parts import ChunkResult
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.errors import RivetError
 from rivet_resources.read.task import run_chunk
@@ -149,6 +149,4 @@ def rebuild(described: dict[str, Any]) -> RivetError:
 
 def result_of(body: str) -> ChunkResult:
     """Rebuild a result from its row."""
-    plain = json.loads(body)
-    parts: Sequence[Part] = [Part(**part) for part in plain["parts"]]
-    return ChunkResult(chunk=plain["chunk"], parts=tuple(parts), measures=Measures(**plain["measures"]))
+    return ChunkResult.of(json.loads(body))

@@ -148,8 +148,13 @@ def scheme_of(columns: Sequence[Column], *, is_key: bool) -> str:
     """Name the way in which rows are told apart: identities of two schemes cannot be compared. '' where none works."""
     if not all(can_spell(column.arrow) for column in columns):
         return ""
-    spelled = "".join(f"{column.name}\t{column.arrow}\t{column.policy}\t{column.facts}\n" for column in columns)
+    spelled = "".join(f"{column.name}\t{column.arrow}\t{_policy(column)}\t{column.facts}\n" for column in columns)
     return f"{'key' if is_key else 'row'}-blake2b-{RENDER}-{xxhash.xxh3_64_hexdigest(spelled.encode())}"
+
+
+def _policy(column: Column) -> str:
+    """Name the policy that decides a cell: where the row goes, none does, and its place may be changed at any time."""
+    return "fail" if column.policy == "row" else column.policy
 
 
 def cell_of(text: str, arrow: pa.DataType) -> pa.Scalar | None:

@@ -134,7 +134,7 @@ class Exporter:
                     progress.chunk_done(result.measures.rows)
         except BaseException:
             if not extract.resumable:
-                root.discard(part for result in results for part in result.parts)
+                root.discard(part for result in results for part in result.files)
             raise
         read = sum((result.measures for result in results[len(kept) :]), Measures())
         of_kept = sum((result.measures for result in kept.values()), Measures())
@@ -154,6 +154,7 @@ class Exporter:
             harm=harm(read, governor, snapshot_seconds=held_seconds),
             kept_chunks=len(kept),
             kept=of_kept,
+            refusing=tuple(result for result in results if result.measures.refused_rows),
         )
 
     def _finished_chunks(self, extract: Extract, root: Root) -> dict[str, ChunkResult]:
@@ -230,7 +231,7 @@ def _by_chunk(extract: Extract, results: Sequence[ChunkResult]) -> dict[int, Mea
 def _is_whole(result: ChunkResult, root: Root) -> bool:
     """Return whether all files of an earlier run's chunk are still there."""
     sidecars = [file for files in result.measures.unique.values() for file in files]
-    return all(map(root.staged_exists, result.parts)) and all(root.read(file) is not None for file in sidecars)
+    return all(map(root.staged_exists, result.files)) and all(root.read(file) is not None for file in sidecars)
 
 
 def _in_threads(

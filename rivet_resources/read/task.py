@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from rivet_resources.contracts.evidence import Effort
 from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.parts import ChunkResult, Measures, Part
 from rivet_resources.contracts.relation import Chunk
+from rivet_resources.contracts.row_errors import RefusedCells, RefusedRows
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import RivetError, SourceLost
 from rivet_resources.read.rows_so_far import RowsSoFar
@@ -32,6 +33,7 @@ from rivet_resources.read.write_behind import write_behind
 from rivet_resources.retry import delays
 from rivet_resources.scratch import enough_room, private_folder
 from rivet_resources.shape.shape import Shaping
+from rivet_resources.write.dead_letters import DeadLetters
 from rivet_resources.write.measures import Tally
 from rivet_resources.write.parts import PartFiles
 from rivet_resources.write.row_folders import FolderFiles
@@ -95,26 +97,28 @@ class _Reading:
         with self._folder() as folder:
             tally = Tally(self.schema, unique_columns=self.extract.unique_columns, scratch=folder)
             parts = self._parts(folder)
+            letters = DeadLetters(self.extract, self.chunk, root=self.root, folder=folder, label=self.label)
             so_far = RowsSoFar(folder)
 
             def keep(page: Page) -> None:
-                shaped = self._shape(page)
-                tally.add(shaped)
+                shaped, refused = self._shape(page)
+                tally.add(shaped, refused)
                 parts.write(shaped.table)
+                letters.add(refused)
                 so_far.add(shaped.table.num_rows)
 
             try:
                 with write_behind(keep) as hand_over:
                     for page in self._pages(throttle):
                         hand_over(page)
-                staged = parts.finish()
+                staged, dead = parts.finish(), letters.finish()
                 unique = self._stage_sidecars(tally)
             except BaseException:
-                self._discard(parts.staged)
+                self._discard([*parts.staged, *letters.staged])
                 raise
             measures = tally.result(unique=unique, retries=rereads, throttled_seconds=throttle.waited_seconds)
             measures = self._with_ends(self._with_effort(measures, throttle))
-            return ChunkResult(chunk=self.chunk.index, parts=staged, measures=measures)
+            return ChunkResult(chunk=self.chunk.index, parts=staged, measures=measures, dead_letters=dead)
 
     def _parts(self, folder: Path) -> PartFiles | FolderFiles:
         """Return what writes the chunk's files: of one folder, or of several by a column's time."""
@@ -129,10 +133,22 @@ class _Reading:
 
         return make("", 0) if folders is None else FolderFiles(folders, schema=self.schema, scratch=folder, make=make)
 
-    def _shape(self, page: Page) -> Page:
-        """Return a page's rows as parts will hold them, less those that an earlier window has."""
-        rows = page.table if self.sieve is None else self.sieve.sift(page.table)
-        return replace(page, table=self.shaping.shape(rows), rows_read=rows.num_rows)
+    def _shape(self, page: Page) -> tuple[Page, list[RefusedRows]]:
+        """Return a page's rows as parts will hold them, less those that an earlier window has; and those refused."""
+        rows, cells = self._sift(page)
+        shaped, refused = self.shaping.shape(rows, cells)
+        return replace(page, table=shaped, rows_read=rows.num_rows), refused
+
+    def _sift(self, page: Page) -> tuple[pa.Table, Sequence[RefusedCells]]:
+        """Leave out the rows that an earlier window has; cells that were refused stay with their rows."""
+        if self.sieve is None:
+            return page.table, page.refused
+        if not page.refused:
+            return self.sieve.sift(page.table), ()
+        places = pa.array(range(page.table.num_rows), pa.int64())
+        rows = self.sieve.sift(page.table.append_column("", places))  # it knows its columns by their places
+        left = rows.column(rows.num_columns - 1).to_numpy()
+        return rows.remove_column(rows.num_columns - 1), [replace(each, rows=each.rows[left]) for each in page.refused]
 
     def _pages(self, throttle: Throttle) -> Iterator[Page]:
         """Read the chunk page by page, as many rows as are wanted, waiting for memory in between."""
@@ -149,9 +165,9 @@ class _Reading:
         with closing(self._kept_effort(pages)) as open_pages:
             for page in open_pages:
                 throttle.saw(page.table.num_rows, page.statement_ms)
-                found = page.table if left is None else page.table.slice(0, left)
-                yield replace(page, table=found)
-                if left is not None and (left := left - found.num_rows) == 0:
+                found = page if left is None else page.first(left)
+                yield found
+                if left is not None and (left := left - found.table.num_rows) == 0:
                     return
                 gate.wait()
 

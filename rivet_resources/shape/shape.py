@@ -15,12 +15,15 @@ from rivet_resources.contracts.change_log import ENVELOPE, change_schema
 from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.poll import PollShape
 from rivet_resources.contracts.relation import Relation
+from rivet_resources.contracts.row_errors import RefusedCells, RefusedRows, RowPolicy
 from rivet_resources.contracts.transform import Transform
 from rivet_resources.errors import SourceChanged
 from rivet_resources.shape.change_envelope import as_inserts, flat, flat_schema
 from rivet_resources.shape.poll_envelope import enveloped, first_seq, poll_schema
 from rivet_resources.shape.rowhash.hash import row_hashes
+from rivet_resources.shape.transforms.conditions import policy_of
 from rivet_resources.shape.transforms.pipeline import TransformPlan, plan
+from rivet_resources.shape.transforms.separate import separate, without_cells
 
 EXPORTED_AT = pa.field("_rivet_exported_at", pa.timestamp("us", "UTC"), nullable=False)
 ROW_HASH = pa.field("_rivet_row_hash", pa.int64(), nullable=False)
@@ -64,25 +67,35 @@ class Shaping:
     schema: pa.Schema = field(init=False)
     _unflat: pa.Schema = field(init=False)
     _plan: TransformPlan = field(init=False)
+    _policies: tuple[RowPolicy, ...] = field(init=False)  # one per step
     _shaped: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self._unflat = _unflat(self.extract)
         self.schema = flat_schema(self._unflat, self.extract.format)
         self._plan = planned(self.extract.relation, self.extract.transforms)
+        self._policies = tuple(policy_of(step, self.extract.on_error) for step in self.extract.transforms)
 
-    def shape(self, table: pa.Table) -> pa.Table:
+    def shape(self, table: pa.Table, cells: Sequence[RefusedCells] = ()) -> tuple[pa.Table, list[RefusedRows]]:
         """Shape one page as the source typed it, each once and in their order; filters may leave fewer rows.
+
+        Args:
+            cells: that the source could not type; their rows are refused.
+
+        Returns:
+            (the rows as parts hold them, the rows that are refused and whose policy does not stop the export)
 
         Raises:
             SourceChanged: the page is not what was planned.
             RowRefused: cells cannot be transformed.
         """
         self._check_types(table)
+        table, refused = without_cells(table, cells, self.extract.on_error)
         # Of the page as it came: a transform may hide a stamp. None may drop a row.
         envelope = () if self.extract.poll is None else self._wrap_envelope(table, self.extract.poll)
         if self.extract.transforms:
-            table = self._plan.apply(table)
+            table, by_steps = separate(self._plan, table, self._policies)
+            refused += by_steps
         columns = list(table.columns)
         if self.extract.meta.exported_at is not None:
             instant = pa.scalar(self.extract.meta.exported_at, EXPORTED_AT.type)
@@ -91,8 +104,8 @@ class Shaping:
             columns.append(pa.chunked_array([row_hashes(table, self.extract.meta.row_hash)]))
         if self.extract.meta.inserted_at is not None:
             rows = pa.Table.from_arrays(columns, schema=pa.schema(list(self._unflat)[len(ENVELOPE) :]))
-            return flat(as_inserts(rows, self.extract.meta.inserted_at), self.extract.format)
-        return flat(pa.Table.from_arrays([*envelope, *columns], schema=self._unflat), self.extract.format)
+            return flat(as_inserts(rows, self.extract.meta.inserted_at), self.extract.format), refused
+        return flat(pa.Table.from_arrays([*envelope, *columns], schema=self._unflat), self.extract.format), refused
 
     def _wrap_envelope(self, table: pa.Table, shape: PollShape) -> tuple[pa.ChunkedArray | pa.Array, ...]:
         first = first_seq(shape.window, self.chunk) + self._shaped

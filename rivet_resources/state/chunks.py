@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, Table, Text, delete, select
 
 from rivet_resources.contracts.addressing import check_place, check_staged
-from rivet_resources.contracts.parts import ChunkResult, Measures, Part
+from rivet_resources.contracts.parts import ChunkResult
 from rivet_resources.state.database import METADATA, Instant, now, upsert
 
 chunk_task = Table(
@@ -103,9 +103,7 @@ def _restore(text: str) -> ChunkResult | None:
     A record that names files anywhere but below the export's folder is passed over too: they would be removed.
     """
     try:
-        plain = json.loads(text)
-        parts = tuple(Part(**part) for part in plain["parts"])
-        result = ChunkResult(chunk=plain["chunk"], parts=parts, measures=Measures(**plain["measures"]))
+        result = ChunkResult.of(json.loads(text))
         _refuse_elsewhere(result)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return None
@@ -118,7 +116,7 @@ def _refuse_elsewhere(result: ChunkResult) -> None:
     Raises:
         ValueError: one leads elsewhere.
     """
-    for part in result.parts:
+    for part in result.files:
         check_place(part.path)
         for name in ("path", "marker"):  # local and GCS; S3
             if name in part.staged:

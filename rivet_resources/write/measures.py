@@ -28,6 +28,7 @@ import xxhash
 
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.parts import Measures
+from rivet_resources.contracts.row_errors import RefusedRows
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import PartCorrupt, UnknownColumn, UnsupportedColumn, ValueDoesNotFit
 from rivet_resources.scratch import temporary
@@ -56,17 +57,20 @@ class Tally:
         self._schema = schema
         self._nulls = dict.fromkeys(schema.names, 0)
         self._special: dict[str, Counter[str]] = {}
+        self._skipped, self._dead = Counter[str](), Counter[str]()  # rows by reason
         self._sums = RunningSums()
         self._rows = self._rows_read = self._pages = self._bytes = self._retries = 0
         self._longest_ms = 0.0
         self._unique = {name: _SortedRuns(schema, name, scratch) for name in unique_columns}
 
-    def add(self, page: Page) -> None:
-        """Count one page, as it will be written.
+    def add(self, page: Page, refused: Sequence[RefusedRows] = ()) -> None:
+        """Count one page, as it will be written, and its rows that will not.
 
         Raises:
             ValueDoesNotFit: a NULL in a column that the catalog says has none.
         """
+        for each in refused:
+            (self._dead if each.policy == "dead_letter" else self._skipped)[each.reason] += each.rows.num_rows
         self._rows += page.table.num_rows
         self._rows_read += page.table.num_rows if page.rows_read is None else page.rows_read
         size_bytes = page.table.nbytes
@@ -101,6 +105,8 @@ class Tally:
             nulls=dict(self._nulls),
             special_values={name: dict(kinds) for name, kinds in self._special.items()},
             unique=unique or {},
+            skipped=dict(self._skipped),
+            dead=dict(self._dead),
             checksums=self._sums.result(),
             pages=self._pages,
             arrow_bytes=self._bytes,

@@ -506,6 +506,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "validate": [["-c", "FILE"]],
     "reconcile": [["-c", "FILE"]],
     "repair": [["-c", "FILE"]],
+    "quarantine": [["list", "-c", "FILE"], ["replay", "-c", "FILE", "--execute"]],
     "cdc": [["--source-env", "DOCTOR_URL", "--table", "orders"]],
     "state": [["show", "-c", "FILE"], ["files", "-c", "FILE"]],
     "status": [["-c", "FILE"], ["-c", "FILE", "--lag"]],

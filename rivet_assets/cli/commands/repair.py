@@ -54,15 +54,13 @@ def repair_command(
     done, faults = each_by_itself(
         context,
         exports,
-        lambda export: _repair(
-            config, export, _find_flagged(config, export, given, keys, depth, state), execute, state
-        ),
+        lambda export: repair(config, export, _find_flagged(config, export, given, keys, depth, state), execute, state),
     )
     if as_json:
         click.echo(json.dumps({"execute": execute, "exports": [asdict(each) for each in done]}, indent=2))
     else:
         for each in done:
-            click.echo("\n".join(_lines(each)))
+            click.echo("\n".join(told_lines(each)))
         if not execute and any(each.windows for each in done):
             say("nothing was changed; --execute does it")
     return worst([*(each.exit_code for each in done), *(fault.exit_code for fault in faults)])
@@ -84,9 +82,8 @@ def _find_flagged(
     return tuple(each for each in given if each.export == export.name and (not wanted or each.window in wanted))
 
 
-def _repair(
-    config: RivetConfig, export: Export, flagged: Sequence[Flagged], execute: bool, state: State
-) -> Repaired:  # fmt: skip
+def repair(config: RivetConfig, export: Export, flagged: Sequence[Flagged], execute: bool, state: State) -> Repaired:
+    """Plan the repair of an export's flagged windows, or carry it out, on a Spark of its own."""
     from rivet_assets.prove.repair import repair_export  # start
     from rivet_resources.read.stage import Exporter  # start
     from rivet_resources.spark.runtime import SparkRuntime  # start
@@ -101,7 +98,8 @@ def _repair(
         runtime.stop()
 
 
-def _lines(done: Repaired) -> list[str]:
+def told_lines(done: Repaired) -> list[str]:
+    """Return what people are told of it."""
     if not done.windows:
         return [f"{done.export}: nothing to repair"]
     return [f"{done.export} {each.window}: {each.status}, {each.text}" for each in done.windows]

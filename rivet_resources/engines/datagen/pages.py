@@ -93,7 +93,8 @@ class Maker:
         table, special = self._cells.decode([made])
         if where:
             table = sql.keep_rows(self.duckdb, table, where)
-        return Page(table=table, special=special, statement_ms=(time.perf_counter() - began) * 1000)
+        seconds = time.perf_counter() - began
+        return Page(table=table, special=special, statement_ms=seconds * 1000, refused=self._cells.refused)
 
     def pages(self, wanted: sql.Numbers, *, where: str, size: int) -> Iterator[tuple[int, Page]]:
         """Make a range of rows page by page, each with the number of rows made for it."""

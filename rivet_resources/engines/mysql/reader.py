@@ -189,7 +189,13 @@ class Reader:
         check_cells(table, self.pace.max_value_mb, relation=self.name)
         self._has_given = True
         self._spent.statement(seconds * 1000)
-        return Page(table=table, special=special, statement_ms=seconds * 1000, retries=self._retries)
+        return Page(
+            table=table,
+            special=special,
+            statement_ms=seconds * 1000,
+            retries=self._retries,
+            refused=self._cells.refused,
+        )
 
     def _fault(self, error: Exception, doing: str, seconds: float) -> RivetError:
         """Classify; where the code does not tell, ask whether the server still answers us."""

@@ -127,7 +127,13 @@ class Reader:
     def _page(self, batches: list[pa.RecordBatch], seconds: float) -> Page:
         table, special = self._cells.decode(batches)
         check_cells(table, self.pace.max_value_mb, relation=self.name)
-        return Page(table=table, special=special, statement_ms=seconds * 1000, retries=self._retries)
+        return Page(
+            table=table,
+            special=special,
+            statement_ms=seconds * 1000,
+            retries=self._retries,
+            refused=self._cells.refused,
+        )
 
     def _whole(
         self, statement: str, options: Mapping[str, str], *, doing: str, limit: int | None

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivet_resources.contracts.row_errors import Places, RefusedCells
 from rivet_resources.contracts.types import Column, arrow_named, parse_word
 from rivet_resources.engines.shared.overrides import Cast, conversion, render
 from rivet_resources.errors import SourceError, ValueDoesNotFit
@@ -51,6 +53,7 @@ class Cells:
     readers: Mapping[str, Read]  # by the column's fact `read`
     strict: frozenset[str] = frozenset()  # columns whose policy is `fail` whatever they say: the chunk's key
     schema: pa.Schema = field(init=False)
+    refused: tuple[RefusedCells, ...] = field(init=False, default=())  # of the page decoded last
 
     def __post_init__(self) -> None:
         self.schema = pa.schema([column.field for column in self.columns])
@@ -63,29 +66,36 @@ class Cells:
             ValueDoesNotFit: a value has no place in its type and the policy is `fail`.
         """
         special: Special = {}
+        rows = np.cumsum([0, *(batch.num_rows for batch in batches)])
+        refusals = _Refusals(int(rows[-1]))
         typed = [
             pa.RecordBatch.from_arrays(
-                [self._cell(batch, i, special) for i in range(len(self.columns))], schema=self.schema
+                [self._cell(batch, i, special, refusals, int(start)) for i in range(len(self.columns))],
+                schema=self.schema,
             )
-            for batch in batches
+            for batch, start in zip(batches, rows[:-1], strict=True)
         ]
+        self.refused = refusals.result()
         return pa.Table.from_batches(typed, self.schema), special
 
-    def _cell(self, batch: pa.RecordBatch, index: int, special: Special) -> pa.Array:
+    def _cell(self, batch: pa.RecordBatch, index: int, special: Special, refusals: _Refusals, start: int) -> pa.Array:
         column = self.columns[index]
         array = batch.column(index)
-        counts: dict[str, int] = {}
+        counts = Found()
         try:
             if column.name in self._flags:
                 kind = column.fact("flag_kind") or "array_shape"
                 array = masked(array, {kind: batch.column(self._flags[column.name])}, counts, nulls(column))
+            counts.is_of_rows = not _is_nested(column)
             read = self.readers[column.fact("read") or "plain"]
             array = read(array, column, counts)
-        except Unfit as unfit:
-            counts = unfit.counts
-        if counts and not (nulls(column) and column.name not in self.strict):
+        except Unfit:
+            pass  # its counts are those of `counts`
+        takes_rows = column.policy == "row" and counts.are_rows(batch.num_rows)
+        if counts and (column.name in self.strict or not (column.policy == "null" or takes_rows)):
             raise does_not_fit(column, counts, chunk=self.chunk)
-        for kind, count in counts.items():
+        refused = refusals.add(column, counts, start) if counts and takes_rows else 0
+        for kind, count in counts.items() if not refused else ():
             mine = special.setdefault(column.name, {})
             mine[kind] = mine.get(kind, 0) + count
         if array.type != column.arrow:
@@ -93,7 +103,7 @@ class Cells:
                 f"{_where(column)} was described as {column.arrow} but arrives as {array.type}. "
                 f"The table was altered while it was read; run again."
             )
-        if not column.nullable and array.null_count:
+        if not column.nullable and array.null_count > refused:
             raise ValueDoesNotFit(
                 f"{_where(column)} is NOT NULL in the catalog and holds NULL. Check the table, then run again."
             )
@@ -116,9 +126,57 @@ class Unfit(Exception):
         self.counts = counts
 
 
+class Found(dict[str, int]):
+    """Counts of what does not fit, by kind; and where it is, as far as cells are rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.masks: list[tuple[str, pa.Array]] = []
+        self.is_of_rows = True  # what is masked now are cells of rows, not some inside of a list
+
+    def note(self, kind: str, mask: pa.Array) -> None:
+        """Remember which rows they are."""
+        if self.is_of_rows:
+            self.masks.append((kind, mask))
+
+    def are_rows(self, count: int) -> bool:
+        """Return whether it is known of which rows everything is that was counted."""
+        return all(len(mask) == count for _, mask in self.masks) and sum(self.values()) == sum(
+            pc.sum(mask).as_py() or 0 for _, mask in self.masks
+        )
+
+
+class _Refusals:
+    """The refused cells of one page, by column and kind."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._found: dict[tuple[str, str], Places] = {}
+
+    def add(self, column: Column, found: Found, start: int) -> int:
+        """Note the cells of one batch, whose first row is the page's `start`; return of how many rows they are."""
+        of_any = np.zeros(len(found.masks[0][1]), np.bool_)
+        for kind, mask in found.masks:
+            why = f"holds {KINDS[kind]}, which {_word(column)} cannot store"
+            here = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
+            places = self._found.setdefault((column.name, why), np.zeros(self._rows, np.bool_))
+            places[start : start + len(here)] |= here
+            of_any |= here
+        return int(of_any.sum())
+
+    def result(self) -> tuple[RefusedCells, ...]:
+        """Return what was noted."""
+        return tuple(RefusedCells(column, why, places) for (column, why), places in self._found.items())
+
+
+def _is_nested(column: Column) -> bool:
+    """Return whether its reader looks at cells inside of a cell."""
+    return pa.types.is_nested(column.arrow) or column.fact("family") == "list" or "list" in column.fact("natural")
+
+
 def nulls(column: Column) -> bool:
-    """Return whether its policy replaces what does not fit by NULL."""
-    return column.policy == "null"
+    """Return whether what does not fit becomes NULL: to stay so, or until its row is taken away."""
+    return column.policy in ("null", "row")
 
 
 def masked(array: pa.Array, masks: Mapping[str, pa.Array], counts: dict[str, int], replace: bool) -> pa.Array:
@@ -127,6 +185,8 @@ def masked(array: pa.Array, masks: Mapping[str, pa.Array], counts: dict[str, int
     for kind, count in found.items():
         if count:
             counts[kind] = counts.get(kind, 0) + count
+            if isinstance(counts, Found):
+                counts.note(kind, masks[kind])
     if not any(found.values()):
         return array
     if not replace:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from rivet_resources.contracts.source import ColumnRule, TypeRules
-from rivet_resources.contracts.types import Column, Fact, Fidelity, SpecialValue, is_portable, parse_word
+from rivet_resources.contracts.types import Column, Fact, Fidelity, Policy, is_portable, parse_word
 from rivet_resources.errors import ConfigError, UnsupportedColumn
 
 # Families with values that their Arrow type cannot hold; in the others `on_special_value` has nothing to decide.
@@ -62,9 +62,9 @@ class ColumnBuilder:
         return rule_of(self.name, self.rules, self.relation)
 
     @property
-    def policy(self) -> SpecialValue:
+    def policy(self) -> Policy:
         """Return what becomes of a value that does not fit."""
-        return self.rule.on_special_value or self.rules.on_special_value
+        return policy_of(self.rule, self.rules)
 
     @property
     def is_portable(self) -> bool:
@@ -195,6 +195,13 @@ class ColumnBuilder:
             **({"base_read": base_read, "natural": str(natural)} if base_read else {}),
             **({"family": family} if family else {}),
         )
+
+
+def policy_of(rule: ColumnRule, rules: TypeRules) -> Policy:
+    """Return what becomes of a value that does not fit; a column's own word stands above `on_error`."""
+    word = rule.on_special_value or rules.on_special_value
+    is_own = rule.on_special_value is not None
+    return "row" if word == "fail" and rules.refuses_rows and not is_own else word
 
 
 def rule_of(name: str, rules: TypeRules, relation: str) -> ColumnRule:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from rivet_resources.contracts.source import TypeRules
 from rivet_resources.contracts.types import Column
-from rivet_resources.engines.shared.columns import ColumnBuilder, Spelling, rule_of
+from rivet_resources.engines.shared.columns import ColumnBuilder, Spelling, policy_of, rule_of
 from rivet_resources.engines.sqlite import sql
 from rivet_resources.engines.sqlite.types import OVERRIDDEN, SQLITE, TIMES, Kind, Shape, kind_of
 
@@ -54,7 +54,7 @@ def column_of(declared: Declared, *, rules: TypeRules, relation: str, probe: Pro
     """
     rule = rule_of(declared.name, rules, relation)
     stem = (rule.type or "").partition("(")[0]
-    policy = rule.on_special_value or rules.on_special_value
+    policy = policy_of(rule, rules)
     shape = _shape(kind_of(declared.native), stem, is_text="text" in (stem, policy))
     facts = {"wire": shape.wire, "flag": "typeof", "flag_kind": "mixed_types" if shape.wire == "any" else "other_class"}
     if stem in TIMES and policy != "text":

@@ -147,4 +147,10 @@ class Reader:
         self._spent.statement(seconds * 1000)
         table, special = self._cells.decode(batches)
         check_cells(table, self.pace.max_value_mb, relation=self.name)
-        return Page(table=table, special=special, statement_ms=seconds * 1000, retries=self._retries)
+        return Page(
+            table=table,
+            special=special,
+            statement_ms=seconds * 1000,
+            retries=self._retries,
+            refused=self._cells.refused,
+        )

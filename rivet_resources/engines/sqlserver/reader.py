@@ -130,7 +130,13 @@ class Reader:
         table, special = self._cells.decode(batches)
         check_cells(table, self.pace.max_value_mb, relation=self.name)
         self._spent.statement(seconds * 1000)
-        return Page(table=table, special=special, statement_ms=seconds * 1000, retries=self._retries)
+        return Page(
+            table=table,
+            special=special,
+            statement_ms=seconds * 1000,
+            retries=self._retries,
+            refused=self._cells.refused,
+        )
 
     def _whole(self, statement: str, *, doing: str, limit: int | None) -> tuple[list[pa.RecordBatch], float]:
         """Run one statement and read all of its batches; gives them and its seconds."""

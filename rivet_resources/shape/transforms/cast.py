@@ -7,6 +7,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from pydantic import Field, field_validator
 
+from rivet_resources.contracts.row_errors import Places
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.contracts.transform import RowRefused, StepPlan, TransformError
 from rivet_resources.contracts.types import parse_word
@@ -33,7 +34,9 @@ class Cast(Settings):
 
     type: Literal["cast"]
     columns: dict[str, str] = Field(min_length=1, description="column: type word, as in `columns:` (text, int8, …)")
-    on_error: Literal["fail", "null"] = Field("fail", description="what becomes of a cell that refuses")
+    on_error: Literal["fail", "null", "stop", "skip", "dead_letter"] = Field(
+        "fail", description="of a cell that refuses: null; or of its row; fail: as `on_error` of the export says"
+    )
     truncate: bool = Field(False, description="cut fractions toward zero instead of refusing them")
     ignore_missing: bool = Field(False, description="pass over names that do not exist")
     when: When = None
@@ -78,20 +81,20 @@ class Cast(Settings):
         """Cast the page.
 
         Raises:
-            RowRefused: cells refuse and `on_error` is fail.
+            RowRefused: cells refuse and `on_error` is not null.
         """
         columns = {}
         for name in present(table.schema, list(self.columns), ignore_missing=True):
             target = type_of(self.columns[name])
             columns[name], bad = convert(table.column(name), target, truncate=self.truncate)
-            if bad is not None and self.on_error == "fail":
-                raise refusal(name, int(bad.sum()), table.num_rows, target)
+            if bad is not None and self.on_error != "null":
+                raise refusal(name, bad, target)
         return with_columns(table, columns)
 
 
-def refusal(name: str, count: int, rows: int, target: pa.DataType) -> RowRefused:
+def refusal(name: str, bad: Places, target: pa.DataType) -> RowRefused:
     """Return how many cells of a column cannot become a type, and what to do."""
     return RowRefused(
-        f"column {name!r}: {count} of {rows} cells in a page {KINDS[family(target)]} and cannot become {target}. "
-        f'Clean the source, choose a wider type, or set `on_error: "null"`.'
-    )
+        f"column {name!r}: {int(bad.sum())} of {len(bad)} cells in a page {KINDS[family(target)]} and cannot become "
+        f'{target}. Clean the source, choose a wider type, or set `on_error: "null"`.'
+    ).blame(bad, column=name, why=f"cannot become {target}")

@@ -10,7 +10,7 @@ from pydantic import Field
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.contracts.transform import StepPlan
 from rivet_resources.shape.transforms import sql
-from rivet_resources.shape.transforms.conditions import When
+from rivet_resources.shape.transforms.conditions import OnError, When
 from rivet_resources.shape.transforms.fields import derived, storage, with_columns, with_fields
 
 
@@ -22,6 +22,7 @@ class Compute(Settings):
         min_length=1, description='column: SQL expression in DuckDB\'s dialect, such as {total: "price * quantity"}'
     )
     when: When = None
+    on_error: OnError = None
 
     def plan(self, schema: pa.Schema) -> StepPlan:
         """Ask DuckDB for the types.

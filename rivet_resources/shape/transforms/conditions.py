@@ -1,6 +1,7 @@
-"""`when:` on a step: only the rows for which an SQL boolean is true are changed, all others pass as they are.
+"""Keys that many steps have: `when:`, only the rows for which an SQL boolean is true are changed; and `on_error:`.
 
-Belongs here: the key, its plan, its choice of rows, and putting changed rows back into their places. Not here: steps.
+Belongs here: the keys; the plan of `when`, its choice of rows, and putting changed rows back into their places. Not
+here: steps, and finding the rows that one refuses (`separate.py`).
 """
 
 from __future__ import annotations
@@ -12,13 +13,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from rivet_resources.contracts.transform import StepPlan, Transform, TransformError
+from rivet_resources.contracts.row_errors import ROW_POLICIES, RowPolicy
+from rivet_resources.contracts.transform import RowRefused, StepPlan, Transform, TransformError
 from rivet_resources.shape.transforms import sql
 from rivet_resources.shape.transforms.fields import whole
 
 When = Annotated[
     str | None, Field(description="SQL boolean; only rows where it is true are changed, the others pass as they are")
 ]
+
+OnError = Annotated[
+    RowPolicy | None,
+    Field(
+        description="of rows that this step refuses: stop, skip or dead_letter; default: `on_error` of the export",
+        exclude_if=lambda given: given is None,  # a key that came later leaves the fingerprints of before as they are
+    ),
+]
+
+
+def policy_of(step: Transform, otherwise: RowPolicy) -> RowPolicy:
+    """Return what becomes of the rows that a step refuses: its own word, or the export's."""
+    own = getattr(step, "on_error", None)
+    return own if own in ROW_POLICIES else otherwise
 
 
 def when_of(step: Transform) -> str | None:
@@ -79,7 +95,7 @@ def apply_where(step: Transform, table: pa.Table, planned: StepPlan) -> pa.Table
         planned.changed & set(table.column_names)
     )
     part = table.select([name for name in table.column_names if name in needed]).filter(truth)
-    shaped = step.apply(part) if count else None
+    shaped = _apply_to_part(step, part, truth) if count else None
     columns = []
     for field in planned.schema:
         before = table.column(field.name) if field.name in table.column_names else None
@@ -89,6 +105,22 @@ def apply_where(step: Transform, table: pa.Table, planned: StepPlan) -> pa.Table
             old = whole(before) if before is not None else pa.nulls(table.num_rows, field.type)
             columns.append(old if shaped is None else _scatter(old, whole(shaped.column(field.name)), truth))
     return pa.table(columns, names=planned.schema.names)
+
+
+def _apply_to_part(step: Transform, part: pa.Table, truth: pa.BooleanArray) -> pa.Table:
+    """Apply a step to the chosen rows; a refusal marks them among all.
+
+    Raises:
+        RowRefused
+    """
+    try:
+        return step.apply(part)
+    except RowRefused as error:
+        if error.rows is not None and len(error.rows) == part.num_rows:
+            among_all = truth.to_numpy(zero_copy_only=False).copy()
+            among_all[among_all] = error.rows
+            error.rows = among_all
+        raise
 
 
 def _scatter(before: pa.Array, after: pa.Array, truth: pa.BooleanArray) -> pa.Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import date, datetime
 from decimal import Decimal
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +19,7 @@ from rivet_resources.contracts.settings import Settings
 from rivet_resources.contracts.transform import StepPlan, TransformError
 from rivet_resources.shape.transforms import conditions
 from rivet_resources.shape.transforms.cell_text import spell
+from rivet_resources.shape.transforms.conditions import OnError
 from rivet_resources.shape.transforms.convert import ACCEPTS, KINDS, convert, family
 from rivet_resources.shape.transforms.fields import itself, missing, plain, storage
 
@@ -115,6 +116,7 @@ def _search(column: pa.ChunkedArray, pattern: str) -> pa.Array:
 class Filter(Settings):
     """Rows that satisfy the condition stay; with `drop: true` they go. NULL is not true."""
 
+    drops_rows: ClassVar[bool] = True
     type: Literal["filter"]
     field: str | None = Field(None, description="one condition: the column; with `op` and `value`")
     op: Op = Field("=", description="= == != <> < <= > >= in not_in is_null is_not_null matches (searches, unanchored)")
@@ -124,6 +126,7 @@ class Filter(Settings):
     where: str | None = Field(None, description="SQL boolean over the row's columns, in DuckDB's dialect")
     drop: bool = Field(False, description="drop the rows that satisfy the condition instead of keeping them")
     ignore_missing: bool = Field(False, description="treat a field that does not exist as NULL")
+    on_error: OnError = None
 
     @model_validator(mode="after")
     def _one_form(self) -> Filter:

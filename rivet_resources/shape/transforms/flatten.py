@@ -19,6 +19,7 @@ from rivet_resources.contracts.transform import StepPlan, TransformError
 from rivet_resources.contracts.types import JSON
 from rivet_resources.shape.transforms import sql
 from rivet_resources.shape.transforms.cast import refusal, type_of
+from rivet_resources.shape.transforms.conditions import OnError
 from rivet_resources.shape.transforms.convert import check, convert, family
 from rivet_resources.shape.transforms.fields import derived, matching, plain
 
@@ -34,6 +35,7 @@ class Flatten(Settings):
         default_factory=dict, description="JSON columns: path such as address.city: type word of its column"
     )
     keep: bool = Field(False, description="keep the nested column too")
+    on_error: OnError = None
 
     @field_validator("paths")
     @classmethod
@@ -133,7 +135,7 @@ class Flatten(Settings):
                 continue
             flat[place], bad = convert(pa.chunked_array([cells]), target)
             if bad is not None:
-                raise refusal(place, int(bad.sum()), table.num_rows, target)
+                raise refusal(place, bad, target)
         return flat
 
 

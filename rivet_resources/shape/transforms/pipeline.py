@@ -23,6 +23,11 @@ class Stage:
     step: Transform
     planned: StepPlan
 
+    @property
+    def drops_rows(self) -> bool:
+        """Return whether fewer rows may leave it than came."""
+        return bool(getattr(self.step, "drops_rows", False))
+
     def apply(self, table: pa.Table) -> pa.Table:
         """Shape a page and check it against the plan: Arrow would cast a difference away in silence."""
         refused = None
@@ -31,11 +36,18 @@ class Stage:
                 self.step.apply(table) if when_of(self.step) is None else apply_where(self.step, table, self.planned)
             )
         except RowRefused as error:
-            refused = RowRefused(f"transforms, step {self.number} ({self.step.type}): {error}")
+            refused = RowRefused(f"transforms, step {self.number} ({self.step.type}): {error}").blame(
+                error.rows, column=error.column, why=error.why, step=self.number, is_of_rows=error.is_of_rows
+            )
         except (pa.ArrowException, ValueError, OverflowError) as error:  # its text may show a cell
             refused = RowRefused(
                 f"transforms, step {self.number} ({self.step.type}): a page of {table.num_rows} rows holds a value "
                 f"this step cannot take ({type(error).__name__}). Exclude it by a filter, or clean the source."
+            ).blame(
+                None,
+                why=f"holds a value that this step cannot take ({type(error).__name__})",
+                step=self.number,
+                is_of_rows=not isinstance(error, MemoryError),
             )
         if refused is not None:
             raise refused

@@ -250,13 +250,15 @@ def _refusal(texts: Sequence[str], table: pa.Table, kind: str) -> RowRefused:
     for text in texts:
         columns = used(text, table.schema)
         fault, result = _ask([f"TRY(struct_pack(cell := ({text}\n))) IS NULL"], table.select(columns))
-        rows = 0 if fault is not None else sum(result.column(0).to_pylist())
-        if fault is not None or rows:
+        bad = None if fault is not None else result.column(0).to_numpy()
+        if bad is None or bad.any():
             return RowRefused(
-                f"{_short(text)} meets {kind} in {rows or 'some'} of {table.num_rows} rows of a page. "
-                f"Guard it with CASE WHEN or `when:`, use TRY_CAST, or clean the source."
-            )
-    return RowRefused(f"an SQL expression meets {kind} in a page of {table.num_rows} rows.")
+                f"{_short(text)} meets {kind} in {'some' if bad is None else bad.sum()} of {table.num_rows} rows of a "
+                f"page. Guard it with CASE WHEN or `when:`, use TRY_CAST, or clean the source."
+            ).blame(bad, why=f"{_short(text)} meets {kind}", is_of_rows=bad is not None)
+    # No row alone does it: memory, a time limit, a fault of the library.
+    refused = RowRefused(f"an SQL expression meets {kind} in a page of {table.num_rows} rows.")
+    return refused.blame(None, is_of_rows=False)
 
 
 def _ask(texts: Sequence[str], table: pa.Table) -> tuple[Exception | None, pa.Table]:

@@ -19,7 +19,7 @@ from rivet_resources.contracts.settings import Settings
 from rivet_resources.contracts.transform import RowRefused, StepPlan, TransformError
 from rivet_resources.contracts.types import INSTANT, NAIVE
 from rivet_resources.shape.transforms.cell_text import spell
-from rivet_resources.shape.transforms.conditions import When
+from rivet_resources.shape.transforms.conditions import OnError, When
 from rivet_resources.shape.transforms.convert import family, with_refusals
 from rivet_resources.shape.transforms.fields import (
     derived,
@@ -58,7 +58,9 @@ class Timestamp(Settings):
         description="auto: RFC 3339 or `Y-m-d H:M:S` in UTC; numbers above 10^12 are milliseconds, else seconds",
     )
     to: To = Field("timestamp_tz", description="timestamp_tz, iso8601, epoch_s, epoch_ms, epoch_us, date or time")
-    on_error: Literal["fail", "null"] = Field("fail", description="what becomes of a cell that is no time")
+    on_error: Literal["fail", "null", "stop", "skip", "dead_letter"] = Field(
+        "fail", description="of a cell that is no time: null; or of its row; fail: as `on_error` of the export says"
+    )
     ignore_missing: bool = Field(False, description="pass over names that do not exist")
     when: When = None
 
@@ -92,7 +94,7 @@ class Timestamp(Settings):
         columns = {}
         for name in matching(table.schema, self.columns, ignore_missing=True):
             instants, bad = read(table.column(name), self.from_, zone="UTC")
-            if bad is not None and self.on_error == "fail":
+            if bad is not None and self.on_error != "null":
                 raise _refusal(name, bad)
             columns[name] = written(instants, self.to)
         return with_columns(table, columns)
@@ -113,6 +115,7 @@ class Timezone(Settings):
     )
     ignore_missing: bool = Field(False, description="pass over names that do not exist")
     when: When = None
+    on_error: OnError = None
 
     @field_validator("from_", "to")
     @classmethod
@@ -266,4 +269,4 @@ def _refusal(name: str, bad: npt.NDArray[np.bool_]) -> RowRefused:
         f"column {name!r}: {int(bad.sum())} of {len(bad)} cells in a page are no time that can be read (RFC 3339, "
         f"`Y-m-d H:M:S`, or a number), are finer than microseconds, or lie where the zone's clock is put forward or "
         f"back. Clean the source, or use `when`."
-    )
+    ).blame(bad, column=name, why="is no time that can be read, or does not exist in its zone")
