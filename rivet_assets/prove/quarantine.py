@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rivet_assets.prove.reconcile_report import Flagged
 from rivet_assets.run.attempt import WHOLE, new_run_id
 from rivet_resources.commit.manifest import Manifest, current_manifests, window_manifest
-from rivet_resources.commit.publish import Step, mark_success, no_hook
+from rivet_resources.commit.publish import mark_success, sweep
 from rivet_resources.contracts.extract import Window
 from rivet_resources.prove.replace_chunks import marked_window
 
@@ -83,37 +83,36 @@ def flagged_for_replay(export: Export, windows: Collection[str] = ()) -> tuple[F
     return tuple(found)
 
 
-def drop_letters(
-    export: Export, windows: Sequence[str], *, state: State, step: Step = no_hook
-) -> list[WindowQuarantine]:
+def drop_letters(export: Export, windows: Sequence[str], *, state: State) -> list[WindowQuarantine]:
     """Give up the dead letters of these windows, all when there are none: their files go, how many they were stays.
 
-    The manifest is swapped first, under the lease of the window; files that a death leaves behind are swept.
+    The manifest is swapped first, under the lease of the window. What a death leaves behind goes with the next drop,
+    or run, of the export.
 
     Raises:
         WindowBusy, WindowTaken: another run works on a window, or committed it meanwhile.
         ManifestUnreadable, DestinationError
     """
     root = _root(export)
-    wanted = [each.window for each in quarantined(export, windows) if each.dead]
-    return [_drop_window(export, root, window, state=state, step=step) for window in wanted]
+    wanted = [each.window for each in quarantined(export, windows) if each.dead or each.dropped]
+    dropped = [_drop_window(export, root, window, state) for window in wanted]
+    if wanted:
+        sweep(root, export=export.name, state=state)
+    return dropped
 
 
-def _drop_window(export: Export, root: Root, window: str, *, state: State, step: Step) -> WindowQuarantine:
+def _drop_window(export: Export, root: Root, window: str, state: State) -> WindowQuarantine:
     key = window if export.has_partitions else WHOLE
     with state.lease(export.name, key, new_run_id(export.name, datetime.now(UTC))) as lease:
         found = window_manifest(root, Window(window))
         if found is None or found[0].quarantine is None:  # committed anew since it was listed
             return WindowQuarantine(export.name, window, found[0].run_id if found else "")
         manifest, version = found
-        before = found[0].quarantine
-        left = tuple(each.model_copy(update={"dead": {}, "parts": ()}) for each in before.chunks if each.skipped)
-        after = before.model_copy(update={"chunks": left, "dropped": before.dropped + before.rows})
-        manifest = manifest.model_copy(update={"quarantine": after})
-        lease.check()
-        step("manifest")
-        root.swap(manifest.path, manifest.content, expected=version)
-        step("files")
+        before, after = found[0].quarantine, found[0].quarantine.without_letters()
+        if before.rows:
+            manifest = manifest.model_copy(update={"quarantine": after})
+            lease.check()
+            root.swap(manifest.path, manifest.content, expected=version)
         if marked_window(manifest.window_folder, root=root) in (window, None):
             mark_success(manifest, root=root)
         root.delete([part.path for part in before.parts])

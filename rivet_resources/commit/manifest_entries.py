@@ -140,6 +140,11 @@ class Quarantine(Entry):
         """Return how many dead letters there are."""
         return sum(self.dead.values())
 
+    def without_letters(self) -> Quarantine:
+        """Return what is left when the dead letters are given up: the rows that were skipped, and a number."""
+        left = tuple(each.model_copy(update={"dead": {}, "parts": ()}) for each in self.chunks if each.skipped)
+        return Quarantine(chunks=left, dropped=self.dropped + self.rows)
+
 
 class ColumnChecksum(Entry):
     """The sum over one column's cells (`contract.md`, 10.2, form B), a decimal text."""
