@@ -251,10 +251,15 @@ class Export(Settings):
         return {key for key in self.later_keys if getattr(self, key) is None}
 
     @property
+    def row_policies(self) -> frozenset[RowPolicy]:
+        """Return what may become of rows that cannot be exported, but for stopping it."""
+        policies = {self.on_error or "stop", *(policy_of(step, "stop") for step in self.steps)}
+        return frozenset(policies - {"stop"})
+
+    @property
     def takes_rows(self) -> bool:
         """Return whether rows that cannot be exported may be left out, or set aside."""
-        policies = {self.on_error or "stop", *(policy_of(step, "stop") for step in self.steps)}
-        return bool(policies - {"stop"})
+        return bool(self.row_policies)
 
     @property
     def by_value(self) -> PartitionBy | None:

@@ -198,24 +198,6 @@ def _as_int(value: Any) -> int | None:
         return None
 
 
-def refused_rows_have_a_place(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
-    """Refuse to take rows out where changes must follow one another, or where nothing keeps them."""
-    code, own = "RIVET_CONFIG_ON_ERROR", block.get("on_error")
-    kind = str(inner(block, "destination", "type"))
-    steps = [step for step in block.get("transforms") or () if not isinstance(step, str)]
-    words = {own, *(inner({"step": step}, "step", "on_error") for step in steps)} & {"skip", "dead_letter"}
-    if words and (mode.follows_log or mode.holds_changes):
-        message = f"takes rows out, and mode {mode.name} must keep every change in its place; "
-        message += "use stop, or `on_special_value` and CASE WHEN for values that do not fit"
-        yield refusal(code, message, loc=("on_error",))
-    elif "dead_letter" in words and kind in DESTINATIONS and DESTINATIONS[kind].is_stream:
-        message = "keeps rows in files beside the export, and stdout keeps none; use stop or skip"
-        yield refusal(code, message, loc=("on_error",))
-    if block.get("max_errors") is not None and not words and all(isinstance(s, Mapping) for s in steps):
-        message = "bounds the rows that `on_error: skip` or `dead_letter` may take; write one of them, or remove it"
-        yield refusal(code, message, loc=("max_errors",))
-
-
 RULES: tuple[Rule, ...] = (
     one_relation,
     params_have_a_query,
@@ -225,7 +207,6 @@ RULES: tuple[Rule, ...] = (
     quality_is_possible,
     partitions_fit,
     shards_fit,
-    refused_rows_have_a_place,
 )
 
 

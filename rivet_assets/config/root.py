@@ -97,7 +97,7 @@ class RivetConfig(Settings):
         except ValidationError as error:
             raise refusals(cls.__name__, [*details(error), *faults]) from None
         faults = faults or [*_check_tuning(config), *_check_modes(config), *_shared_logs(config), *_sparkless(config)]
-        faults = faults or list(_shards_have_addresses(config))
+        faults = faults or [*_shards_have_addresses(config), *_refused_rows_have_a_place(config)]
         if faults:
             raise refusals(cls.__name__, faults)
         exports = tuple(_with_steps(export, config.transforms) for export in config.exports)
@@ -253,6 +253,23 @@ def _shards_have_addresses(config: RivetConfig) -> Iterator[InitErrorDetails]:
                 source_of_shard(export, config.source_of(export), shard)
         except ConfigError as error:
             yield refusal("RIVET_CONFIG_SHARDS", str(error), loc=("exports", index, "shards"))
+
+
+def _refused_rows_have_a_place(config: RivetConfig) -> Iterator[InitErrorDetails]:
+    """Refuse to take rows out where changes must follow one another, and to set them aside where nothing is kept."""
+    for index, export in enumerate(config.exports):
+        told, policies = "", _with_steps(export, config.transforms).row_policies
+        mode, key = export.answers, "on_error"
+        if not policies and export.max_errors is not None:
+            key = "max_errors"
+            told = "bounds the rows that `on_error: skip` or `dead_letter` may take; write one of them"
+        elif policies and (mode.follows_log or mode.holds_changes):
+            told = f"takes rows out, and mode {mode.name} must keep every change in its place; use stop, or "
+            told += "`on_special_value` and CASE WHEN for values that do not fit"
+        elif "dead_letter" in policies and export.destination.is_stream:
+            told = "keeps rows in files beside the export, and stdout keeps none; use stop or skip"
+        if told:
+            yield refusal("RIVET_CONFIG_ON_ERROR", told, loc=("exports", index, key))
 
 
 def _shared_logs(config: RivetConfig) -> Iterator[InitErrorDetails]:

@@ -84,7 +84,7 @@ def flagged_for_replay(export: Export, windows: Collection[str] = ()) -> tuple[F
 
 
 def drop_letters(export: Export, windows: Sequence[str], *, state: State) -> list[WindowQuarantine]:
-    """Give up the dead letters of these windows, all when there are none: their files go, how many they were stays.
+    """Remove the dead letters of these windows, all when there are none: their files go, how many they were stays.
 
     The manifest is swapped first, under the lease of the window. What a death leaves behind goes with the next drop,
     or run, of the export.

@@ -296,7 +296,7 @@ def too_large(staged: Staged) -> str:
 
 
 def taken_out(staged: Staged) -> str:
-    """Tell of rows that could not be exported, and how to see them; '' where all could."""
+    """Return which rows could not be exported, and how to see them; '' where all could."""
     told = describe_refused(staged.measures)
     seen = f"; `rivet quarantine show {staged.extract.export}` shows them" if staged.measures.dead else ""
     return told + seen

@@ -95,7 +95,7 @@ def refusal(export: str, window: str, verdicts: Iterable[Verdict]) -> str:
     told = "; ".join(f"{v.check}: {v.text}" for v in verdicts if v.blocking and not v.passed)
     return (
         f"Export {export}, window {window}: the quality gate refused it ({told}). Nothing was published and the "
-        f"cursor is where it was. Clean the source, or change `quality:` of the export."
+        f"cursor is where it was. Clean the source, or change `quality:` or `max_errors` of the export."
     )
 
 

@@ -24,7 +24,7 @@ EXECUTE = click.option("--execute", is_flag=True, help="do it; otherwise only sa
 
 @click.group("quarantine", cls=CommandGroup)
 def quarantine_group() -> None:
-    """Rows that `on_error` took out of exports: see them, read them again, give them up."""
+    """Rows that `on_error` set aside: look, replay, drop."""
 
 
 @quarantine_group.command("list", short_help="Count the rows that could not be exported, by window and reason.")
@@ -112,7 +112,7 @@ def quarantine_replay(
     return worst([each.exit_code for each in done])
 
 
-@quarantine_group.command("drop", short_help="Give dead letters up: their files go, their number stays.")
+@quarantine_group.command("drop", short_help="Remove dead letters: their files go, their number stays.")
 @CONFIG
 @NAMES
 @PARAM
@@ -123,7 +123,7 @@ def quarantine_drop(
     path: Path, names: Sequence[str], params: Sequence[str], partitions: Sequence[str], ranges: Sequence[str],
     execute: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    """Give dead letters up: their files go; the manifest keeps how many they were."""
+    """Remove dead letters: their files go; the manifest keeps how many they were."""
     from rivet_assets.prove.quarantine import drop_letters, quarantined  # start
     from rivet_assets.run.scope import state_of  # start
 
