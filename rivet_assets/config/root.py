@@ -257,6 +257,7 @@ def _shards_have_addresses(config: RivetConfig) -> Iterator[InitErrorDetails]:
 
 def _refused_rows_have_a_place(config: RivetConfig) -> Iterator[InitErrorDetails]:
     """Refuse to take rows out where changes must follow one another, and to set them aside where nothing is kept."""
+    names = {export.name for export in config.exports}
     for index, export in enumerate(config.exports):
         told, policies = "", _with_steps(export, config.transforms).row_policies
         mode, key = export.answers, "on_error"
@@ -268,6 +269,8 @@ def _refused_rows_have_a_place(config: RivetConfig) -> Iterator[InitErrorDetails
             told += "`on_special_value` and CASE WHEN for values that do not fit"
         elif "dead_letter" in policies and export.destination.is_stream:
             told = "keeps rows in files beside the export, and stdout keeps none; use stop or skip"
+        elif "dead_letter" in policies and f"{export.name}_quarantine" in names:
+            told = f"makes an asset {export.name}_quarantine, and an export has that name; give it another"
         if told:
             yield refusal("RIVET_CONFIG_ON_ERROR", told, loc=("exports", index, key))
 

@@ -13,6 +13,7 @@ import dagster as dg
 from rivet_assets.dagster.around import Around
 from rivet_assets.dagster.drain_asset import build_drain
 from rivet_assets.dagster.export_asset import build_export_asset
+from rivet_assets.dagster.quarantine_asset import quarantine_specs
 from rivet_assets.dagster.specs import asset_key, asset_spec, source_specs
 from rivet_assets.dagster.table_asset import build_applied
 from rivet_assets.dagster.translator import SpecOf
@@ -46,8 +47,9 @@ def build_all(
 ) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     """Return the assets of these exports and the source tables that they read."""
     exports = list(exports)
+    describe = spec_of or (lambda each: asset_spec(each, config=config))
     assets = [asset for each in exports for asset in build_assets(each, config=config, spec_of=spec_of, around=around)]
-    return [*assets, *source_specs(exports, config=config)]
+    return [*assets, *source_specs(exports, config=config), *quarantine_specs(exports, spec_of=describe)]
 
 
 def asset_keys(export: Export, *, config: RivetConfig, spec_of: SpecOf | None = None) -> list[dg.AssetKey]:

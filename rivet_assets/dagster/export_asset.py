@@ -23,6 +23,7 @@ from rivet_assets.dagster.metadata import data_version, describe
 from rivet_assets.dagster.on_demand import Proofs, answer_or_make, on_demand_specs, provable
 from rivet_assets.dagster.op_options import backfill_policy, pool_of, step_options
 from rivet_assets.dagster.proof_checks import proofs_of
+from rivet_assets.dagster.quarantine_asset import quarantine_event
 from rivet_assets.dagster.resources import exporter_of, run_resource
 from rivet_assets.dagster.run_config import RUN_CONFIG, AskedRun, asked_of, proof_evaluations, refuse_disproved
 from rivet_assets.dagster.run_tags import tag_run
@@ -91,6 +92,7 @@ def _whole(
                     check_results=results,  # after the output, so that they point at this materialization
                 )
                 _observe_table(site, made, context)
+                _tell_quarantine(site, made, spec.key, context)
             proved = asked.prove([made.staged.extract.run_id], site.state)
             yield from proof_evaluations(spec.key, proved, instance=context.instance)
             refuse_disproved(export, proved)
@@ -133,6 +135,7 @@ def _windows(
                         with ready.attempt() as made:
                             yield from _commit(site, spec, made, context.instance, held)
                             runs.append(made.staged.extract.run_id)
+                            _tell_quarantine(site, made, spec.key, context)
                             if tried == 1:
                                 _observe_table(site, made, context)
                     except RivetError as error:
@@ -232,6 +235,13 @@ def _observe_table(site: Site, made: Attempt, context: dg.AssetExecutionContext)
     relation = made.staged.extract.relation
     seen = table_observation(site.export, relation, source_name=site.source_name, source=site.source)
     if seen is not None:
+        context.log_event(seen)
+
+
+def _tell_quarantine(site: Site, made: Attempt, key: dg.AssetKey, context: dg.AssetExecutionContext) -> None:
+    """Record how many rows a window set aside, once it is published."""
+    seen = quarantine_event(site, made, key)
+    if seen is not None and not made.is_skipped:
         context.log_event(seen)
 
 
