@@ -49,9 +49,9 @@ COMMITTING = (
     Fault(
         "manifest_before_parts",
         "rivet_resources/commit/publish.py",
-        '        step("parts")\n        publish_parts(staged.parts, root=root)\n        step("manifest")\n',
+        '        step("parts")\n        publish_parts(staged.files, root=root)\n        step("manifest")\n',
         '        step("parts")\n        swap_manifest(manifest, expected=staged.previous, root=root)\n'
-        '        publish_parts(staged.parts, root=root)\n        step("manifest")\n',
+        '        publish_parts(staged.files, root=root)\n        step("manifest")\n',
         "a reader sees a manifest whose parts are not there",
         (
             f"{AT_ANY_EFFECT}[local-all-manifest]",
@@ -91,7 +91,7 @@ COMMITTING = (
         "loser_keeps_its_parts",
         "rivet_resources/commit/publish.py",
         "        discard(staged, root=root)\n"
-        "        root.delete([part.path for part in staged.parts if part.path not in named])\n",
+        "        root.delete([part.path for part in staged.files if part.path not in named])\n",
         "",
         "a plain glob over the folder shows the rows of the run that lost as well",
         ("tests/unit/commit/test_manifest.py::test_run_that_loses_after_its_parts_had_names_takes_them_back",),
@@ -99,8 +99,8 @@ COMMITTING = (
     Fault(
         "loser_removes_the_winners_parts",
         "rivet_resources/commit/publish.py",
-        "for part in staged.parts if part.path not in named]",
-        "for part in staged.parts]",
+        "for part in staged.files if part.path not in named]",
+        "for part in staged.files]",
         "two runs that resumed the same chunks: the loser deletes files that the winner's manifest names",
         ("tests/unit/commit/test_manifest.py::test_loser_that_resumed_the_same_chunks_leaves_the_winner_its_parts",),
     ),
@@ -139,8 +139,8 @@ COMMITTING = (
     Fault(
         "parts_that_are_still_named_are_removed",
         "rivet_resources/commit/publish.py",
-        "for part in each.parts if part.path not in kept])",
-        "for part in each.parts])",
+        "for part in each.files if part.path not in kept])",
+        "for part in each.files])",
         "a repaired or repeated window loses the files that its manifest names",
         ("tests/unit/commit/test_manifest.py::test_publishing_the_same_window_again_ends_in_the_same_place",),
     ),
@@ -283,6 +283,46 @@ RUNNING = (
         ("tests/unit/state/test_store.py::test_cursor_that_another_run_moved_is_not_overwritten",),
     ),
     Fault(
+        "dead_letters_are_not_published",
+        "rivet_resources/commit/publish.py",
+        "        publish_parts(staged.files, root=root)\n",
+        "        publish_parts(staged.parts, root=root)\n",
+        "rows that were set aside are nowhere, though the manifest counts them",
+        ("tests/engines/test_quarantine.py::test_every_row_is_in_the_export_or_in_the_quarantine",),
+    ),
+    Fault(
+        "dead_letters_of_replaced_windows_stay",
+        "rivet_resources/commit/publish.py",
+        "for each in outgoing for part in each.files if part.path not in kept",
+        "for each in outgoing for part in each.parts if part.path not in kept",
+        "each run adds its dead letters to those of the run before",
+        ("tests/engines/test_quarantine.py::test_every_row_is_in_the_export_or_in_the_quarantine",),
+    ),
+    Fault(
+        "refused_rows_are_sought_among_those_that_a_filter_left",
+        "rivet_resources/shape/transforms/separate.py",
+        "            bad[reached[error.rows]] = True\n",
+        "            bad[np.flatnonzero(error.rows)] = True\n",
+        "behind a filter, good rows are set aside in the place of bad ones",
+        ("tests/unit/shape/test_refused_rows.py::test_rows_are_found_behind_filters_that_left_others_out",),
+    ),
+    Fault(
+        "refused_cells_keep_their_place_behind_the_sieve",
+        "rivet_resources/read/task.py",
+        "replace(each, rows=each.rows[left]) for each in page.refused",
+        "replace(each, rows=each.rows[: len(left)]) for each in page.refused",
+        "at a boundary with ties, good rows are set aside in the place of bad ones",
+        ("tests/engines/test_quarantine.py::test_cells_without_place_keep_their_rows_among_ties",),
+    ),
+    Fault(
+        "elements_of_lists_are_taken_for_rows",
+        "rivet_resources/engines/shared/cells.py",
+        "            counts.is_of_rows = not _is_nested(column)\n",
+        "",
+        "an element of a list that does not fit takes another row out of the export",
+        ("tests/engines/test_quarantine.py::test_list_element_that_does_not_fit_stops_all_the_same",),
+    ),
+    Fault(
         "chunks_of_another_plan_are_resumed",
         "rivet_resources/state/chunks.py",
         "    rows = connection.execute(query.where(*_of(export, window), chunk_task.c.fingerprint == fingerprint))\n",
@@ -336,7 +376,7 @@ RUNNING = (
     Fault(
         "failed_stage_leaves_its_parts",
         "rivet_resources/read/stage.py",
-        "                root.discard(part for result in results for part in result.parts)\n",
+        "                root.discard(part for result in results for part in result.files)\n",
         "                pass\n",
         "every failed run leaves gigabytes of invisible files",
         ("tests/spark/test_stage.py::test_permanent_fault_comes_back_as_itself_and_nothing_stays",),
@@ -745,7 +785,7 @@ CELLS = (
     Fault(
         "special_key_becomes_null",
         "rivet_resources/engines/shared/cells.py",
-        "        if counts and not (nulls(column) and column.name not in self.strict):\n",
+        '        if counts and (column.name in self.strict or not (column.policy == "null" or takes_rows)):\n',
         "        if counts and not nulls(column):\n",
         "rows are paged by a key that was replaced: some are lost",
         ("tests/engines/postgres/test_types.py::test_special_key_fails_whatever_the_policy",),
