@@ -111,12 +111,40 @@ def convert(
 
 def with_refusals(cast: Cast, array: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
     """Cast all cells that can be; the mask marks those that refused and are NULL, None when there are none."""
-    done = _try_cast(cast, array)
+    done, refused = _try_cast(cast, array)
     if done is not None:
         return done, None
     bad = np.zeros(len(array), bool)
-    _mark(cast, array, 0, bad)
-    return cast(pc.if_else(pa.array(~bad), array, pa.scalar(None, array.type))), bad
+    while refused is not None and (refused & ~bad).any():  # the cast names them itself; others may be behind these
+        bad |= refused
+        done, refused = _try_cast(cast, _without(array, bad))
+        if done is not None:
+            return done, bad
+    rest = _without(array, bad)
+    odd = _odd_lengths(rest)
+    if odd is not None and _try_cast(cast, _without(rest, odd))[0] is not None:
+        for place in np.flatnonzero(odd):
+            bad[place] = _try_cast(cast, rest.slice(place, 1))[0] is None
+    else:
+        _mark(cast, rest, 0, bad)
+    return cast(_without(array, bad)), bad
+
+
+def _without(array: pa.Array, places: npt.NDArray[np.bool_]) -> pa.Array:
+    """Return the array with NULL in these places."""
+    return pc.if_else(pa.array(~places), array, pa.scalar(None, array.type)) if places.any() else array
+
+
+def _odd_lengths(array: pa.Array) -> npt.NDArray[np.bool_] | None:
+    """Mark the texts that are longer or shorter than most: among times they are the first to suspect.
+
+    A guess, which spares the search; None where there is no text, or too many would be suspected.
+    """
+    if not is_text(array.type) or array.null_count == len(array):
+        return None
+    lengths = pc.binary_length(array)
+    odd = pc.fill_null(pc.not_equal(lengths, pc.mode(lengths)[0]["mode"]), False).to_numpy(zero_copy_only=False)
+    return odd if 0 < odd.sum() < len(odd) / 8 else None
 
 
 def _wrap_storage(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -126,17 +154,28 @@ def _wrap_storage(array: pa.Array, target: pa.DataType) -> pa.Array:
     return array if array.type == target else array.cast(target)
 
 
-def _try_cast(cast: Cast, array: pa.Array) -> pa.Array | None:
-    """Cast, or None if any cell refuses; the driver's text, which may show the cell, goes no further."""
+class _Refusing(ValueError):
+    """Cells do not hold what a cast requires; carries which."""
+
+    def __init__(self, cells: npt.NDArray[np.bool_]) -> None:
+        super().__init__()
+        self.cells = cells
+
+
+def _try_cast(cast: Cast, array: pa.Array) -> tuple[pa.Array | None, npt.NDArray[np.bool_] | None]:
+    """Cast, or None if any cell refuses, then with a mask of some that do, where the cast knows; the driver's text,
+    which may show the cell, goes no further."""
     try:
-        return cast(array)
+        return cast(array), None
+    except _Refusing as refusing:
+        return None, refusing.cells if len(refusing.cells) == len(array) else None
     except (pa.ArrowInvalid, ValueError):
-        return None
+        return None, None
 
 
 def _mark(cast: Cast, array: pa.Array, start: int, bad: npt.NDArray[np.bool_]) -> None:
     """Find the cells that refuse by halving: few refuse, so few halves are tried."""
-    if len(array) == 0 or _try_cast(cast, array) is not None:
+    if len(array) == 0 or _try_cast(cast, array)[0] is not None:
         return
     if len(array) == 1:
         bad[start] = True
@@ -169,9 +208,13 @@ def _cast(source: pa.DataType, target: pa.DataType, *, truncate: bool) -> Cast:
 
 
 def _require(truth: pa.Array | pa.ChunkedArray) -> None:
-    """Refuse unless every present cell is true."""
+    """Refuse unless every present cell is true.
+
+    Raises:
+        _Refusing
+    """
     if pc.all(truth, min_count=0).as_py() is False:
-        raise ValueError
+        raise _Refusing(pc.fill_null(pc.invert(truth), False).to_numpy(zero_copy_only=False))
 
 
 def _text_to_bool(array: pa.Array) -> pa.Array:

@@ -13,7 +13,9 @@ from rivet_resources.contracts.row_errors import RefusedCells, RefusedRows, RowP
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.contracts.transform import RowRefused, StepPlan
 from rivet_resources.shape.transforms import pipeline
+from rivet_resources.shape.transforms.cast import type_of
 from rivet_resources.shape.transforms.conditions import policy_of
+from rivet_resources.shape.transforms.convert import convert
 from rivet_resources.shape.transforms.fields import itself
 from rivet_resources.shape.transforms.separate import separate, without_cells
 from tests.transforming import cells, steps
@@ -145,3 +147,30 @@ def test_row_with_two_cells_its_types_cannot_hold_is_taken_out_once() -> None:
 
     assert [0, 4, 5, 6, 7] == cells(left, "id")
     assert [("age", 2), ("at", 1)] == [(each.column, each.rows.num_rows) for each in refused]
+
+
+FITS: dict[str, tuple[str, list[str | None]]] = {
+    "int8": ("12", ["x", "", "99999999999999999999", "1.5", None]),
+    "decimal(6,2)": ("1.25", ["x", "1.255", "99999.00", None]),
+    "float8": ("1.5", ["one", "1e999x", None]),
+    "bool": ("true", ["maybe", None]),
+    "date": ("2026-01-31", ["2026-02-31", "never", "2026-1-1", None]),
+    "timestamp": ("2026-01-31T00:00:00", ["2026-13-31T00:00:00", "soon", None]),
+    "uuid": ("00000000-0000-0000-0000-00000000000a", ["00000000-0000-0000-0000-00000000000x", "", None]),
+    "json": ("[1]", ["[1", None]),
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("word", FITS)
+def test_cells_that_refuse_are_those_that_refuse_alone(word: str, data: st.DataObject) -> None:
+    """However many there are and wherever they stand: found together, or one by one, they are the same."""
+    good, odd = FITS[word]
+    texts = data.draw(st.lists(st.sampled_from([good] * 6 + odd), max_size=60))
+    target = type_of(word)
+    cells, bad = convert(pa.chunked_array([pa.array(texts, pa.string())]), target)
+    alone = [convert(pa.chunked_array([pa.array([text], pa.string())]), target) for text in texts]
+
+    assert [mask is not None for _, mask in alone] == ([False] * len(texts) if bad is None else bad.tolist())
+    assert [one[0].as_py() for one, _ in alone] == cells.to_pylist()
