@@ -77,6 +77,7 @@ DESTINATIONS = Registry(
         "local": "rivet_resources.destinations.local:Local",
         "s3": "rivet_resources.destinations.s3:S3",
         "gcs": "rivet_resources.destinations.gcs:Gcs",
+        "azure": "rivet_resources.destinations.azure:Azure",
         "stdout": "rivet_resources.destinations.stdout:Stdout",
     },
 )

@@ -247,6 +247,16 @@ def gcs_server() -> Iterator[servers.ObjectStore]:
 
 
 @pytest.fixture(scope="session")
+def azure_server() -> Iterator[servers.ObjectStore]:
+    """A local Azure Blob Storage over HTTP with one container; AZURE_KEY holds its account's key."""
+    if servers.azurite() is None:
+        pytest.skip(f"no Azurite in {servers.AZURITE_FOLDER}: npm install --prefix {servers.AZURITE_FOLDER} azurite")
+    with servers.azurite_blobs() as store, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AZURE_KEY", servers.AZURITE_KEY)
+        yield store
+
+
+@pytest.fixture(scope="session")
 def spark_runtime() -> Iterator[object]:
     """One Spark session for the whole pytest session, started on its first use."""
     from rivet_resources.contracts.settings import Spark

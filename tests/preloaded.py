@@ -5,6 +5,7 @@ import importlib
 import pkgutil
 
 import adbc_driver_postgresql.dbapi  # noqa: F401
+import azure.storage.blob  # noqa: F401
 import boto3  # noqa: F401
 import duckdb  # noqa: F401
 import google.cloud.storage  # noqa: F401

@@ -49,7 +49,6 @@ from rivet_resources.shape.transforms.conditions import policy_of
 from rivet_resources.write.formats.parquet import Codec, ParquetOptions
 
 LATER_SOURCES = {"mongo": "is not in this version; it reads postgres, mysql, mariadb, sqlserver, sqlite, datagen"}
-LATER_DESTINATIONS = {"azure": "is not in this version; write to local, s3, gcs or stdout"}
 
 # Keys that change neither rows nor files: who is told, and when it runs.
 NOT_OF_THE_ROWS = {
@@ -59,9 +58,7 @@ NOT_OF_THE_ROWS = {
 
 SOURCES = Choice("type", ENGINES, unknown="RIVET_CONFIG_TYPE_UNKNOWN", later=LATER_SOURCES)
 AnySource = Annotated[Source, SOURCES]
-AnyDestination = Annotated[
-    Destination, Choice("type", DESTINATIONS, unknown="RIVET_CONFIG_TYPE_UNKNOWN", later=LATER_DESTINATIONS)
-]
+AnyDestination = Annotated[Destination, Choice("type", DESTINATIONS, unknown="RIVET_CONFIG_TYPE_UNKNOWN")]
 STEP_CHOICE = Choice("type", STEPS, unknown="RIVET_CONFIG_TYPE_UNKNOWN")
 AnyStep = Annotated[Transform, STEP_CHOICE]
 

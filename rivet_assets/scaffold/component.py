@@ -23,7 +23,7 @@ attributes:
     - name: {name}
       table: orders
       format: parquet # csv, ndjson
-      destination: {{type: local, path: exports}} # {{type: s3, bucket: …, prefix: …}}, {{type: gcs, …}}
+      destination: {{type: local, path: exports}} # {{type: s3, bucket: …, prefix: …}}, or gcs, azure
       quality: {{row_count_min: 1}} # a window that fails is not published
       # mode: incremental # only what is new since the last run
       # cursor_column: updated_at

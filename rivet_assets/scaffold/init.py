@@ -112,20 +112,22 @@ def _nothing(pattern: str, others: Sequence[TableFacts]) -> UnknownTable:
 
 
 def destination_block(text: str) -> dict[str, Any]:
-    """Read a destination: a path, s3://bucket/prefix or gs://bucket/prefix.
+    """Read a destination: a path, s3://bucket/prefix, gs://bucket/prefix or abfss://container@account/prefix.
 
     Raises:
-        ConfigError: another scheme, or no bucket.
+        ConfigError: another scheme, no bucket, or no account.
     """
     scheme, found, rest = text.partition("://")
     if not found:
         return {"type": "local", "path": text.removeprefix("local:").strip() or "exports"}
-    bucket, _, prefix = rest.partition("/")
     words = {known: word for word, place in DESTINATIONS.items() for known in place.schemes}
-    if scheme not in words or not bucket:
-        raise ConfigError(f"--destination {text!r} is neither a path nor s3://bucket/prefix nor gs://bucket/prefix.")
-    block = {"type": words[scheme], "bucket": bucket, "prefix": prefix.strip("/")}
-    return {key: value for key, value in block.items() if value}
+    keys = DESTINATIONS[words[scheme]].read_address(rest) if scheme in words else {}
+    if not keys:
+        raise ConfigError(
+            f"--destination {text!r} is neither a path nor s3://bucket/prefix nor gs://bucket/prefix nor "
+            f"abfss://container@account.dfs.core.windows.net/prefix."
+        )
+    return {"type": words[scheme], **{key: value for key, value in keys.items() if value}}
 
 
 def _save(wanted: Wanted, text: str) -> None:

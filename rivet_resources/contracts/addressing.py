@@ -76,6 +76,12 @@ def export_prefix(template: str, export: str) -> str:
     return re.sub(r"/{2,}", "/", export_path(template.strip("/"), export)).strip("/")
 
 
+def bucket_of(address: str) -> dict[str, str]:
+    """Read the keys of a destination out of what stands behind its scheme: `bucket/prefix`; none without a bucket."""
+    bucket, _, prefix = address.partition("/")
+    return {"bucket": bucket, "prefix": prefix.strip("/")} if bucket else {}
+
+
 def check_endpoint(endpoint: str | None, *, plain_http_allowed: bool) -> None:
     """Accept https anywhere, and plain http where nobody can listen or the user said so.
 

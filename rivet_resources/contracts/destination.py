@@ -104,6 +104,10 @@ class Destination(Protocol):
     def schemes(self) -> tuple[str, ...]:
         """Return the schemes of URLs that mean it: gs, gcs."""
 
+    @staticmethod
+    def read_address(address: str) -> dict[str, str]:
+        """Read its keys out of what stands behind one of its schemes, for `rivet init`; none: it names no place."""
+
     @property
     def type(self) -> str:
         """Name the kind of place, as in YAML."""

@@ -66,6 +66,11 @@ class Local(Settings):
         """Yield nothing: nobody signs in."""
         return iter(())
 
+    @staticmethod
+    def read_address(address: str) -> dict[str, str]:
+        """Return nothing: no URL means it."""
+        return {}
+
     def on(self, day: date) -> Self:
         """Fix `{date}` to the day a run started on."""
         return self.model_copy(update={"path": with_date(self.path, day)})

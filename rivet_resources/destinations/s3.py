@@ -27,6 +27,7 @@ from pydantic import Field, model_validator
 from rivet_resources.contracts.addressing import (
     STAGED,
     Template,
+    bucket_of,
     check_endpoint,
     check_place,
     date_of,
@@ -120,6 +121,11 @@ class S3(Settings):
     def credentials(self) -> Iterator[Finding]:
         """Yield who signs in, and to which endpoint; the store itself is not asked."""
         return s3_credentials.findings(self.location)
+
+    @staticmethod
+    def read_address(address: str) -> dict[str, str]:
+        """Return bucket and prefix."""
+        return bucket_of(address)
 
     def on(self, day: date) -> Self:
         """Fix `{date}` to the day a run started on."""

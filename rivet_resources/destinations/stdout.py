@@ -45,6 +45,11 @@ class Stdout(Settings):
         """Yield nothing: nobody signs in."""
         return iter(())
 
+    @staticmethod
+    def read_address(address: str) -> dict[str, str]:
+        """Return nothing: no URL means it."""
+        return {}
+
     def on(self, day: date) -> Self:
         """A stream has no date."""
         return self

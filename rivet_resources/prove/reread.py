@@ -50,6 +50,11 @@ class NullDestination:
         """Yield nothing: nobody signs in."""
         return iter(())
 
+    @staticmethod
+    def read_address(address: str) -> dict[str, str]:
+        """Return nothing: no URL means it."""
+        return {}
+
     def on(self, day: date) -> Destination:
         """Change nothing."""
         return self

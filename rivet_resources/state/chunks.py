@@ -118,7 +118,7 @@ def _refuse_elsewhere(result: ChunkResult) -> None:
     """
     for part in result.files:
         check_place(part.path)
-        for name in ("path", "marker"):  # local and GCS; S3
+        for name in ("path", "marker"):  # local and GCS; S3 and Azure
             if name in part.staged:
                 check_staged(part.staged[name])
     for path in (path for files in result.measures.unique.values() for path in files):

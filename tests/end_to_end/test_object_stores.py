@@ -1,4 +1,4 @@
-"""Exports to S3 and GCS over HTTP: the same promises as on a local disk, judged through the manifests."""
+"""Exports to S3, GCS and Azure over HTTP: the same promises as on a local disk, judged through the manifests."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import pytest
 
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.destination import Root
+from rivet_resources.destinations.azure import Azure
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.s3 import S3
 from tests.lab import Lab
+from tests.servers.postgres import AZURITE_ACCOUNT
 
 TABLE = (
     "CREATE TABLE orders (id bigint PRIMARY KEY, at timestamptz NOT NULL, note text)",
@@ -43,9 +45,13 @@ def lab(tmp_path: Path, fresh_database: str, monkeypatch: pytest.MonkeyPatch) ->
 def place(store: str, request: pytest.FixtureRequest, prefix: str) -> tuple[str, Root]:
     """Return the YAML of a destination below `prefix`, and the export's root for reading it back."""
     server = request.getfixturevalue(f"{store}_server")
-    if store == "s3":
+    if store == "azure":
+        keys = {"endpoint": server.endpoint, "account": AZURITE_ACCOUNT, "container": server.bucket, "prefix": prefix}
+        keys["account_key_env"] = "AZURE_KEY"
+        root: Root = Azure(**keys).root("orders")
+    elif store == "s3":
         keys = {"endpoint": server.endpoint, "bucket": server.bucket, "prefix": prefix, "region": "us-east-1"}
-        root: Root = S3(type="s3", **keys).root("orders")
+        root = S3(type="s3", **keys).root("orders")
     else:
         keys = {"endpoint": server.endpoint, "bucket": server.bucket, "prefix": prefix, "allow_anonymous": "true"}
         root = Gcs(type="gcs", **keys).root("orders")
@@ -62,7 +68,7 @@ def ids(root: Root) -> list[int]:
     return sorted(pa.concat_tables(tables).column("id").to_pylist())
 
 
-@pytest.mark.parametrize("store", ["s3", "gcs"])
+@pytest.mark.parametrize("store", ["s3", "gcs", "azure"])
 @pytest.mark.parametrize("mode", BLOCKS)
 def test_every_mode_commits_to_an_object_store(
     lab: Lab, request: pytest.FixtureRequest, store: str, mode: str, tmp_path: Path

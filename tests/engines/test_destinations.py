@@ -1,4 +1,4 @@
-"""What every destination promises, on a folder, an S3 server and a GCS emulator: one suite, unchanged."""
+"""What every destination promises, on a folder, an S3 server, emulators of GCS and Azure: one suite, unchanged."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,8 @@ from pydantic import ValidationError
 
 from rivet_resources.contracts.parts import Part
 from rivet_resources.destinations import s3_client
+from rivet_resources.destinations.azure import Azure
+from rivet_resources.destinations.azure_client import translate_errors as translate_azure
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.local import Local, translate
 from rivet_resources.destinations.s3 import S3
@@ -43,7 +47,7 @@ from rivet_resources.errors import (
 )
 from tests import room
 from tests.fence import fenced
-from tests.servers.postgres import ObjectStore
+from tests.servers.postgres import AZURITE_ACCOUNT, AZURITE_KEY, ObjectStore
 
 RUN, OTHER_RUN = "orders_20260131T120000.000_aaaaaa", "orders_20260131T120000.000_bbbbbb"
 NAME = "dt=2026-01-31/orders_20260131_120000_000_aaaaaa_chunk0.parquet"
@@ -64,7 +68,7 @@ def fenced_gcs(gcs_server: ObjectStore) -> Iterator[str]:
         yield endpoint
 
 
-@pytest.fixture(params=["local", "s3", "gcs"])
+@pytest.fixture(params=["local", "s3", "gcs", "azure"])
 def destination(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """An empty place of each kind."""
     prefix = uuid.uuid4().hex
@@ -72,7 +76,15 @@ def destination(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         return Local(path=str(tmp_path / "lake"))
     if request.param == "s3":
         return S3(bucket="lake", prefix=prefix, endpoint=request.getfixturevalue("fenced_s3"))
+    if request.param == "azure":
+        return azure_place(request.getfixturevalue("azure_server"), prefix=prefix)
     return Gcs(bucket="lake", prefix=prefix, endpoint=request.getfixturevalue("fenced_gcs"), allow_anonymous=True)
+
+
+def azure_place(server: ObjectStore, **keys: Any) -> Azure:
+    """Describe a place in Azurite."""
+    settings = {"account": AZURITE_ACCOUNT, "container": server.bucket, "endpoint": server.endpoint}
+    return Azure(**{**settings, "account_key_env": "AZURE_KEY", **keys})
 
 
 @pytest.fixture
@@ -187,7 +199,7 @@ def test_parquet_is_read_through_open(root: Any, tmp_path: Path) -> None:
     assert table == pq.read_table(root.open(NAME))
 
 
-@pytest.mark.parametrize("destination", ["s3", "gcs"], indirect=True)
+@pytest.mark.parametrize("destination", ["s3", "gcs", "azure"], indirect=True)
 def test_upload_that_differs_from_what_was_measured_is_refused(root: Any, tmp_path: Path) -> None:
     """A file that changed after its MD5 was taken is not staged."""
     file = tmp_path / "part.parquet"
@@ -440,6 +452,117 @@ def token_refusal() -> Iterator[str]:
         server.server_close()
 
 
+# --- Azure alone ---------------------------------------------------------------------------------
+
+
+def test_missing_container_is_named_and_never_created(azure_server: ObjectStore, tmp_path: Path) -> None:
+    """A container that does not exist is refused at the first write and by the check."""
+    root = azure_place(azure_server, container="no-such-lake").root("orders")
+
+    for act in (root.check, root.list, lambda: root.read("x"), lambda: staged(root, tmp_path)):
+        with pytest.raises(BucketMissing, match=r"container no-such-lake .* does not exist.*Rivet creates none"):
+            act()
+
+
+def test_unreachable_azure_is_named_and_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody listening is a transient error that names the endpoint."""
+    monkeypatch.setattr("rivet_resources.destinations.azure_client.TRIES", 1)
+    monkeypatch.setenv("AZURE_KEY", AZURITE_KEY)
+    root = azure_place(ObjectStore(NOWHERE, "lake"), prefix=uuid.uuid4().hex).root("o")
+
+    with pytest.raises(DestinationUnreachable, match=re.escape(NOWHERE)) as caught:
+        root.put("x", b"1")
+
+    assert caught.value.retry
+
+
+WRONG = base64.b64encode(b"very-secret").decode()
+SECRETS = {
+    "other key": ({"account_key_env": "SECRET"}, WRONG, "AuthenticationFailed|AuthorizationFailure"),
+    "no key": ({"account_key_env": "SECRET"}, "very-secret!", "no usable credentials|no usable secret"),
+    "no connection string": ({"connection_string_env": "SECRET"}, "very-secret", "no usable connection string"),
+    "another account's": (
+        {"connection_string_env": "SECRET"}, f"AccountName=other;AccountKey={WRONG};BlobEndpoint=URL", "Make them agree"
+    ),
+    "no signature": ({"sas_token_env": "SECRET"}, "sv=2024-01-01&sig=very-secret", r"role Storage Blob"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SECRETS)
+def test_wrong_azure_secret_is_refused_without_showing_it(
+    kind: str, azure_server: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each way to sign in says what is wrong with it, and no piece of the secret."""
+    way, secret, says = SECRETS[kind]
+    monkeypatch.setenv("SECRET", secret.replace("URL", azure_server.endpoint))
+    endpoint = None if "connection_string_env" in way else azure_server.endpoint
+    keys = {"account": AZURITE_ACCOUNT, "container": "lake", "endpoint": endpoint}
+    root = Azure(**keys, **way).root("orders")
+
+    with pytest.raises((DestinationAuth, DestinationPermission), match=says) as caught:
+        root.put("x", b"1")
+
+    assert not re.search(f"very-secret|{WRONG[:8]}", str(caught.value))
+
+
+def test_azure_signs_in_by_connection_string_or_signature(
+    azure_server: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both reach the same blobs as the account's key."""
+    from azure.storage.blob import generate_container_sas
+
+    text = f"AccountName={AZURITE_ACCOUNT};AccountKey={AZURITE_KEY};BlobEndpoint={azure_server.endpoint}"
+    until = datetime.now(UTC) + timedelta(hours=1)
+    signature = generate_container_sas(
+        AZURITE_ACCOUNT, "lake", account_key=AZURITE_KEY, permission="racwdl", expiry=until
+    )
+    monkeypatch.setenv("STRING", f"DefaultEndpointsProtocol=http;{text}")
+    monkeypatch.setenv("SIGNATURE", f"?{signature}")
+    prefix = uuid.uuid4().hex
+    by_key = azure_place(azure_server, prefix=prefix).root("orders")
+    by_string = azure_place(
+        azure_server, prefix=prefix, endpoint=None, account_key_env=None, connection_string_env="STRING"
+    ).root("orders")
+    by_signature = azure_place(azure_server, prefix=prefix, account_key_env=None, sas_token_env="SIGNATURE").root(
+        "orders"
+    )
+
+    by_string.put("a", b"1")
+    by_signature.put("b", b"22")
+
+    assert {"a": 1, "b": 2} == by_key.list() == by_signature.list()
+
+
+def test_blobs_that_stand_for_folders_are_not_seen(azure_server: ObjectStore) -> None:
+    """ADLS Gen2 lists each folder as an empty blob; it is neither a part nor something to sweep."""
+    root = azure_place(azure_server, prefix=uuid.uuid4().hex).root("orders")
+    with translate_azure(root.location, uri="", action="") as container:
+        for name in ("dt=2026-01-31", f"_staged/{RUN}"):
+            container.upload_blob(f"{root.prefix}/{name}", b"", metadata={"hdi_isfolder": "true"})
+
+    assert ({}, set(), 0) == (root.list(), root.staged_runs(), root.sweep(keep=[]))
+
+
+def test_part_whose_blocks_were_dropped_is_not_taken_for_staged(azure_server: ObjectStore, tmp_path: Path) -> None:
+    """Azure drops blocks after a week: the marker alone proves nothing, and such a part is an error when published."""
+    root = azure_place(azure_server, prefix=uuid.uuid4().hex).root("orders")
+    part = staged(root, tmp_path)
+    lost = replace(part, staged={**part.staged, "attempt": "00000000"})
+
+    assert not root.staged_exists(lost)
+    with pytest.raises(DestinationError, match="run again"):
+        root.publish(lost)
+
+
+def test_azure_is_named_as_its_readers_name_it() -> None:
+    """By container and account, in the cloud it is in."""
+    china = "https://shop.blob.core.chinacloudapi.cn"
+    keys = {"account": "shop", "container": "lake", "prefix": "raw"}
+
+    assert "abfss://lake@shop.dfs.core.windows.net/raw/orders" == Azure(**keys).root("orders").uri
+    assert "abfss://lake@shop.dfs.core.chinacloudapi.cn/raw/orders" == Azure(**keys, endpoint=china).root("orders").uri
+
+
 # --- S3 alone ------------------------------------------------------------------------------------
 
 
@@ -565,8 +688,6 @@ def test_prefix_has_no_slash_to_spare() -> None:
 
 def test_date_of_a_run_that_crosses_midnight_stays() -> None:
     """`on` fixes the day once, for the driver and every executor."""
-    from datetime import date
-
     fixed = Local(path="/out/{date}").on(date(2026, 1, 31))
 
     assert "/out/2026-01-31/orders" == fixed.root("orders").uri
@@ -588,6 +709,16 @@ REFUSED: list[tuple[type[Any], dict[str, Any], str]] = [
     (Gcs, {"bucket": "b", "credentials_file": "/nowhere.json"}, "/nowhere.json does not exist"),
     (Gcs, {"bucket": "b", "credentials_file": __file__, "allow_anonymous": True}, "keep one"),
     (Gcs, {"bucket": "b", "colour": "red"}, "Extra inputs"),
+    (Azure, {"account": "Shop", "container": "lake"}, "account"),
+    (Azure, {"account": "shop", "container": "La_ke"}, "container"),
+    (Azure, {"account": "shop", "container": "lake", "endpoint": "http://127.0.0.1:1/shop"}, "plain http, over which"),
+    (
+        Azure,
+        {"account": "shop", "container": "lake", "endpoint": "http://far:1", "account_key_env": "A"},
+        "unprotected",
+    ),
+    (Azure, {"account": "shop", "container": "lake", "account_key_env": "A", "sas_token_env": "B"}, "keep one"),
+    (Azure, {"account": "shop", "container": "lake", "connection_string_env": "A", "endpoint": "https://x"}, "remove"),
     (Stdout, {"path": "x"}, "Extra inputs"),
 ]
 

@@ -23,6 +23,7 @@ from rivet_assets.doctor.report import document, render
 from rivet_assets.doctor.row import Row
 from rivet_assets.launch.run_exports import run_exports
 from rivet_resources.commit.manifest import current_manifests
+from rivet_resources.destinations.azure import Azure
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.local import Local
 from rivet_resources.destinations.probe import probe
@@ -37,6 +38,7 @@ from tests.engines.postgres.reads import EAGER
 from tests.servers import mysql as servers_mysql
 from tests.servers import own as servers_own
 from tests.servers.own import PASSWORD, Own
+from tests.servers.postgres import AZURITE_ACCOUNT
 
 CANARY = "canary-in-a-coal-mine"
 TUNING = {"profile": "fast", "max_retries": 1, "retry_backoff_ms": 100}
@@ -463,6 +465,19 @@ def test_s3_that_honours_conditions_is_proved_to(s3_server: Any, monkeypatch: py
     found = {finding.name: finding.status for finding in probe(place.root("probed"))}
 
     assert {"write": "ok", "conditional_write": "ok", "clock": "ok"} == found
+    assert {} == place.root("probed").list()
+
+
+def test_azure_that_honours_conditions_is_proved_to(azure_server: Any) -> None:
+    """Over HTTP, with the clock of its answers and who signs in; nothing is left behind, no secret is told."""
+    keys = {"account": AZURITE_ACCOUNT, "endpoint": azure_server.endpoint, "account_key_env": "AZURE_KEY"}
+    place = Azure(container=azure_server.bucket, **keys)
+
+    found = {finding.name: finding for finding in (*place.credentials(), *probe(place.root("probed")))}
+
+    wanted = {"credentials": "ok", "endpoint": "ok", "write": "ok", "conditional_write": "ok", "clock": "ok"}
+    assert wanted == {name: finding.status for name, finding in found.items()}
+    assert "a key of the account in the variable AZURE_KEY, set" == found["credentials"].text
     assert {} == place.root("probed").list()
 
 

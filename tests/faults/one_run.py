@@ -25,6 +25,7 @@ from rivet_resources.commit.publish import publish, sweep
 from rivet_resources.contracts.destination import Destination, Root
 from rivet_resources.contracts.extract import CursorMove, Extract, Staged, Window
 from rivet_resources.contracts.parts import Measures, Part
+from rivet_resources.destinations.azure import Azure
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.local import Local
 from rivet_resources.destinations.s3 import S3
@@ -51,7 +52,7 @@ class Run:
 
 def destination_of(settings: dict[str, Any]) -> Destination:
     """Build the destination that a YAML block describes."""
-    return {"local": Local, "s3": S3, "gcs": Gcs}[settings["type"]](**settings)
+    return {"local": Local, "s3": S3, "gcs": Gcs, "azure": Azure}[settings["type"]](**settings)
 
 
 class Mortal:

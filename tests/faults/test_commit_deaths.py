@@ -12,7 +12,7 @@ from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.addressing import part_nonce
 from tests import processes
 from tests.faults.one_run import DEAD, EXPORT, Run, committed, destination_of, execute
-from tests.servers.postgres import ObjectStore
+from tests.servers.postgres import AZURITE_ACCOUNT, ObjectStore
 
 STEPS = ("parts", "manifest", "success", "cursor", "acknowledge", "metrics")
 EFFECTS = tuple(range(10))  # of a publish: parts, swap, two files, what it replaces
@@ -25,11 +25,16 @@ KINDS = {
     "time, then all": ("time", "all", "all"),
 }
 CASES: list[tuple[str, str, str | int]] = [
-    *((place, kind, step) for place in ("local", "s3", "gcs") for kind in ("all", "time", "after") for step in STEPS),
+    *(
+        (place, kind, step)
+        for place in ("local", "s3", "gcs", "azure")
+        for kind in ("all", "time", "after")
+        for step in STEPS
+    ),
     *(("local", kind, effect) for kind in KINDS for effect in EFFECTS),
 ]
 # A cursor on S3, and one kind that follows another: each step and each effect once, the rest by sample.
-IN_FULL = {("s3", "after"), ("local", "after, then all")}
+IN_FULL = {("s3", "after"), ("azure", "all"), ("local", "after, then all")}
 pytestmark = pytest.mark.faults
 
 
@@ -58,6 +63,13 @@ def gcs(gcs_server: ObjectStore) -> dict[str, Any]:
     """Settings of a prefix in the GCS emulator."""
     place = {"bucket": gcs_server.bucket, "prefix": uuid.uuid4().hex, "endpoint": gcs_server.endpoint}
     return {"type": "gcs", **place, "allow_anonymous": True}
+
+
+@pytest.fixture
+def azure(azure_server: ObjectStore) -> dict[str, Any]:
+    """Settings of a prefix in Azurite."""
+    place = {"container": azure_server.bucket, "prefix": uuid.uuid4().hex, "endpoint": azure_server.endpoint}
+    return {"type": "azure", "account": AZURITE_ACCOUNT, **place, "account_key_env": "AZURE_KEY"}
 
 
 @pytest.mark.parametrize(

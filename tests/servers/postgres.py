@@ -1,13 +1,17 @@
-"""Real servers for tests: PostgreSQL (the wheel's and Debian's), S3 and GCS over HTTP, all on this machine.
+"""Real servers for tests: PostgreSQL (the wheel's and Debian's), S3, GCS and Azure over HTTP, all on this machine.
 
 Belongs here: starting, addressing, stopping. Not here: fixtures (`conftest.py`) and what is in the tables.
 """
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
+import re
+import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,6 +87,10 @@ server = create_server("127.0.0.1", 0, in_memory=True, default_bucket=sys.argv[1
 server.start()
 port = server._api._httpd.server_port
 """
+AZURITE_ACCOUNT = "devstoreaccount1"
+# Azurite's own, published key, which signs nowhere else. Source: Azurite's README, "Default Storage Account".
+AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+AZURITE_FOLDER = Path(os.environ.get("RIVET_AZURITE", Path.home() / ".cache/rivet-azurite"))
 EMULATOR = """
 import os, sys
 nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -121,3 +129,38 @@ def emulated_gcs(bucket: str = "lake") -> Iterator[ObjectStore]:
     """Serve a GCS-compatible store on a free port."""
     with emulator(GCS_EMULATOR, bucket) as endpoint:
         yield ObjectStore(endpoint, bucket)
+
+
+def azurite() -> Path | None:
+    """Find Azurite, which `.ci/run` installs by npm; None where it is not."""
+    program = AZURITE_FOLDER / "node_modules/.bin/azurite-blob"
+    return program if program.exists() else None
+
+
+def _end_with_us() -> None:
+    """Let the kernel end this process when the one that began it is gone; called in the child."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+@contextmanager
+def azurite_blobs(container: str = "lake") -> Iterator[ObjectStore]:
+    """Serve Azure Blob Storage on a free port; `bucket` is its container."""
+    from azure.storage.blob import BlobServiceClient
+
+    words = (
+        "--blobPort 0 --inMemoryPersistence --extentMemoryLimit 512 --disableTelemetry --skipApiVersionCheck --silent"
+    )
+    key = {"account_name": AZURITE_ACCOUNT, "account_key": AZURITE_KEY}
+    with subprocess.Popen(
+        [str(azurite()), *words.split()],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=_end_with_us, text=True,
+    ) as server:  # fmt: skip
+        try:
+            assert server.stdout is not None
+            found = next(found for line in server.stdout if (found := re.search(r"http://127\.0\.0\.1:\d+", line)))
+            endpoint = f"{found[0]}/{AZURITE_ACCOUNT}"
+            with BlobServiceClient(endpoint, credential=key) as client:
+                client.create_container(container)
+            yield ObjectStore(endpoint, container)
+        finally:
+            server.kill()

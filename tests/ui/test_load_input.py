@@ -5,6 +5,8 @@ from decimal import Decimal
 import dagster as dg
 import pytest
 
+from tests.servers.postgres import AZURITE_ACCOUNT
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SHAPES = """
@@ -121,15 +123,19 @@ def test_empty_export_is_an_empty_frame_with_its_schema(shop, spark_runtime):
     [("parquet", "{types: portable}", ""), ("parquet", "{types: native}", ""), ("csv", "{}", None)],
     ids=["portable", "native", "csv"],
 )
-@pytest.mark.parametrize("place", ["local", "s3", "gcs"])
+@pytest.mark.parametrize("place", ["local", "s3", "gcs", "azure"])
 def test_values_survive_the_way_through_every_destination(shop, spark_runtime, request, place, form, more, empty):
     """What Spark can hold has its type, the rest its text; only CSV has one spelling for '' and NULL."""
     destination = "{{type: local, path: {lake}}}"
     if place != "local":
         store = request.getfixturevalue(f"{place}_server")
-        extra = ", region: us-east-1" if place == "s3" else ", allow_anonymous: true"
-        prefix = shop.folder.name
-        where = f"bucket: {store.bucket}, prefix: {prefix}, endpoint: '{store.endpoint}'"
+        extra = {
+            "s3": ", region: us-east-1",
+            "gcs": ", allow_anonymous: true",
+            "azure": f", account: {AZURITE_ACCOUNT}, account_key_env: AZURE_KEY",
+        }[place]
+        bucket, prefix = "container" if place == "azure" else "bucket", shop.folder.name
+        where = f"{bucket}: {store.bucket}, prefix: {prefix}, endpoint: '{store.endpoint}'"
         destination = "{{" + f"type: {place}, {where}{extra}" + "}}"
     columns = "*" if form == "parquet" else "id, big, huge, at, wall, day, clock, code, doc, raw, flag, empty, nothing"
     shop.sql(*TABLE)

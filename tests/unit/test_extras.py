@@ -133,6 +133,10 @@ def test_missing_driver_is_named_by_every_command_before_anything_is_read(engine
 
 DESTINATIONS = {
     "s3": (extras.S3, "{type: s3, bucket: lake, endpoint: 'http://127.0.0.1:1', allow_anonymous: true}"),
+    "azure": (
+        extras.AZURE,
+        "{type: azure, account: shop, container: lake, endpoint: 'http://127.0.0.1:1', account_key_env: NO_KEY}",
+    ),
     "gcs": (extras.GCS, "{type: gcs, bucket: lake, endpoint: 'http://127.0.0.1:1', allow_anonymous: true}"),
 }
 
@@ -249,7 +253,7 @@ def loaded_by(file: Path) -> set[str]:
     return set(json.loads(done.stdout))
 
 
-@pytest.mark.parametrize("engine", ["postgres", "mysql", "sqlserver", "sqlite", "datagen", "s3", "gcs"])
+@pytest.mark.parametrize("engine", ["postgres", "mysql", "sqlserver", "sqlite", "datagen", "s3", "gcs", "azure"])
 def test_loading_a_config_imports_no_driver_and_no_other_engine(engine, tmp_path):
     """A file can be read where it cannot be run, and costs what it names."""
     if engine in DESTINATIONS:
@@ -311,7 +315,7 @@ def test_every_source_and_destination_says_what_it_needs(tmp_path):
 
     assert told == {
         "postgres": "postgres", "mysql": "mysql", "mariadb": "mysql", "sqlserver": "sqlserver", "sqlite": None,
-        "datagen": None, "local": None, "s3": "s3", "gcs": "gcs",
+        "datagen": None, "local": None, "s3": "s3", "gcs": "gcs", "azure": "azure",
     }  # fmt: skip
 
 

@@ -26,7 +26,9 @@ TLS = click.option(
 @SOURCE_ENV
 @SOURCE_FILE
 @TABLES
-@click.option("--destination", default="exports", show_default=True, help="a path, s3://bucket/prefix, gs://…")
+@click.option(
+    "--destination", default="exports", show_default=True, help="a path, s3://bucket/prefix, gs://…, abfss://…"
+)
 @click.option(
     "--format", "form", type=click.Choice(["parquet", "csv", "defs"]), default="parquet", show_default=True,
     help="of the parts; defs: a Dagster component with Parquet parts",

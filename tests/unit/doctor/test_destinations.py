@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from rivet_assets.config.load import load_text
 from rivet_assets.doctor.examine import examine
 from rivet_assets.doctor.report import document, render
 from rivet_resources.contracts.evidence import Finding
-from rivet_resources.destinations import gcs_client, gcs_credentials, s3_credentials
+from rivet_resources.destinations import azure_client, azure_credentials, gcs_client, gcs_credentials, s3_credentials
 from rivet_resources.destinations import probe as probing
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.probe import probe
@@ -28,10 +29,12 @@ from rivet_resources.errors import (
     DestinationAuth,
     DestinationError,
     DestinationPermission,
+    DestinationUnreachable,
     WindowTaken,
 )
 
 SECRET = "canary-in-a-coal-mine"
+AZURE = azure_client.AzureLocation("shop", "lake")
 HERE = {"host": "localhost", "user": "u", "database": "d"}
 
 
@@ -283,6 +286,49 @@ def test_emulator_is_told_as_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> No
     found = of(gcs_credentials.findings(Gcs(bucket="b", allow_anonymous=True).location))["endpoint"]
 
     assert "http://127.0.0.1:9 (STORAGE_EMULATOR_HOST)" == found.text
+
+
+# --- Azure ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "expected"),
+    [
+        ("ContainerNotFound", 404, BucketMissing),
+        ("AuthenticationFailed", 403, DestinationAuth),
+        ("NoAuthenticationInformation", 401, DestinationAuth),
+        ("AuthorizationPermissionMismatch", 403, DestinationPermission),
+        ("ServerBusy", 503, DestinationUnreachable),
+        ("SomethingNew", 500, DestinationUnreachable),
+        ("InvalidResourceName", 400, DestinationError),
+    ],
+)
+def test_azure_code_becomes_an_error_one_can_act_on(code: str, status: int, expected: type) -> None:
+    """Other keys, a right, a container, patience, or another configuration."""
+    error = azure_client.refusal(code, status, location=AZURE, where="az://b")
+
+    assert (expected, True) == (type(error), expected is BucketMissing or code in str(error))
+
+
+def test_unset_variable_of_azure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name, before anything is asked."""
+    monkeypatch.delenv("LAKE_KEY", raising=False)
+
+    found = of(azure_credentials.findings(replace(AZURE, account_key_env="LAKE_KEY")))
+
+    assert ("fail", "export LAKE_KEY=…") == (found["credentials"].status, found["credentials"].fix)
+    assert "https://shop.blob.core.windows.net" == found["endpoint"].text
+
+
+def test_nobody_signed_in_to_azure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the ways there are; only the environment is asked, the machine's own identity is not."""
+    monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "EnvironmentCredential")
+    for name in ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_CLIENT_SECRET"):
+        monkeypatch.delenv(name, raising=False)
+
+    found = of(azure_credentials.findings(AZURE))["credentials"]
+
+    assert ("fail", True) == (found.status, "az login" in str(found.fix))
 
 
 # --- the probe -----------------------------------------------------------------------------------

@@ -425,6 +425,19 @@ DESTINATIONS = {
     "s3://bucket/a/b/": {"type": "s3", "bucket": "bucket", "prefix": "a/b"},
     "s3://bucket": {"type": "s3", "bucket": "bucket"},
     "gs://bucket/a": {"type": "gcs", "bucket": "bucket", "prefix": "a"},
+    "abfss://lake@shop.dfs.core.windows.net/a": {
+        "type": "azure",
+        "account": "shop",
+        "container": "lake",
+        "prefix": "a",
+    },
+    "abfs://lake@shop": {"type": "azure", "account": "shop", "container": "lake"},
+    "az://shop.blob.core.windows.net/lake/a/b": {
+        "type": "azure",
+        "account": "shop",
+        "container": "lake",
+        "prefix": "a/b",
+    },
 }
 
 
@@ -437,7 +450,7 @@ def test_destination_is_a_path_or_a_bucket(text: str, block: dict[str, str]) -> 
     assert export.destination.type == block["type"]
 
 
-@pytest.mark.parametrize("text", ["ftp://host/x", "s3:///prefix"])
+@pytest.mark.parametrize("text", ["ftp://host/x", "s3:///prefix", "az://lake/prefix", "abfss://@shop/x"])
 def test_destination_of_another_kind_is_refused(text: str) -> None:
     """The message says what is allowed."""
     with pytest.raises(ConfigError, match="neither a path nor s3"):

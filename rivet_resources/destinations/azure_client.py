@@ -1,0 +1,242 @@
+"""Connecting to Azure Blob Storage, and what its errors mean to a user.
+
+Belongs here: credentials, the client, the table of error codes. Not here: what is written (`azure.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from rivet_resources.contracts.addressing import check_endpoint
+from rivet_resources.destinations.stores import silent
+from rivet_resources.errors import (
+    BucketMissing,
+    ConfigError,
+    DestinationAuth,
+    DestinationError,
+    DestinationPermission,
+    DestinationUnreachable,
+)
+from rivet_resources.extras import AZURE
+from rivet_resources.secrets import resolve_secret
+from rivet_resources.tls_faults import tls_fault
+
+CONNECT_SECONDS = 5
+READ_SECONDS = 60
+TRIES = 4
+PIECE_BYTES = 8 << 20  # per request of an upload; bounds a task's memory
+
+# Source: Microsoft Learn, "Common REST API error codes" and "Blob service error codes".
+ABSENT = frozenset({"BlobNotFound", "ResourceNotFound"})
+GONE = frozenset({"ContainerNotFound", "ContainerDisabled"})
+REFUSED = frozenset(
+    {"AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation", "AccountIsDisabled",
+     "KeyBasedAuthenticationNotPermitted", "PublicAccessNotPermitted"}
+)  # fmt: skip
+FORBIDDEN = frozenset(
+    {"AuthorizationFailure", "AuthorizationPermissionMismatch", "AuthorizationProtocolMismatch",
+     "AuthorizationResourceTypeMismatch", "AuthorizationServiceMismatch", "AuthorizationSourceIPMismatch",
+     "InsufficientAccountPermissions"}
+)  # fmt: skip
+LATER = frozenset(
+    {"ServerBusy", "OperationTimedOut", "InternalError", "ContainerBeingDeleted", "AccountBeingCreated", "Md5Mismatch"}
+)
+TAKEN = frozenset({"ConditionNotMet", "BlobAlreadyExists", "TargetConditionNotMet", *ABSENT})
+RIGHTS = "the role Storage Blob Data Contributor, or a SAS with read, add, create, write, delete and list (racwdl),"
+TLS = "Fix the endpoint's certificate, or name its authority by the variable REQUESTS_CA_BUNDLE (a PEM file)."
+SIGN_IN = "Set account_key_env, sas_token_env or connection_string_env, or sign in with `az login`."
+
+
+@dataclass(frozen=True)
+class AzureLocation:
+    """Which container of which account, where, and who signs in by which way; no secret, only names of variables."""
+
+    account: str
+    container: str
+    endpoint: str | None = None
+    connection_string_env: str | None = None
+    account_key_env: str | None = None
+    sas_token_env: str | None = None
+    allow_insecure: bool = False
+
+    @property
+    def url(self) -> str:
+        """Return the address of the account that requests go to, but for one that a connection string names."""
+        return self.endpoint or f"https://{self.account}.blob.core.windows.net"
+
+
+def api_exceptions() -> Any:
+    """Return the client's module of exceptions, which every request may raise.
+
+    Raises:
+        ExtraMissing: the client is not installed.
+    """
+    AZURE.require()
+    from azure.core import exceptions  # driver
+
+    return exceptions
+
+
+def connect(location: AzureLocation) -> Any:
+    """Return this process's client for a location; secrets are read from the environment each time.
+
+    Raises:
+        ConfigError: a named variable is not set, or its connection string leads over plain http to another machine.
+        DestinationAuth: the connection string or the key is none, or is of another account.
+    """
+    connection, key, sas = (
+        resolve_secret(None, env=variable, key=key)
+        for variable, key in (
+            (location.connection_string_env, "connection_string"),
+            (location.account_key_env, "account_key"),
+            (location.sas_token_env, "sas_token"),
+        )
+    )
+    return _client(location, connection, key, sas)
+
+
+@functools.lru_cache(maxsize=8)
+def _client(location: AzureLocation, connection: str | None, key: str | None, sas: str | None) -> Any:
+    """Make a client of the container; one per process and sign-in."""
+    from azure.storage.blob import BlobServiceClient  # driver
+
+    settings = {
+        "retry_policy": _retries(),
+        "connection_timeout": CONNECT_SECONDS,
+        "read_timeout": READ_SECONDS,
+        "max_single_put_size": PIECE_BYTES,
+        "max_block_size": PIECE_BYTES,
+    }
+    try:
+        if connection is not None:
+            service = BlobServiceClient.from_connection_string(connection, **settings)
+        else:
+            service = BlobServiceClient(location.url, credential=_credential(location, key, sas), **settings)
+    except ValueError as error:  # its text may hold a piece of the secret
+        raise DestinationAuth(
+            f"{_named(location)} holds no usable {'connection string' if connection else 'secret'} "
+            f"({type(error).__name__}). Copy it again from the account's page, Access keys."
+        ) from None
+    if connection is not None:
+        _check_connection(service, location)
+    return service.get_container_client(location.container)
+
+
+def _credential(location: AzureLocation, key: str | None, sas: str | None) -> Any:
+    """Return what signs requests: the key, the SAS, or Azure's default chain."""
+    if key is not None:
+        return {"account_name": location.account, "account_key": key}
+    if sas is not None:
+        from azure.core.credentials import AzureSasCredential  # driver
+
+        return AzureSasCredential(sas.strip().lstrip("?"))
+    return default_chain()
+
+
+def default_chain() -> Any:
+    """Return Azure's default chain: environment, workload identity, managed identity, `az login` and others.
+
+    Raises:
+        ExtraMissing: azure-identity is not installed.
+    """
+    try:
+        from azure.identity import DefaultAzureCredential  # driver
+    except ModuleNotFoundError as error:
+        raise AZURE.error() from error
+    # It logs a page about every step that did not answer; what matters of that is in our error.
+    logging.getLogger("azure.identity").setLevel(logging.ERROR)
+    return DefaultAzureCredential()
+
+
+def _check_connection(service: Any, location: AzureLocation) -> None:
+    """Refuse a connection string that contradicts the configuration; the place must not depend on a secret.
+
+    Raises:
+        ConfigError, DestinationAuth
+    """
+    if service.account_name != location.account:
+        raise DestinationAuth(
+            f"{_named(location)} is of account {service.account_name}, and `destination.account` is "
+            f"{location.account}. Make them agree."
+        )
+    try:
+        check_endpoint(f"{service.scheme}://{service.primary_hostname}", plain_http_allowed=location.allow_insecure)
+    except ValueError as error:
+        raise ConfigError(f"{_named(location)}: {error}") from error
+
+
+def _named(location: AzureLocation) -> str:
+    variable = location.connection_string_env or location.account_key_env or location.sas_token_env
+    return f"Environment variable {variable}"
+
+
+def _retries() -> Any:
+    """Return the client's own way of trying again: 2, 4 and 8 seconds apart; a refused certificate stays refused."""
+    from azure.storage.blob import ExponentialRetry  # driver
+
+    class Retries(ExponentialRetry):  # type: ignore[misc]
+        def increment(self, settings: Any, request: Any, response: Any = None, error: Any = None) -> bool:
+            if error is not None and tls_fault(error) is not None:
+                return False
+            return bool(super().increment(settings, request, response=response, error=error))
+
+    each = {"retry_connect": TRIES - 1, "retry_read": TRIES - 1, "retry_status": TRIES - 1}
+    return Retries(initial_backoff=0, increment_base=2, random_jitter_range=1, retry_total=TRIES - 1, **each)
+
+
+@contextmanager
+def translate_errors(location: AzureLocation, *, uri: str, action: str) -> Iterator[Any]:
+    """Yield the container's client; what it raises inside comes out as an error a user can act on.
+
+    Raises:
+        ExtraMissing, BucketMissing, DestinationAuth, DestinationUnreachable, DestinationError
+    """
+    api = api_exceptions()
+    where = f"{uri}: cannot {action}"
+    try:
+        yield connect(location)
+    except api.HttpResponseError as error:
+        if error.response is None:  # of signing in: nothing was sent to the store
+            raise DestinationAuth(f"{where}: no usable credentials ({type(error).__name__}). {SIGN_IN}") from error
+        raise refusal(error_code(error), error.status_code, location=location, where=where) from error
+    except (api.ServiceRequestError, api.ServiceResponseError, api.DecodeError, ConnectionError) as error:
+        raise silent(
+            error, where=where, store=location.url, tls_advice=TLS,
+            look_at="`destination.account`, `destination.endpoint`",
+        ) from error  # fmt: skip
+    except api.AzureError as error:  # such as an answer whose MD5 is not that of its bytes
+        raise DestinationUnreachable(f"{where}: the request failed ({type(error).__name__}). Run again.") from error
+
+
+def error_code(error: Any) -> str:
+    """Read the code of a refused request; without one, the HTTP status."""
+    code = getattr(error, "error_code", None)
+    return str(getattr(code, "value", code) or error.status_code)
+
+
+def refusal(code: str, status: int | None, *, location: AzureLocation, where: str) -> DestinationError:
+    """Turn an error code into the class a user can act on; the store's own text is left out."""
+    container, account = location.container, location.account
+    if code in GONE:
+        return BucketMissing(
+            f"{where}: container {container} of account {account} does not exist. Create it, or fix "
+            f"`destination.container`; Rivet creates none."
+        )
+    if code in FORBIDDEN:
+        return DestinationPermission(
+            f"{where}: whoever signed in may not do that ({code}). It needs {RIGHTS} on container {container} of "
+            f"account {account}, and the account's firewall must let this machine in."
+        )
+    if code in REFUSED or status in (401, 403):
+        return DestinationAuth(
+            f"{where}: the store refused the credentials ({code}). Check the key, the SAS and its end, or who signed "
+            f"in, and this machine's clock; they need {RIGHTS} on container {container} of account {account}."
+        )
+    if code in LATER or status in (408, 429) or (status or 0) >= 500:
+        return DestinationUnreachable(f"{where}: the store asks to come back later ({code}). Run again.")
+    return DestinationError(f"{where}: the store refused ({code}). Check `destination`.")
