@@ -206,6 +206,16 @@ class GateRefused(RivetError):
     exit_code = 3
 
 
+class ContractBroken(GateRefused):
+    """The columns are not those of the contract; no row was read. `verdicts` are what was judged."""
+
+    code = "RIVET_CONTRACT_BROKEN"
+
+    def __init__(self, message: str, *, verdicts: tuple[object, ...] = ()) -> None:
+        super().__init__(message)
+        self.verdicts = verdicts
+
+
 class OtherValues(RivetError):
     """Rows have a value that no partition of the export is for; nothing was published."""
 

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, ValidationErr
 from pydantic_core import CoreSchema, core_schema
 
 from rivet_assets.blocks.choice import Choice, NameOr, OneWordOf, details, refusals
+from rivet_assets.blocks.contract import Contract, contract_was_read
 from rivet_assets.blocks.export_rules import broken_rules
 from rivet_assets.blocks.export_values import (
     ColumnRules,
@@ -121,6 +122,7 @@ class Export(Settings):
         "shards",
         "on_error",
         "max_errors",
+        "contract",
     )
 
     name: ExportName = Field(description="names its asset, folder, files and cursor; unique in the file")
@@ -161,6 +163,9 @@ class Export(Settings):
     )
     meta_columns: MetaColumnsBlock = Field(default_factory=MetaColumnsBlock, description="columns appended to each row")
     quality: Quality | None = Field(None, description="rules that may stop a window")
+    contract: Annotated[Contract, BeforeValidator(contract_was_read, json_schema_input_type=str | Contract)] | None = (
+        Field(None, description="what columns and rows are agreed to be; or a file with it, beside the config or below")
+    )
     columns: ColumnRules = Field(default_factory=dict, description="type overrides by column, or table.column")
     on_special_value: Annotated[SpecialValue, SpelledNull] = Field(
         "fail", description="what happens to a value its type cannot hold"

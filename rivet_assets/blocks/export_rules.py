@@ -129,6 +129,34 @@ def quality_is_possible(block: Block, mode: ModeFacts) -> Iterator[InitErrorDeta
         )
 
 
+def contract_is_of_rows(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
+    """Refuse a contract on changes, and a rule that `quality` has too: one check cannot have two thresholds."""
+    if block.get("contract") is None:
+        return
+    code = "RIVET_CONFIG_CONTRACT"
+    if mode.holds_changes:
+        message = f"judges rows, and mode {mode.name} keeps changes; give an export of the table in another mode one"
+        yield refusal(code, message, loc=("contract",))
+    for key in ("row_count_min", "row_count_max"):
+        bound = inner({"of": inner(block, "contract", "row_count")}, "of", key.removeprefix("row_count_"))
+        if inner(block, "quality", key) is not None and bound is not None:
+            message = f"stands beside row_count of `contract`, and both are the check {key}; keep one"
+            yield refusal(code, message, loc=("quality", key))
+    columns = inner(block, "contract", "columns")
+    for name, column in columns.items() if isinstance(columns, Mapping) else ():
+        ratios, unique = inner(block, "quality", "null_ratio_max"), inner(block, "quality", "unique_columns")
+        told = {"of": column}
+        if isinstance(ratios, Mapping) and name in ratios and inner(told, "of", "null_ratio_max") is not None:
+            yield refusal(code, _said_twice(name, "null_ratio_max"), loc=("quality", "null_ratio_max"))
+        is_unique = inner(told, "of", "unique") or inner(told, "of", "key")
+        if isinstance(unique, list | tuple) and name in unique and is_unique:
+            yield refusal(code, _said_twice(name, "unique"), loc=("quality", "unique_columns"))
+
+
+def _said_twice(column: str, rule: str) -> str:
+    return f"names {column}, of which `contract` says {rule} too; keep one"
+
+
 def partitions_fit(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     """Refuse windows of values where windows are of something else, and folders where there is none."""
     code, loc = "RIVET_CONFIG_PARTITION_BY", ("partition_by",)
@@ -205,6 +233,7 @@ RULES: tuple[Rule, ...] = (
     csv_has_no_profile,
     stdout_is_one_stream,
     quality_is_possible,
+    contract_is_of_rows,
     partitions_fit,
     shards_fit,
 )

@@ -41,6 +41,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "state": "state:state_group",
         "metrics": "metrics:metrics_command",
         "journal": "journal:journal_command",
+        "contract": "contract:contract_group",
     },
     "Without a configuration": {
         "demo": "demo:demo_command",

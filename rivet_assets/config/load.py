@@ -7,12 +7,13 @@ once. Not here: the keys (`root.py`, `blocks/export.py`, `modes/`), the sentence
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from rivet_assets.config.contract_file import ContractFault, ContractFile, read_contract, text_beside
 from rivet_assets.config.errors import ConfigFault, config_error, findings, key_path, lines, owner_of
 from rivet_assets.config.json_schema import ExportsAttributes, config_json_schema
 from rivet_assets.config.root import AnyExport, RivetConfig
@@ -114,18 +115,20 @@ class _Reading:
     file: Path
     substitution: Substitution
     queries: dict[int, str] = field(default_factory=dict)  # texts of query files, by the export's position
+    contracts: dict[int, ContractFile] = field(default_factory=dict)
 
     def config(self) -> RivetConfig:
         """Go the whole way, and raise all faults together."""
         block = self.substitution.value(self.written)
         found = [ConfigFault(d.loc, d.code, d.message, d.line) for d in self.document.duplicates]
         found += self._query_files(block)
+        found += self._contract_files(block)
         found += [self._unanswered(missing, block) for missing in self.substitution.missing]
         try:
             config = RivetConfig.model_validate({} if block is None else block)
         except ValidationError as error:
             unanswered = {missing.loc for missing in self.substitution.missing}
-            found += [f for f in findings(error, block, self.document) if f.loc not in unanswered]
+            found += [self._placed(f) for f in findings(error, block, self.document) if f.loc not in unanswered]
         if found:
             raise config_error(found, block, file=_display(self.file))
         return self._completed(config, block)
@@ -143,12 +146,37 @@ class _Reading:
                 continue
             loc = ("exports", index, "query_file")
             try:
-                self.queries[index] = self.substitution.text(_query_text(name, self.file.parent), loc)
-            except ValueError as error:
-                code = getattr(error, "type", "RIVET_CONFIG_QUERY_FILE")
+                text = text_beside(name, self.file.parent, empty="write a SELECT into it")
+                self.queries[index] = self.substitution.text(text, loc)
+            except ContractFault as error:
                 yield ConfigFault(
-                    loc, code, f"query_file '{self.document.written(loc) or name}' {error}", self.document.line(loc)
+                    loc,
+                    "RIVET_CONFIG_QUERY_FILE",
+                    f"query_file '{self.document.written(loc) or name}' {error}",
+                    self.document.line(loc),
                 )
+
+    def _contract_files(self, block: Any) -> Iterator[ConfigFault]:
+        """Read every contract that stands in a file, and put it where it is named."""
+        exports = block.get("exports") if isinstance(block, Mapping) else None
+        for index, export in enumerate(exports if isinstance(exports, list) else ()):
+            name = export.get("contract") if isinstance(export, Mapping) else None
+            if not isinstance(name, str):
+                continue
+            loc = ("exports", index, "contract")
+            try:
+                self.contracts[index] = read_contract(name, self.file.parent, tables=_tables_of(export))
+                export["contract"] = dict(self.contracts[index].block)
+            except ContractFault as error:
+                export["contract"] = None
+                yield ConfigFault(loc, error.code, f"contract '{name}' {error}", self.document.line(loc))
+
+    def _placed(self, fault: ConfigFault) -> ConfigFault:
+        """Return a fault with its line in the contract's file, where it stands in one."""
+        contract = self.contracts.get(int(fault.loc[1])) if fault.loc[2:3] == ("contract",) else None
+        if contract is None:
+            return fault
+        return replace(fault, message=f"{contract.place(fault.loc[3:])}: {fault.message}")
 
     def _completed(self, config: RivetConfig, block: Any) -> RivetConfig:
         """Add what a model cannot know: texts of query files, where things stand, warnings."""
@@ -164,24 +192,7 @@ class _Reading:
         )
 
 
-def _query_text(name: str, folder: Path) -> str:
-    """Read a query file of the config's folder.
-
-    Raises:
-        ValueError: it lies elsewhere, cannot be read, or is empty.
-    """
-    path = Path(name)
-    if path.is_absolute() or ".." in path.parts:
-        raise ValueError("leaves the folder of the config; write a path relative to it, without '..'")
-    whole = (folder / path).resolve()
-    if not whole.is_relative_to(folder.resolve()):
-        raise ValueError("resolves to a place outside the folder of the config; copy the file there")
-    try:
-        text = whole.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ValueError(f"cannot be read: {error.strerror}; it is looked up beside the config") from error
-    except UnicodeDecodeError as error:
-        raise ValueError("is not UTF-8 text; save it as UTF-8") from error
-    if not text.strip():
-        raise ValueError("is empty; write a SELECT into it")
-    return text
+def _tables_of(export: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a contract may call an export's table: its name, with schema or without, and the export's."""
+    table = str(export.get("table") or "")
+    return tuple(dict.fromkeys(filter(None, (table, table.rpartition(".")[2].strip('"`[]'), str(export.get("name"))))))

@@ -28,6 +28,7 @@ def warnings_of(document: Document, block: Any, config: RivetConfig, *, unused: 
         *_guessable(config),
         *_silent_notifications(config),
         *_left_to_dagster(config),
+        *_not_checked(config),
     ]
     placed = [ConfigFault(loc, "RIVET_CONFIG_WARNING", message, document.line(loc)) for loc, message in found]
     message = "no reference ${{{name}}} uses the param {name}; check its spelling, names are case-sensitive"
@@ -94,6 +95,14 @@ def _left_to_dagster(config: RivetConfig) -> Iterator[tuple[Loc, str]]:
     for key in ("parallel_exports", "parallel_export_processes"):
         if getattr(config, key):
             yield (key,), f"{key} changes nothing; Dagster decides how many exports run side by side; remove it"
+
+
+def _not_checked(config: RivetConfig) -> Iterator[tuple[Loc, str]]:
+    """Name what a data contract demands and Rivet does not look at."""
+    for index, export in enumerate(config.exports):
+        if export.contract is not None and export.contract.not_checked:
+            named = ", ".join(export.contract.not_checked)
+            yield ("exports", index, "contract"), f"contract: Rivet does not check {named}"
 
 
 def _silent_notifications(config: RivetConfig) -> Iterator[tuple[Loc, str]]:

@@ -12,8 +12,8 @@ that runs over a range do not have, so its evaluations would land without one (d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, cast
 
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import (
@@ -21,6 +21,7 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import (
 )
 
 from rivet_assets.run.quality import DRIFT, SPECIAL_VALUES, Verdict
+from rivet_resources.errors import ContractBroken
 
 COLUMNS = "columns"
 # A condition that never holds. Dagster 1.13.27 names the checks of an asset with every run that its automation or a
@@ -51,6 +52,26 @@ def join_column_verdicts(verdicts: Iterable[Verdict], *, has_drift: bool) -> lis
 def result(key: dg.AssetKey, verdict: Verdict) -> dg.AssetCheckResult:
     """Return the result of a check on an unpartitioned export."""
     return dg.AssetCheckResult(asset_key=key, check_name=verdict.check, **_facts(verdict))
+
+
+def with_breaches(
+    key: dg.AssetKey, events: Callable[[dg.AssetExecutionContext], Iterator[Any]]
+) -> Callable[[dg.AssetExecutionContext], Iterator[Any]]:
+    """Return the events of an unpartitioned export, with the results of a contract that refused its columns."""
+
+    def told(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        try:
+            yield from events(context)
+        except dg.Failure as failure:
+            yield from (result(key, verdict) for verdict in breaches(failure.__cause__))
+            raise
+
+    return told
+
+
+def breaches(error: BaseException | None) -> tuple[Verdict, ...]:
+    """Return what a contract said of the columns when it refused them; () for any other error."""
+    return cast("tuple[Verdict, ...]", error.verdicts) if isinstance(error, ContractBroken) else ()
 
 
 def evaluations(

@@ -18,7 +18,7 @@ import dagster as dg
 from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.around import Around, surround
-from rivet_assets.dagster.check_events import evaluations, join_column_verdicts, result
+from rivet_assets.dagster.check_events import breaches, evaluations, join_column_verdicts, result, with_breaches
 from rivet_assets.dagster.metadata import data_version, describe
 from rivet_assets.dagster.on_demand import Proofs, answer_or_make, on_demand_specs, provable
 from rivet_assets.dagster.op_options import backfill_policy, pool_of, step_options
@@ -98,7 +98,7 @@ def _whole(
             refuse_disproved(export, proved)
             tell_success(config, export.name, spec.key, site.state, context)
 
-    body = surround(around, export, events)
+    body = surround(around, export, with_breaches(spec.key, events))
 
     @dg.multi_asset(
         name=spec.key.to_python_identifier(),
@@ -140,6 +140,9 @@ def _windows(
                                 _observe_table(site, made, context)
                     except RivetError as error:
                         refused.append(RefusedWindow(ready.window.key, error, export.shards is not None))
+                        held += evaluations(
+                            spec.key, breaches(error), ready.window.partition, instance=context.instance
+                        )
                         context.log.error(f"{export.name} {ready.window.key}: {error}")
                         if refused[-1].is_hopeless:
                             break

@@ -19,7 +19,8 @@ from rivet_assets.dagster.automation import condition_of, freshness_of
 from rivet_assets.dagster.check_events import BY_HAND, COLUMNS
 from rivet_assets.dagster.lineage import key_part, upstream_keys
 from rivet_assets.modes.partitions import partitions_of
-from rivet_assets.run.quality import ROW_ERRORS, ROW_ERRORS_DESCRIPTION, rules_of
+from rivet_assets.run.contract_rules import describe_columns, has_column_rules, rules_of_export
+from rivet_assets.run.quality import CONTRACT_COLUMNS, ROW_ERRORS, ROW_ERRORS_DESCRIPTION
 from rivet_resources.dagster.io_manager import LAKE
 
 if TYPE_CHECKING:
@@ -80,9 +81,11 @@ def check_specs(export: Export, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
 
     Partitioned checks are a preview in Dagster 1.13, but without them a green window hides an earlier red one.
     """
-    described = {rule.name: (rule.description, True) for rule in rules_of(export.quality)}
+    described = {rule.name: (rule.description, rule.blocking) for rule in rules_of_export(export)}
     if export.takes_rows:
         described[ROW_ERRORS] = (ROW_ERRORS_DESCRIPTION, True)
+    if export.contract is not None and has_column_rules(export.contract):
+        described[CONTRACT_COLUMNS] = describe_columns(export.contract)
     described[COLUMNS] = (columns_description(export), False)
     partitions = partitions_of(export)
     return [

@@ -17,6 +17,7 @@ from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.extract import CursorMove, Extract, MetaColumns, Window
 from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.row_folders import RowFolders
+from rivet_resources.contracts.row_rules import NO_ROW_RULES, RowRules
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session, Source
 from rivet_resources.contracts.types import Column
@@ -25,6 +26,7 @@ from rivet_resources.shape.rowhash.hash import check_columns
 from rivet_resources.shape.shape import planned, schema_of
 from rivet_resources.shape.transforms.mask import Mask
 from rivet_resources.shape.transforms.pipeline import TransformPlan
+from rivet_resources.write.row_rules import RowRuleCount
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -85,9 +87,7 @@ def compose(
     session = planning.session
     plan = planned(planning.relation, export.steps)
     shaped = plan.schema
-    unique = tuple(export.quality.unique_columns) if export.quality else ()
-    for name in unique:
-        require_name(shaped, name, key="quality.unique_columns")
+    unique, row_rules = _measured(export, shaped)
     if window.kind != "time":
         _refuse_masked(export, plan, decisive)
     _refuse_leaks(export, plan)
@@ -120,6 +120,7 @@ def compose(
             row_hash=_hash_columns(export, shaped),
         ),
         unique_columns=unique,
+        row_rules=row_rules,
         cursor=cursor,
         row_folders=_row_folders(export, shaped),
         fingerprint=fingerprint,
@@ -127,6 +128,24 @@ def compose(
     )
     warnings = extract.format.check_schema(schema_of(extract), export=export.name)
     return replace(extract, notes=(*extract.notes, *warnings))
+
+
+def _measured(export: Export, shaped: pa.Schema) -> tuple[tuple[str, ...], RowRules]:
+    """Return what is counted for `quality:` and `contract:`: columns whose repetitions are, and rules of rows.
+
+    Raises:
+        UnknownColumn: a rule names a column that is not there.
+        TransformError: a value of a contract is not of its column's type.
+    """
+    unique = tuple(export.quality.unique_columns) if export.quality else ()
+    for name in unique:
+        require_name(shaped, name, key="quality.unique_columns")
+    if export.contract is None:
+        return unique, NO_ROW_RULES
+    counted = export.contract.counted(shaped)
+    RowRuleCount(shaped, counted)  # raises
+    more = (name for name in export.contract.unique_columns if name in shaped.names)
+    return tuple(dict.fromkeys((*unique, *more))), counted
 
 
 def require_column(relation: Relation, name: str, *, key: str) -> Column:

@@ -25,7 +25,8 @@ from rivet_assets.modes.reread import Again, extract_chunks
 from rivet_assets.prove.reconcile_report import Flagged, flagged_of
 from rivet_assets.prove.reconcile_result import Reconciled
 from rivet_assets.run.attempt import WHOLE, Attempt, Site, attempt, new_run_id
-from rivet_assets.run.quality import Verdict, audit, blocks, refusal, rules_of
+from rivet_assets.run.contract_rules import rules_of_export
+from rivet_assets.run.quality import QualityRule, Verdict, audit, blocks, refusal
 from rivet_resources.commit.manifest import Manifest, current_manifests, schema_of, window_manifest
 from rivet_resources.commit.publish import Step, mark_success, no_hook, publish, sweep
 from rivet_resources.contracts.extract import Extract, Window
@@ -35,6 +36,7 @@ from rivet_resources.prove.replace_chunks import can_mend_chunks, describe_mende
 from rivet_resources.shape.shape import schema_of as schema_now
 
 if TYPE_CHECKING:
+    from rivet_assets.blocks.contract import Contract
     from rivet_assets.blocks.export import Export, Quality
     from rivet_assets.config.load import RivetConfig
     from rivet_assets.run.attempt import Tell
@@ -43,6 +45,10 @@ if TYPE_CHECKING:
     from rivet_resources.state.store import State
 
 Status = Literal["planned", "repaired", "stale", "failed"]
+
+
+# Rules that are known from each chunk's rows and NULLs.
+JUDGED_IN_PART = ("row_count_min", "row_count_max", "null_ratio_max")
 
 
 class RepairRefused(RivetError):
@@ -254,20 +260,22 @@ def _judge(site: Site, made: Attempt, again: Rereading) -> tuple[str, ...]:
     """
     verdicts, notes = made.verdicts, tuple[str, ...]()
     if again.is_partial:
-        verdicts, notes = partial_verdicts(site.export.quality, describe_mended(made.staged, again.manifest))
+        verdicts, notes = partial_verdicts(rules_of_export(site.export), describe_mended(made.staged, again.manifest))
     if blocks(verdicts):
         raise GateRefused(refusal(site.export.name, again.manifest.window, verdicts))
     return notes
 
 
-def partial_verdicts(quality: Quality | None, manifest: Manifest) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
-    """Judge a window of which some chunks were read again: rows and NULLs of all chunks are known, doubles are not."""
-    rules = rules_of(quality)
-    judged = [rule for rule in rules if rule.kind != "unique"]
+def partial_verdicts(rules: Sequence[QualityRule], manifest: Manifest) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
+    """Judge a window of which some chunks were read again: rows and NULLs of all chunks are known, the rest is not."""
+    judged = [rule for rule in rules if rule.kind in JUDGED_IN_PART]
     measures = Measures(rows=manifest.row_count, nulls=manifest.measures.nulls)
     left = [rule.column for rule in rules if rule.kind == "unique"]
-    notes = (f"unique_columns ({', '.join(left)}) are only judged when the whole table is read",) if left else ()
-    return audit(judged, measures, {}), notes
+    notes = [f"unique_columns ({', '.join(left)}) are only judged when the whole table is read"] if left else []
+    others = [rule.name for rule in rules if rule not in judged and rule.kind != "unique"]
+    if others:
+        notes.append(f"rules of the contract ({', '.join(others)}) are only judged when the whole is read")
+    return audit(judged, measures, {}), tuple(notes)
 
 
 # --- the export that is run ----------------------------------------------------------------------
@@ -294,6 +302,11 @@ class Rereading:
     def quality(self) -> Quality | None:
         """Return the rules; a part of a window is judged with the rest of it (`partial_verdicts`)."""
         return None if self.is_partial else self.export.quality
+
+    @property
+    def contract(self) -> Contract | None:
+        """Return the contract, as `quality`."""
+        return None if self.is_partial else self.export.contract
 
     @property
     def is_mended(self) -> bool:
@@ -329,7 +342,7 @@ class Rereading:
 
     def _partial(self, planning: Planning) -> Extract | None:
         """Describe the chunks alone; None where only the whole will do."""
-        plain = self.export.model_copy(update={"quality": None})
+        plain = self.export.model_copy(update={"quality": None, "contract": None})
         try:
             extract = extract_chunks(plain, planning, self.manifest, set(self.chunks))
         except BoundsUnusable:

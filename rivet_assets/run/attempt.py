@@ -22,6 +22,7 @@ from rivet_assets.modes.protocol import Mode, Planning, require_name
 from rivet_assets.run import interruption
 from rivet_assets.run.admission import Admission, refuse_unproven
 from rivet_assets.run.baseline import baseline_of
+from rivet_assets.run.contract_rules import columns_verdict, has_column_rules, rules_of_export
 from rivet_assets.run.drift import Drift, compare, judge
 from rivet_assets.run.journal import Journal
 from rivet_assets.run.observation import ObservedRun, ObservedTable, Observer, begun_run, figures_of, table_of, watched
@@ -31,6 +32,7 @@ from rivet_assets.run.quality import (
     audit,
     blocks,
     describe_refused,
+    refusal,
     row_errors,
     rules_of,
     schema_drift,
@@ -44,7 +46,7 @@ from rivet_resources.contracts.extract import Extract, Staged, Window
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import pace
-from rivet_resources.errors import DriftRefused, GateRefused, RivetError
+from rivet_resources.errors import ContractBroken, DriftRefused, GateRefused, RivetError
 from rivet_resources.shape.shape import planned
 from rivet_resources.state.cursors import Cursor
 from rivet_resources.state.runs import RunRecord
@@ -244,6 +246,7 @@ def _stage(
         )
         provenance = site.admission.of(site, session, relation)
         drift = _judge_drift(site, relation)
+        agreed = _judge_columns(site, relation, window.key if window else WHOLE, journal)
         committed = committed_cursor(site)
         extract = cast(Mode, export).extract(
             Planning(
@@ -276,7 +279,9 @@ def _stage(
         staged = replace(staged, extract=replace(staged.extract, notes=(*staged.extract.notes, note)))
         journal.warned(note)
         site.tell(f"{export.name} {extract.window.key}: {note}.")
-    return Attempt(staged, lease, _verdicts(site, staged, drift), drift, before[0].row_count if before else None)
+    return Attempt(
+        staged, lease, (*agreed, *_verdicts(site, staged, drift)), drift, before[0].row_count if before else None
+    )
 
 
 def describe_kept(staged: Staged) -> str:
@@ -354,13 +359,31 @@ def _judge_drift(site: Site, relation: Relation) -> Drift:
     return drift
 
 
+def _judge_columns(site: Site, relation: Relation, window: str, journal: Journal) -> tuple[Verdict, ...]:
+    """Judge the columns by the export's contract, before the first row is read; () without one.
+
+    Raises:
+        ContractBroken: a column that must be is not there, or is of another type.
+    """
+    export = site.export
+    if export.contract is None or not has_column_rules(export.contract):
+        return ()
+    verdict = columns_verdict(export.contract, planned(relation, export.steps).schema, relation)
+    if blocks([verdict]):
+        journal.judged((verdict,), Drift((), (), ()))
+        raise ContractBroken(refusal(export.name, window, (verdict,)), verdicts=(verdict,))
+    return (verdict,)
+
+
 def _verdicts(site: Site, staged: Staged, drift: Drift) -> tuple[Verdict, ...]:
     export, measures = site.export, staged.measures
     duplicates = {column: 0 for column in staged.extract.unique_columns}
+    if staged.extract.row_rules.key:
+        duplicates[staged.extract.row_rules.key_name] = 0
     duplicates |= {column: count_duplicates(site.root, files) for column, files in measures.unique.items()}
     accepted = export.on_schema_drift in ("continue", "evolve")
     return (
-        *audit(rules_of(export.quality), measures, duplicates),
+        *audit(rules_of_export(export), measures, duplicates, at=_ages_count_from(staged)),
         *([row_errors(measures, allowed=_allowed_errors(export, measures))] if export.takes_rows else []),
         special_values(measures),
         schema_drift(drift, accepted=accepted, rows=measures.rows),
@@ -369,6 +392,12 @@ def _verdicts(site: Site, staged: Staged, drift: Drift) -> tuple[Verdict, ...]:
 
 def _allowed_errors(export: Export, measures: Measures) -> float:
     return errors_allowed(export.max_errors, rows=measures.rows_read)
+
+
+def _ages_count_from(staged: Staged) -> datetime:
+    """Return the end of a window of the past, else now: a day that is exported again was fresh when it ended."""
+    now, end = datetime.now(UTC), staged.extract.window.end
+    return min(now, end) if end is not None else now
 
 
 @contextmanager

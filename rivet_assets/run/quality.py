@@ -6,20 +6,20 @@ Belongs here: what `quality:` means. Not here: counting (`write/measures.py`), i
 
 from __future__ import annotations
 
-import hashlib
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
+from rivet_assets.blocks.contract import check_word
 from rivet_resources.contracts.parts import Measures
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Quality
     from rivet_assets.run.drift import Drift
 
-Kind = Literal["row_count_min", "row_count_max", "null_ratio_max", "unique"]
+Kind = Literal["row_count_min", "row_count_max", "null_ratio_max", "unique", "broken_rows", "freshness"]
 
 # Checks that every export has besides its rules; they warn and never stop a window.
 SPECIAL_VALUES = "special_values"
@@ -28,16 +28,19 @@ DRIFT = "drift"
 ROW_ERRORS = "row_errors"
 ROW_ERRORS_DESCRIPTION = "Rows that a type cannot hold or a step refuses, taken out of the export by `on_error`."
 MOST_REASONS = 5  # in a sentence
+CONTRACT_COLUMNS = "contract_columns"
 
 
 @dataclass(frozen=True)
 class QualityRule:
-    """One line of `quality:`. `threshold` is a number of rows, a ratio, or 0 duplicates."""
+    """One line of `quality:`, or of a contract. `threshold` is a number of rows, a ratio, 0 duplicates, or seconds."""
 
     name: str  # of the check: row_count_min, null_ratio_max__email
     kind: Kind
     threshold: float
     column: str = ""
+    blocking: bool = True  # what breaks it keeps its window from being published
+    sentence: str = ""  # what must hold in each row
 
     @property
     def description(self) -> str:
@@ -47,6 +50,8 @@ class QualityRule:
             "row_count_max": f"At most {self.threshold:g} rows.",
             "null_ratio_max": f"At most {self.threshold:g} of the rows have no {self.column}.",
             "unique": f"No two rows have the same {self.column}; rows without one do not count.",
+            "broken_rows": self.sentence,
+            "freshness": f"The newest {self.column} is at most {self.threshold:g} seconds old.",
         }[self.kind]
 
 
@@ -74,15 +79,22 @@ def rules_of(quality: Quality | None) -> tuple[QualityRule, ...]:
     if quality.row_count_max is not None:
         rules.append(QualityRule("row_count_max", "row_count_max", quality.row_count_max))
     for column, ratio in quality.null_ratio_max.items():
-        rules.append(QualityRule(f"null_ratio_max__{_word(column)}", "null_ratio_max", ratio, column))
+        rules.append(QualityRule(f"null_ratio_max__{check_word(column)}", "null_ratio_max", ratio, column))
     for column in quality.unique_columns:
-        rules.append(QualityRule(f"unique__{_word(column)}", "unique", 0, column))
+        rules.append(QualityRule(f"unique__{check_word(column)}", "unique", 0, column))
     return tuple(rules)
 
 
-def audit(rules: Iterable[QualityRule], measures: Measures, duplicates: Mapping[str, int]) -> tuple[Verdict, ...]:
-    """Judge a whole staged window. `duplicates` counts, per unique column, the cells that repeat an earlier one."""
-    return tuple(_judge(rule, measures, duplicates) for rule in rules)
+def audit(
+    rules: Iterable[QualityRule], measures: Measures, duplicates: Mapping[str, int], *, at: datetime | None = None
+) -> tuple[Verdict, ...]:
+    """Judge a whole staged window.
+
+    Args:
+        duplicates: per unique column, or key, how many cells repeat an earlier one.
+        at: the instant that ages count from; None: now.
+    """
+    return tuple(_judge(rule, measures, duplicates, at or datetime.now(UTC)) for rule in rules)
 
 
 def blocks(verdicts: Iterable[Verdict]) -> bool:
@@ -95,7 +107,7 @@ def refusal(export: str, window: str, verdicts: Iterable[Verdict]) -> str:
     told = "; ".join(f"{v.check}: {v.text}" for v in verdicts if v.blocking and not v.passed)
     return (
         f"Export {export}, window {window}: the quality gate refused it ({told}). Nothing was published and the "
-        f"cursor is where it was. Clean the source, or change `quality:` or `max_errors` of the export."
+        f"cursor is where it was. Clean the source, or change `quality:`, `contract:` or `max_errors` of the export."
     )
 
 
@@ -139,7 +151,7 @@ def schema_drift(drift: Drift, *, accepted: bool, rows: int) -> Verdict:
     return Verdict(DRIFT, accepted or not drift, False, changes, 0, rows, str(drift))
 
 
-def _judge(rule: QualityRule, measures: Measures, duplicates: Mapping[str, int]) -> Verdict:
+def _judge(rule: QualityRule, measures: Measures, duplicates: Mapping[str, int], at: datetime) -> Verdict:
     rows = measures.rows
     match rule.kind:
         case "row_count_min":
@@ -149,22 +161,40 @@ def _judge(rule: QualityRule, measures: Measures, duplicates: Mapping[str, int])
         case "row_count_max":
             return _verdict(rule, rows, rows <= rule.threshold, rows, f"{rows} rows, at most {rule.threshold:g} wanted")
         case "null_ratio_max":
+            if rows and rule.column not in measures.nulls:
+                return _no_column(rule, rows)
             nulls = measures.nulls.get(rule.column, 0)
             ratio = nulls / rows if rows else 0.0  # an empty window has nothing that could be missing
             text = f"{nulls} of {rows} rows have no {rule.column} ({ratio:.4g}), at most {rule.threshold:g} allowed"
             return _verdict(rule, ratio, ratio <= rule.threshold, rows, text)
         case "unique":
+            if rule.column not in duplicates:
+                return _no_column(rule, rows)
             repeats = duplicates[rule.column]
             return _verdict(rule, repeats, repeats == 0, rows, f"{repeats} rows repeat a {rule.column}, 0 allowed")
+        case "broken_rows":
+            if rows and rule.name not in measures.broken:
+                return _no_column(rule, rows)
+            broken = measures.broken.get(rule.name, 0)
+            return _verdict(rule, broken, broken == 0, rows, f"{broken} of {rows} rows break it, 0 allowed")
+        case "freshness":
+            return _judge_age(rule, measures, at)
+
+
+def _judge_age(rule: QualityRule, measures: Measures, at: datetime) -> Verdict:
+    """Judge how old the newest row is; a window without a time has no age."""
+    rows, newest = measures.rows, measures.newest.get(rule.column)
+    if newest is None:
+        return _verdict(rule, 0, True, rows, f"no row has a {rule.column}, so there is no age")
+    age = round(at.timestamp() - newest / 1_000_000)
+    text = f"the newest {rule.column} is {age} s old, at most {rule.threshold:g} s allowed"
+    return _verdict(rule, age, age <= rule.threshold, rows, text)
+
+
+def _no_column(rule: QualityRule, rows: int) -> Verdict:
+    """Return that a rule could not be judged: a contract that only warns was published without its column."""
+    return _verdict(rule, rows, False, rows, f"the export has no column {rule.column}, so nothing was judged")
 
 
 def _verdict(rule: QualityRule, observed: float, passed: bool, rows: int, text: str) -> Verdict:
-    return Verdict(rule.name, passed, True, observed, rule.threshold, rows, text)
-
-
-def _word(column: str) -> str:
-    """Spell a column with the characters that names of checks may have; two columns never share a spelling."""
-    if re.fullmatch(r"[A-Za-z0-9_]+", column):
-        return column
-    digest = hashlib.sha256(column.encode()).hexdigest()[:6]
-    return f"{re.sub(r'[^A-Za-z0-9_]', '_', column)}_{digest}"
+    return Verdict(rule.name, passed, rule.blocking, observed, rule.threshold, rows, text)

@@ -20,6 +20,7 @@ from rivet_assets.modes.protocol import Mode, Planning
 from rivet_assets.run.attempt import Site, new_run_id
 from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.parts import Measures
+from rivet_resources.contracts.row_rules import NO_ROW_RULES
 from rivet_resources.contracts.settings import pace
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def _stage_some(site: Site, extract: Extract, limit: int, permits: Permits) -> l
     rows = min(limit, extract.pace.batch_size)
     gentle = extract.pace.model_copy(update={"batch_size": rows, "batch_size_is_explicit": True})
     # Without a fingerprint nothing is kept for later runs; what is unique in a sample says nothing of the window.
-    trial = replace(extract, parallel=1, pace=gentle, fingerprint="", unique_columns=())
+    trial = replace(extract, parallel=1, pace=gentle, fingerprint="", unique_columns=(), row_rules=NO_ROW_RULES)
     found: list[Staged] = []
     left = limit
     for chunk in extract.chunks[:MOST_CHUNKS] or (None,):

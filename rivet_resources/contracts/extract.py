@@ -19,6 +19,7 @@ from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.contracts.row_errors import RowPolicy
 from rivet_resources.contracts.row_folders import RowFolders
+from rivet_resources.contracts.row_rules import NO_ROW_RULES, RowRules
 from rivet_resources.contracts.value_windows import (
     SNAPSHOT_WINDOW,
     TIME_AND_VALUE,
@@ -159,6 +160,7 @@ class Extract:
     transforms: tuple[Transform, ...] = ()  # in order, on each page
     meta: MetaColumns = MetaColumns()
     unique_columns: tuple[str, ...] = ()  # measured exactly over the whole window
+    row_rules: RowRules = NO_ROW_RULES  # of a contract, counted over the whole window
     cursor: CursorMove | None = None
     fingerprint: str = ""  # of the plan; chunk progress of a dead run counts only if equal
     poll: PollShape | None = None  # rows become changes, told by their own stamps; None: they stay rows

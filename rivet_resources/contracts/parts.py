@@ -44,6 +44,8 @@ class Measures:
     special_values: dict[str, dict[str, int]] = field(default_factory=dict)  # column → kind → replaced
     unique: dict[str, list[str]] = field(default_factory=dict)
     checksums: dict[str, int] = field(default_factory=dict)  # column → sum over its cells; absent: none
+    broken: dict[str, int] = field(default_factory=dict)  # check of a contract → rows that break it
+    newest: dict[str, int] = field(default_factory=dict)  # column → its newest time, microseconds since 1970
     pages: int = 0
     arrow_bytes: int = 0
     retries: int = 0
@@ -110,6 +112,8 @@ class Measures:
             skipped=join_counts(self.skipped, other.skipped),
             dead=join_counts(self.dead, other.dead),
             checksums=_join_sums(self, other),
+            broken={c: self.broken.get(c, 0) + other.broken.get(c, 0) for c in {**self.broken, **other.broken}},
+            newest=_join_newest(self, other),
             low_rows=low.rows,
             low_ids=low.ids,
             high_rows=high.rows,
@@ -128,6 +132,12 @@ def _join_sums(one: Measures, other: Measures) -> dict[str, int]:
         return {}
     names = {**one.checksums, **other.checksums}
     return {name: (one.checksums.get(name, 0) + other.checksums.get(name, 0)) % 2**64 for name in names}
+
+
+def _join_newest(one: Measures, other: Measures) -> dict[str, int]:
+    """Return the newer time of each column."""
+    names = {**one.newest, **other.newest}
+    return {name: max(each.newest[name] for each in (one, other) if name in each.newest) for name in names}
 
 
 def _known_sum(one: int | None, other: int | None) -> int | None:

@@ -95,7 +95,12 @@ class _Reading:
         """Read, count, write, verify, stage; or leave nothing."""
         throttle = Throttle(self.extract.pace, scratch=self.scratch)
         with self._folder() as folder:
-            tally = Tally(self.schema, unique_columns=self.extract.unique_columns, scratch=folder)
+            tally = Tally(
+                self.schema,
+                unique_columns=self.extract.unique_columns,
+                row_rules=self.extract.row_rules,
+                scratch=folder,
+            )
             parts = self._parts(folder)
             letters = DeadLetters(self.extract, self.chunk, root=self.root, folder=folder, label=self.label)
             so_far = RowsSoFar(folder)
@@ -198,7 +203,7 @@ class _Reading:
         """Put the hash files of the unique columns where the driver finds them: {column: [path, …]}."""
         staged: dict[str, list[str]] = {}
         for name, files in tally.sidecars().items():
-            index = self.schema.get_field_index(name)
+            index = self.schema.get_field_index(name) if name in self.schema.names else "key"
             stem = f"_staged/{self.extract.run_id}/unique/{index}-chunk{self.chunk.index}-{self.label}"
             staged[name] = []
             for number, file in enumerate(files):

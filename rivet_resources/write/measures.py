@@ -29,10 +29,13 @@ import xxhash
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.row_errors import RefusedRows
+from rivet_resources.contracts.row_rules import NO_ROW_RULES, RowRules
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import PartCorrupt, UnknownColumn, UnsupportedColumn, ValueDoesNotFit
 from rivet_resources.scratch import temporary
+from rivet_resources.shape.transforms.fields import whole
 from rivet_resources.write.checksums.sums import RunningSums
+from rivet_resources.write.row_rules import RowRuleCount
 
 Cells = npt.NDArray[np.uint64]  # shape (cells, 2): high and low 64 bits
 Numbers = npt.NDArray[np.uint64]
@@ -45,12 +48,20 @@ MB = 1024 * 1024
 class Tally:
     """Counts the pages of one chunk; `result` gives the measures, `sidecars` the files that go with them."""
 
-    def __init__(self, schema: pa.Schema, *, unique_columns: Sequence[str] = (), scratch: Path) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        *,
+        unique_columns: Sequence[str] = (),
+        row_rules: RowRules = NO_ROW_RULES,
+        scratch: Path,
+    ) -> None:
         """Start counting.
 
         Raises:
             UnknownColumn: a unique column is not in `schema`.
             UnsupportedColumn: a unique column is a list, struct or map.
+            TransformError: a rule of a contract does not fit its column.
         """
         self._started = time.process_time()
         _forget_peak()
@@ -61,7 +72,10 @@ class Tally:
         self._sums = RunningSums()
         self._rows = self._rows_read = self._pages = self._bytes = self._retries = 0
         self._longest_ms = 0.0
-        self._unique = {name: _SortedRuns(schema, name, scratch) for name in unique_columns}
+        self._unique = {name: _SortedRuns(schema, (name,), scratch) for name in unique_columns}
+        if row_rules.key:
+            self._unique[row_rules.key_name] = _SortedRuns(schema, row_rules.key, scratch)
+        self._row_rules = RowRuleCount(schema, row_rules) if row_rules else None
 
     def add(self, page: Page, refused: Sequence[RefusedRows] = ()) -> None:
         """Count one page, as it will be written, and its rows that will not.
@@ -88,8 +102,10 @@ class Tally:
             self._nulls[field.name] += column.null_count
         for name, kinds in page.special.items():
             self._special.setdefault(name, Counter()).update(kinds)
-        for name, runs in self._unique.items():
-            runs.add(page.table.column(name))
+        for runs in self._unique.values():
+            runs.add(page.table)
+        if self._row_rules is not None:
+            self._row_rules.add(page.table)
 
     def sidecars(self) -> dict[str, list[Path]]:
         """Finish the hash files of the unique columns: {column: local files}."""
@@ -108,6 +124,8 @@ class Tally:
             skipped=dict(self._skipped),
             dead=dict(self._dead),
             checksums=self._sums.result(),
+            broken=dict(self._row_rules.broken) if self._row_rules else {},
+            newest=dict(self._row_rules.newest) if self._row_rules else {},
             pages=self._pages,
             arrow_bytes=self._bytes,
             retries=self._retries + retries,
@@ -119,25 +137,22 @@ class Tally:
 
 
 class _SortedRuns:
-    """The cells of one unique column, spilled as sorted files without repetition."""
+    """The cells of one unique column, or of several together, spilled as sorted files without repetition."""
 
-    def __init__(self, schema: pa.Schema, name: str, scratch: Path) -> None:
-        if name not in schema.names:
-            raise UnknownColumn(name, relation="The export", known=schema.names, key="quality.unique_columns")
-        if pa.types.is_nested(schema.field(name).type):
-            raise UnsupportedColumn(
-                f"Column {name!r} is {schema.field(name).type}, whose uniqueness cannot be measured. "
-                f"Write it as text with `columns: {{{name}: text}}`, or take it out of `quality.unique_columns`."
-            )
-        self._stem = scratch / f"unique{schema.get_field_index(name)}"
+    def __init__(self, schema: pa.Schema, names: tuple[str, ...], scratch: Path) -> None:
+        for name in names:
+            _require_hashable(schema, name)
+        place = "_".join(str(schema.get_field_index(name)) for name in names)
+        self._stem = scratch / f"unique{place}"
+        self._names = names
         self._waiting: list[Cells] = []
         self._count = 0
         self._files: list[Path] = []
 
-    def add(self, column: pa.ChunkedArray) -> None:
-        """Take the non-NULL cells of a page."""
-        for chunk in column.chunks:
-            cells = cell_hashes(chunk)
+    def add(self, table: pa.Table) -> None:
+        """Take the non-NULL cells of a page; of several columns, the rows in which none is NULL."""
+        for chunk in table.column(self._names[0]).chunks if len(self._names) == 1 else (table.select(self._names),):
+            cells = cell_hashes(chunk) if isinstance(chunk, pa.Array) else _row_cells(chunk)
             self._waiting.append(cells)
             self._count += len(cells)
         if self._count >= SPILL_CELLS:
@@ -160,6 +175,30 @@ class _SortedRuns:
             cells[~repeated].astype("<u8").tofile(file)
         self._files.append(path)
         self._waiting, self._count = [], 0
+
+
+def _require_hashable(schema: pa.Schema, name: str) -> None:
+    """Check that uniqueness of a column can be measured.
+
+    Raises:
+        UnknownColumn, UnsupportedColumn
+    """
+    if name not in schema.names:
+        raise UnknownColumn(name, relation="The export", known=schema.names, key="quality.unique_columns")
+    if pa.types.is_nested(schema.field(name).type):
+        raise UnsupportedColumn(
+            f"Column {name!r} is {schema.field(name).type}, whose uniqueness cannot be measured. "
+            f"Write it as text with `columns: {{{name}: text}}`, or take it out of `quality.unique_columns`."
+        )
+
+
+def _row_cells(table: pa.Table) -> Cells:
+    """Return 128 bits per row without NULLs: the cells of its columns, each as alone, hashed together."""
+    table = table.drop_null()
+    columns = [cell_hashes(whole(column)) for column in table.columns]
+    rows = np.ascontiguousarray(np.concatenate(columns, axis=1))
+    cells = pa.FixedSizeBinaryArray.from_buffers(pa.binary(rows.shape[1] * 8), len(rows), [None, pa.py_buffer(rows)])
+    return _hash(cells)
 
 
 def count_duplicates(root: Root, files: Sequence[str]) -> int:

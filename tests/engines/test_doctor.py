@@ -528,6 +528,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "metrics": [["-c", "FILE"]],
     "journal": [["-c", "FILE", "-e", "orders"]],
     "schema": [["config"]],
+    "contract": [["export", "-c", "FILE", "-e", "orders"]],
     "spec": [[]],
     "completions": [["bash"]],
 }

@@ -1,0 +1,228 @@
+"""`contract:` of an export: what its columns and rows are agreed to be.
+
+Belongs here: the keys, what single keys may hold, what is to be counted for them. Not here: verdicts
+(`run/contract_rules.py`), reading a contract's file and the Open Data Contract Standard (`config/contract_file.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Annotated, Any, Literal, Self
+
+import pyarrow as pa
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from rivet_assets.blocks.export_values import Duration, Ratio, rule_broken
+from rivet_resources.contracts.row_rules import RowRule, RowRuleKind, RowRules
+from rivet_resources.contracts.settings import Settings
+from rivet_resources.contracts.types import parse_word
+
+CODE = "RIVET_CONFIG_CONTRACT"
+Severity = Literal["stop", "warn"]
+Operand = bool | int | float | Decimal | str | datetime | date
+# The words of the Open Data Contract Standard 3.1, `logicalType`, and two that it lacks.
+LogicalType = Literal[
+    "string", "integer", "number", "boolean", "date", "time", "timestamp", "array", "object", "binary", "uuid"
+]
+RULE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+
+
+def check_word(column: str) -> str:
+    """Spell a column with the characters that names of checks may have; two columns never share a spelling."""
+    if re.fullmatch(r"[A-Za-z0-9_]+", column):
+        return column
+    digest = hashlib.sha256(column.encode()).hexdigest()[:6]
+    return f"{re.sub(r'[^A-Za-z0-9_]', '_', column)}_{digest}"
+
+
+def _type_word(text: str) -> str:
+    try:
+        parse_word(text)
+    except ValueError as error:
+        raise rule_broken(CODE, f"{error}; or write `logical_type:` for a kind of type") from None
+    return text
+
+
+def _expression(text: str) -> str:
+    if not text.strip():
+        raise rule_broken(CODE, "is empty; write an expression over one row, such as price * quantity = total")
+    return text
+
+
+def _regular_expression(text: str) -> str:
+    """Refuse a pattern that RE2 does not take: it is the one that reads the cells."""
+    import pyarrow.compute as pc  # start
+
+    fault = ""
+    try:
+        pc.match_substring_regex(pa.array([""]), text)
+    except pa.ArrowInvalid as error:
+        fault = str(error).split("\n")[0].removeprefix("Invalid regular expression: ")
+    if fault:
+        raise rule_broken(CODE, f"is no regular expression (RE2 syntax): {fault}")
+    return text
+
+
+class ContractColumn(Settings):
+    """What is agreed of one column, as it is written: after transforms, masks included."""
+
+    type: Annotated[str, AfterValidator(_type_word)] | None = Field(
+        None, description="the exact type, by a word of `columns:`, such as int8, decimal(12,2), timestamp_tz"
+    )
+    logical_type: LogicalType | None = Field(None, description="the kind of type; number: whole ones too")
+    physical_type: str | None = Field(
+        None, min_length=1, description="the database's own type, such as varchar(20); without length, any length"
+    )
+    required: bool = Field(False, description="no NULL")
+    null_ratio_max: Ratio | None = Field(None, description="largest share of NULLs, 0 to 1")
+    unique: bool = Field(False, description="no value twice; NULLs are ignored")
+    key: bool = Field(False, description="part of the key: no NULL, and all key columns together are unique")
+    accepted_values: Annotated[tuple[Operand, ...], Field(min_length=1)] | None = Field(
+        None, description="the only values; NULL passes"
+    )
+    min: Operand | None = Field(None, description="smallest value, inclusive; NULL passes")
+    max: Operand | None = Field(None, description="largest value, inclusive; NULL passes")
+    matches: Annotated[str, AfterValidator(_regular_expression)] | None = Field(
+        None, description="regular expression (RE2) that is found in each value; ^ and $ for the whole; NULL passes"
+    )
+    severity: Severity | None = Field(None, description="default: the contract's")
+
+    @model_validator(mode="after")
+    def possible(self) -> Self:
+        """Refuse bounds that no value can satisfy, and two ways of saying one thing."""
+        both = (self.min, self.max)
+        numbers = all(isinstance(each, int | float | Decimal) and not isinstance(each, bool) for each in both)
+        if (numbers or all(isinstance(each, str) for each in both)) and self.min > self.max:  # type: ignore[operator]
+            raise rule_broken(CODE, f"min {self.min} is above max {self.max}; no value could pass")
+        if (self.required or self.key) and self.null_ratio_max is not None:
+            raise rule_broken(CODE, "null_ratio_max stands beside required or key, which allow no NULL; keep one")
+        if self.type is not None and self.logical_type is not None:
+            raise rule_broken(CODE, "logical_type stands beside type, which is exact; keep one")
+        return self
+
+    @property
+    def row_rules(self) -> Iterator[tuple[RowRuleKind, Any]]:
+        """Yield what each row is judged by: (kind, value)."""
+        if self.accepted_values is not None:
+            yield "accepted_values", self.accepted_values
+        if self.min is not None:
+            yield "min", self.min
+        if self.max is not None:
+            yield "max", self.max
+        if self.matches is not None:
+            yield "matches", self.matches
+
+
+class RowCount(Settings):
+    """How many rows a window has."""
+
+    min: int | None = Field(None, ge=0, description="fewest rows, inclusive")
+    max: int | None = Field(None, ge=0, description="most rows, inclusive")
+    severity: Severity | None = Field(None, description="default: the contract's")
+
+    @model_validator(mode="after")
+    def possible(self) -> Self:
+        """Refuse bounds that no count can satisfy."""
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise rule_broken(CODE, f"min {self.min} is above max {self.max}; no window could pass")
+        if self.min is None and self.max is None:
+            raise rule_broken(CODE, "has neither min nor max; write one of them")
+        return self
+
+
+class NewestRow(Settings):
+    """How old the newest row of a window may be."""
+
+    column: str = Field(min_length=1, description="a date or timestamp; one without zone is read as UTC")
+    max_age: Duration = Field(description="seconds, or a number with s, m, h or d, such as 26h")
+    severity: Severity | None = Field(None, description="default: the contract's")
+
+
+class RowCheck(Settings):
+    """What holds in each row, over one or several columns."""
+
+    check: Annotated[str, AfterValidator(_expression)] = Field(
+        description="SQL boolean over the row's columns, in DuckDB's dialect; a row where it is NULL passes"
+    )
+    severity: Severity | None = Field(None, description="default: the contract's")
+
+
+def _check_alone(value: object) -> object:
+    return {"check": value} if isinstance(value, str) else value
+
+
+RowChecks = dict[str, Annotated[RowCheck, BeforeValidator(_check_alone, json_schema_input_type=str | RowCheck)]]
+
+
+def _rule_names(rules: RowChecks) -> RowChecks:
+    for name in rules:
+        if not RULE_NAME.fullmatch(name):
+            raise rule_broken(CODE, f"{name!r} cannot name a rule; use up to 64 letters, digits and '_'")
+    return rules
+
+
+class Contract(Settings):
+    """What columns and rows of an export are agreed to be. Each rule is a check of its own; the columns are one."""
+
+    severity: Severity = Field(
+        "stop", description="of rules without their own: stop keeps the window back, warn publishes it and tells"
+    )
+    columns: dict[str, ContractColumn] = Field(default_factory=dict, description="column → what is agreed of it")
+    additional_columns: Literal["allow", "refuse"] = Field("allow", description="columns that `columns` does not name")
+    rows: Annotated[RowChecks, AfterValidator(_rule_names)] = Field(
+        default_factory=dict, description="name → what holds in each row: price * quantity = total"
+    )
+    row_count: RowCount | None = Field(None, description="how many rows a window has")
+    freshness: NewestRow | None = Field(None, description="how old the newest row of a window may be")
+    not_checked: tuple[str, ...] = Field((), description="filled from a data contract file: what Rivet does not check")
+
+    @model_validator(mode="after")
+    def columns_are_there(self) -> Self:
+        """Refuse a contract whose other columns would all be refused."""
+        if self.additional_columns == "refuse" and not self.columns:
+            raise rule_broken(CODE, "additional_columns: refuse needs `columns`; name the columns that there may be")
+        return self
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Name the columns of the key."""
+        return tuple(name for name, column in self.columns.items() if column.key)
+
+    @property
+    def unique_columns(self) -> tuple[str, ...]:
+        """Name the columns that are unique by themselves."""
+        alone = self.key if len(self.key) == 1 else ()
+        return tuple(name for name, column in self.columns.items() if column.unique or name in alone)
+
+    def is_blocking(self, severity: Severity | None) -> bool:
+        """Return whether a rule of that severity keeps a window back; None: the contract's."""
+        return (severity or self.severity) == "stop"
+
+    def counted(self, schema: pa.Schema) -> RowRules:
+        """Return what is counted while rows of that schema pass; columns that it lacks are judged by `columns`."""
+        names = set(schema.names)
+        of_columns = (
+            RowRule(f"{kind}__{check_word(name)}", kind, value, name)
+            for name, column in self.columns.items()
+            if name in names
+            for kind, value in column.row_rules
+        )
+        of_rows = (RowRule(f"rows__{name}", "rows", each.check) for name, each in self.rows.items())
+        newest = (self.freshness.column,) if self.freshness is not None else ()
+        key = self.key if len(self.key) > 1 and names >= set(self.key) else ()
+        return RowRules((*of_columns, *of_rows), newest, key)
+
+
+def contract_was_read(value: object) -> object:
+    """Refuse the name of a contract's file where nothing reads it: in an export built in Python.
+
+    Raises:
+        PydanticCustomError
+    """
+    if isinstance(value, str):
+        raise rule_broken(CODE, "names a file, which is read with a rivet.yaml; here, write the contract as a block")
+    return value

@@ -1,0 +1,43 @@
+"""What a contract wants counted while rows pass: rules that a row keeps or breaks, the newest of some times, a key.
+
+All frozen, all plain data: pickled with the Extract. Belongs here: shapes. Not here: the YAML (`rivet_assets/blocks/
+contract.py`), counting (`write/row_rules.py`), verdicts (`rivet_assets/run/quality.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+RowRuleKind = Literal["accepted_values", "min", "max", "matches", "rows"]
+
+
+@dataclass(frozen=True)
+class RowRule:
+    """One rule about each row. NULL breaks none but `required`, which needs no rule: NULLs are counted anyway."""
+
+    check: str  # whose number of broken rows it is
+    kind: RowRuleKind
+    value: Any  # the allowed values, the bound, the regular expression, or the SQL boolean
+    column: str = ""  # '' where an SQL boolean reads several
+
+
+@dataclass(frozen=True)
+class RowRules:
+    """All that is counted for a contract besides NULLs and single unique columns."""
+
+    rules: tuple[RowRule, ...] = ()
+    newest: tuple[str, ...] = ()  # days or times whose largest value is kept
+    key: tuple[str, ...] = ()  # columns that together hold nothing twice
+
+    @property
+    def key_name(self) -> str:
+        """Return the name that the key's repeated cells are counted under."""
+        return ", ".join(self.key)
+
+    def __bool__(self) -> bool:
+        """Return whether there is anything to count."""
+        return bool(self.rules or self.newest or self.key)
+
+
+NO_ROW_RULES = RowRules()

@@ -1,0 +1,250 @@
+"""`contract:` from the file to Dagster: refused windows, yellow checks, contracts in files."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+from jsonschema import Draft201909Validator
+
+from rivet_assets.config.load import RivetConfig, load_config
+from rivet_assets.launch.run_exports import Outcome, run_exports
+from rivet_assets.preflight.contract import check_contract, look
+from rivet_assets.scaffold.odcs import document_of, text_of
+from rivet_resources.commit.manifest import current_manifests
+from rivet_resources.destinations.local import Local
+from rivet_resources.errors import ConfigError
+from tests.backfills import launch
+
+
+class Orders:
+    """A table of ten orders, of which the last is wrong, and an export of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        rows = [(n, n % 3, "new", f"{n}@x", n, f"2026-01-0{1 + n % 2}T00:00:00") for n in range(9)]
+        self.sql(
+            "CREATE TABLE orders (id INTEGER PRIMARY KEY, line INTEGER, status TEXT, email TEXT, total INT, at TEXT)"
+        )
+        for row in [*rows, (9, 9, "lost", None, -1, "2026-01-01T00:00:00")]:
+            self.sql("INSERT INTO orders VALUES (?, ?, ?, ?, ?, ?)", *row)
+
+    def sql(self, statement: str, *values: object) -> None:
+        """Run one statement at the source."""
+        with closing(sqlite3.connect(self.folder / "shop.db")) as connection, connection:
+            connection.execute(statement, values)
+
+    def config(self, contract: Any, **keys: Any) -> RivetConfig:
+        """Write and load the configuration."""
+        export = {
+            "name": "orders", "table": "orders", "format": "parquet", "columns": {"at": "timestamp"},
+            "destination": {"type": "local", "path": str(self.folder / "lake")}, "contract": contract, **keys,
+        }  # fmt: skip
+        document = {"source": {"type": "sqlite", "path": str(self.folder / "shop.db")}, "spark": "inline"}
+        path = self.folder / "rivet.yaml"
+        path.write_text(yaml.safe_dump({**document, "exports": [export]}))
+        return load_config(path)
+
+    def run(self, contract: Any, *partitions: str, **keys: Any) -> Outcome:
+        """Run the export under a contract."""
+        [outcome] = run_exports(self.config(contract, **keys), partitions=partitions)
+        return outcome
+
+    @property
+    def windows(self) -> set[str]:
+        """Name what is published."""
+        return set(current_manifests(Local(type="local", path=str(self.folder / "lake")).root("orders")))
+
+
+@pytest.fixture
+def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Orders:
+    """A shop in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    return Orders(tmp_path)
+
+
+BROKEN = {
+    "columns": {
+        "id": {"type": "int8", "key": True},
+        "line": {"key": True},
+        "status": {"accepted_values": ["new", "paid"]},
+        "email": {"required": True, "matches": "@"},
+        "total": {"min": 0, "max": 8},
+    },
+    "rows": {"small": "total <= id"},
+    "row_count": {"min": 10, "max": 10},
+}
+FAILED = {"accepted_values__status", "required__email", "min__total"}
+
+
+def test_broken_rules_keep_the_window_back_and_are_named(orders):
+    """One pass finds all of them; nothing is published."""
+    outcome = orders.run(BROKEN)
+
+    assert ("failed", 3, FAILED) == (outcome.status, outcome.exit_code, set(outcome.checks_failed))
+    assert set() == orders.windows
+
+
+def test_rules_that_warn_are_told_of_and_the_window_is_published(orders):
+    """The same contract with `severity: warn`; one rule alone may still stop."""
+    outcome = orders.run({**BROKEN, "severity": "warn"})
+
+    assert ("success", ()) == (outcome.status, outcome.checks_failed)
+    assert FAILED == {warning.partition(":")[0] for warning in outcome.warnings}
+    assert {"all"} == orders.windows
+
+
+def test_columns_that_differ_stop_before_a_row_is_read_and_are_a_red_check(orders):
+    """The check that a person looks at says what differs."""
+    instance = dg.DagsterInstance.ephemeral()
+
+    run = launch(orders.config({"columns": {"gone": {}, "id": {"type": "text"}}}), instance)
+
+    events = [each for each in run.all_events if each.event_type_value == "ASSET_CHECK_EVALUATION"]
+    [found] = [each.asset_check_evaluation_data for each in events]
+    assert ("contract_columns", False, dg.AssetCheckSeverity.ERROR) == (found.check_name, found.passed, found.severity)
+    assert {"observed": 2, "threshold": 0, "rows": 0, "breaches": "gone, id"} == {
+        name: value.value for name, value in found.metadata.items()
+    }
+    assert not run.success
+
+
+def test_windows_are_judged_each_by_itself(orders):
+    """A bad day is refused alone; both days have the verdicts of the contract."""
+    days = {"mode": "time_window", "time_column": "at", "start": "2026-01-01", "end": "2026-01-03"}
+    rules = {"columns": {"total": {"min": 0}}, "freshness": {"column": "at", "max_age": "1d"}}
+
+    outcome = orders.run(rules, "2026-01-01...2026-01-02", **days)
+
+    assert ("failed", {"2026-01-02"}) == (outcome.status, orders.windows)
+    assert ("min__total 2026-01-01",) == outcome.checks_failed
+
+
+def test_columns_that_differ_are_told_of_each_window(orders):
+    """Each window has its red check, not only the run its failure."""
+    days = {"mode": "time_window", "time_column": "at", "start": "2026-01-01", "end": "2026-01-03"}
+
+    outcome = orders.run({"columns": {"gone": {}}}, "2026-01-01...2026-01-02", **days)
+
+    assert {"contract_columns 2026-01-01", "contract_columns 2026-01-02"} == set(outcome.checks_failed)
+
+
+def test_chunks_are_judged_together(orders):
+    """Rows that break a rule are counted over all chunks, and a key repeats across them."""
+    orders.sql("UPDATE orders SET line = 0, total = -2")
+    rules = {"columns": {"line": {"unique": True}, "total": {"max": -3}}}
+
+    outcome = orders.run(rules, mode="chunked", chunk_column="id", chunk_size=4, columns={})
+
+    assert {"unique__line", "max__total"} == set(outcome.checks_failed)
+    assert "max__total: 10 of 10 rows" in outcome.message
+    assert "unique__line: 9 rows" in outcome.message
+
+
+def test_masked_columns_are_judged_as_they_are_written(orders):
+    """A rule sees the mask, not what is under it."""
+    mask = [{"type": "mask", "fields": ["email"], "method": "redact"}]
+    seen = {"columns": {"email": {"accepted_values": ["nothing of this kind"], "severity": "warn"}}}
+
+    outcome = orders.run(seen, transforms=mask)
+
+    assert "@" not in str(outcome.warnings)
+    assert outcome.warnings
+
+
+def test_contract_in_a_file_is_the_same_contract(orders):
+    """`contract: file`, beside the configuration or below."""
+    (orders.folder / "contracts").mkdir()
+    (orders.folder / "contracts" / "orders.yaml").write_text(yaml.safe_dump(BROKEN))
+
+    assert orders.config(BROKEN).exports == orders.config("contracts/orders.yaml").exports
+
+
+def test_fault_in_a_contracts_file_has_its_line_there(orders):
+    """And the line of the configuration that names the file."""
+    (orders.folder / "c.yaml").write_text("columns:\n  id: {}\n  total:\n    min: 3\n    max: 1\n    mox: 2\n")
+
+    with pytest.raises(ConfigError) as caught:
+        orders.config("c.yaml")
+
+    assert "c.yaml:6: contract.columns.total.mox" in str(caught.value)
+    (orders.folder / "c.yaml").write_text("columns:\n  id: {}\n  total:\n    min: 3\n    max: 1\n")
+    with pytest.raises(ConfigError, match=r"c.yaml:3: contract.columns.total: min 3 is above max 1"):
+        orders.config("c.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "cannot be read"),
+        ("", "is empty"),
+        ("a: [", "line 1"),
+        ("- a", "is not a block"),
+        ("a: 1\na: 2", "line 2"),
+    ],
+)
+def test_file_that_is_no_contract_is_refused(orders, text, told):
+    """Missing, empty, no YAML, a list, a key twice."""
+    if text is not None:
+        (orders.folder / "c.yaml").write_text(text)
+
+    with pytest.raises(ConfigError, match=told):
+        orders.config("c.yaml")
+
+
+@pytest.mark.parametrize(
+    ("contract", "told"),
+    [
+        ({"columns": {"total": {"accepted_values": ["many"]}}}, "no whole number"),
+        ({"freshness": {"column": "email", "max_age": 1}}, "wants a date"),
+        ({"freshness": {"column": "gone", "max_age": 1}}, "'gone'"),
+        ({"rows": {"odd": "total + 1"}}, "true or false"),
+    ],
+)
+def test_rule_that_does_not_fit_the_table_is_refused_before_a_row_is_read(orders, contract, told):
+    """With the values that the configuration gives, and what to do."""
+    outcome = orders.run(contract)
+
+    assert ("failed", 0) == (outcome.status, outcome.rows)
+    assert told in outcome.message
+
+
+# --- the commands --------------------------------------------------------------------------------
+
+
+def test_exported_contract_is_of_the_standard_and_holds_for_its_own_table(orders):
+    """What `rivet contract export` writes, a run keeps; and the standard's own schema takes it."""
+    config = orders.config(None)
+    text = text_of(document_of("orders", *look(config, config.export("orders"))))
+    (orders.folder / "orders.odcs.yaml").write_text(text)
+
+    Draft201909Validator(json.loads((files("open_data_contract_standard") / "schema.json").read_text())).validate(
+        yaml.safe_load(text)
+    )
+    outcome = orders.run("orders.odcs.yaml")
+
+    assert ("success", ()) == (outcome.status, outcome.warnings)
+    assert {"name": "id", "logicalType": "integer", "physicalType": "INTEGER", "primaryKey": True}.items() <= (
+        yaml.safe_load(text)["schema"][0]["properties"][0].items()
+    )
+
+
+def test_contract_is_held_against_the_source_without_a_row(orders):
+    """A column that was dropped since is told of before any run."""
+    config = orders.config({"columns": {"id": {}, "email": {"min": "a"}}})
+    before = check_contract(config, "orders")
+    orders.sql("ALTER TABLE orders DROP COLUMN email")
+
+    after = check_contract(config, "orders")
+
+    assert (True, False, "email is not there") == (before.columns.passed, after.columns.passed, after.columns.text)
+    with pytest.raises(ConfigError, match="has no `contract:`"):
+        check_contract(orders.config(None), "orders")
