@@ -528,6 +528,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "journal": [["-c", "FILE", "-e", "orders"]],
     "schema": [["config"]],
     "spec": [[]],
+    "plugins": [[], ["--json"]],
     "completions": [["bash"]],
 }
 LOCAL = {"demo"}  # has a server of its own, on a socket, without a password
