@@ -4,46 +4,97 @@ One more of them is one line here, beside its own file or folder. Belongs here: 
 a thing can do, which the thing says itself (`contracts/`), and the modes (`rivet_assets/modes/registry.py`).
 
 The lists hold import paths, so that a configuration loads the engines it names and no other: of 185 modules that were
-loaded for a configuration, 54 were of other engines (measured 2026-11).
+loaded for a configuration, 54 were of other engines (measured 2026-11). Words of other packages (`plugins.py`) are
+looked for once a word is none of Rivet's own; a configuration without plugins never pays for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
+
+from rivet_resources.plugins import Plugin, PluginBroken, installed
 
 
 class Registry(Mapping[str, type[Any]]):
     """Classes by their word. Looking one up imports its module; listing the words does not."""
 
-    def __init__(self, entries: Mapping[str, str]) -> None:
+    def __init__(self, entries: Mapping[str, str], *, kind: str) -> None:
         """Keep import paths, `module:Class`, by word."""
         self._paths = dict(entries)
         self._loaded: dict[str, type[Any]] = {}
+        self._kind = kind
+        self._plugins: dict[str, list[Plugin]] | None = None  # by word; None: nobody asked yet
 
     def __getitem__(self, word: str) -> type[Any]:
         """Return the class behind a word.
 
         Raises:
             KeyError: there is none.
+            PluginBroken: a package offers it, and it cannot be used.
         """
         if word not in self._loaded:
-            module, _, name = self._paths[word].partition(":")
-            self._loaded[word] = getattr(import_module(module), name)
+            if word not in self._paths and word in (found := self._offered()):
+                self._loaded[word] = self._load(found[word])
+            else:
+                module, _, name = self._paths[word].partition(":")
+                self._loaded[word] = getattr(import_module(module), name)
         return self._loaded[word]
 
     def __iter__(self) -> Iterator[str]:
-        """List the words, in the order they are offered to people."""
-        return iter(self._paths)
+        """List the words, in the order they are offered to people; those of packages once these were looked for."""
+        yield from self._paths
+        yield from (word for word in self._plugins or () if word not in self._paths)
 
     def __len__(self) -> int:
         """Return how many words there are."""
-        return len(self._paths)
+        return sum(1 for _ in self)
 
     def __contains__(self, word: object) -> bool:
         """Return whether there is such a word; imports nothing."""
-        return word in self._paths
+        return word in self._paths or word in self._offered()
+
+    def usable(self) -> dict[str, type[Any]]:
+        """Return the classes of all words, those of packages that cannot be used left out; imports all of them."""
+        words = [*self._paths, *(word for word in self._offered() if word not in self._paths)]
+        found = {}
+        for word in words:
+            with suppress(PluginBroken):
+                found[word] = self[word]
+        return found
+
+    def plugins(self) -> Iterator[tuple[Plugin, PluginBroken | None]]:
+        """Yield what installed packages offer, and why it cannot be used; each is imported."""
+        for word, offers in self._offered().items():
+            for plugin in offers:
+                error = None
+                try:
+                    if word in self._paths:
+                        raise plugin.broken(f"has a word of Rivet's own; the package must choose another than {word!r}")
+                    self._load(offers)
+                except PluginBroken as broken:
+                    error = broken
+                yield plugin, error
+
+    def _offered(self) -> dict[str, list[Plugin]]:
+        if self._plugins is None:
+            self._plugins = {}
+            for plugin in installed(self._kind):
+                self._plugins.setdefault(plugin.word, []).append(plugin)
+        return self._plugins
+
+    def _load(self, offers: Sequence[Plugin]) -> type[Any]:
+        """Import the one class that is offered for a word.
+
+        Raises:
+            PluginBroken: it cannot be used, or several packages offer it.
+        """
+        plugin, *others = offers
+        if others:
+            raise plugin.broken(f"is also offered by {', '.join(each.package for each in others)}; keep one of them")
+        return plugin.load()
 
     def is_same(self, one: str, other: str) -> bool:
         """Return whether two words mean the same class, as mysql and mariadb do; an unknown word means only itself."""
@@ -70,6 +121,7 @@ ENGINES = Registry(
         "sqlite": "rivet_resources.engines.sqlite.source:Sqlite",
         "datagen": "rivet_resources.engines.datagen.source:Datagen",
     },
+    kind="engine",
 )
 
 DESTINATIONS = Registry(
@@ -80,6 +132,7 @@ DESTINATIONS = Registry(
         "azure": "rivet_resources.destinations.azure:Azure",
         "stdout": "rivet_resources.destinations.stdout:Stdout",
     },
+    kind="destination",
 )
 
 FORMATS = Registry(
@@ -88,6 +141,7 @@ FORMATS = Registry(
         "csv": "rivet_resources.write.formats.csv:Csv",
         "ndjson": "rivet_resources.write.formats.ndjson:Ndjson",
     },
+    kind="format",
 )
 
 STEPS = Registry(
@@ -123,6 +177,7 @@ STEPS = Registry(
         "flatten": "rivet_resources.shape.transforms.flatten:Flatten",
         "hash_bucket": "rivet_resources.shape.transforms.hash_bucket:HashBucket",
     },
+    kind="transform",
 )
 
 

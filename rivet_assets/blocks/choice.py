@@ -17,6 +17,8 @@ from typing import Any
 from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, PydanticKnownError, core_schema
 
+from rivet_resources.registry import Registry
+
 Loc = tuple[str | int, ...]
 
 
@@ -84,17 +86,18 @@ class Choice:
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Describe the choice as: one of these words, then exactly that block's schema."""
-        blocks = {word: block.__pydantic_core_schema__ for word, block in self.blocks.items()}
+        found = self.blocks.usable() if isinstance(self.blocks, Registry) else self.blocks
+        blocks = {word: block.__pydantic_core_schema__ for word, block in found.items()}
         union = handler(core_schema.tagged_union_schema(choices=dict(blocks), discriminator=self._word_of))
-        kinds = list(dict.fromkeys(self.blocks.values()))  # a block with aliases stands there once
+        kinds = list(dict.fromkeys(found.values()))  # a block with aliases stands there once
         branches: list[dict[str, Any]] = []
         for kind, reference in zip(kinds, union.get("oneOf", [union]), strict=True):
-            words_of = [word for word, block in self.blocks.items() if block is kind]
+            words_of = [word for word, block in found.items() if block is kind]
             condition: dict[str, Any] = {"properties": {self.key: {"enum": words_of}}}
             if self.default not in words_of:  # `properties` alone also holds where the key is absent
                 condition["required"] = [self.key]
             branches.append({"if": condition, "then": reference})
-        words: dict[str, Any] = {"type": "string", "enum": list(self.blocks)}
+        words: dict[str, Any] = {"type": "string", "enum": list(found)}
         described: dict[str, Any] = {"type": "object", "properties": {self.key: words}, "allOf": branches}
         if self.default is None:
             return described | {"required": [self.key]}

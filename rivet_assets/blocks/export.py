@@ -48,6 +48,7 @@ from rivet_resources.contracts.types import SpecialValue
 from rivet_resources.registry import DESTINATIONS, ENGINES, FORMATS, STEPS
 from rivet_resources.shape.transforms.conditions import policy_of
 from rivet_resources.write.formats.parquet import Codec, ParquetOptions
+from rivet_resources.write.formats.text_codec import TextCodec
 
 LATER_SOURCES = {"mongo": "is not in this version; it reads postgres, mysql, mariadb, sqlserver, sqlite, datagen"}
 
@@ -123,6 +124,7 @@ class Export(Settings):
         "on_error",
         "max_errors",
         "contract",
+        "text_compression",
     )
 
     name: ExportName = Field(description="names its asset, folder, files and cursor; unique in the file")
@@ -137,10 +139,13 @@ class Export(Settings):
     table: TableName | None = Field(None, description='name or schema.name; quoted where SQL needs it: public."Orders"')
     params: Texts = Field(default_factory=dict, description="values bound to :name in the query, as text")
     format: Annotated[str, OneWordOf(FORMATS)] = Field(description="how parts are written")
-    compression: Codec = Field("zstd", description="codec of Parquet parts; CSV and NDJSON are never compressed")
+    compression: Codec = Field("zstd", description="codec of Parquet parts; for CSV and NDJSON see text_compression")
     compression_level: int | None = Field(None, description="zstd 1 to 22, default 3; gzip 0 to 10, default 6")
     compression_profile: Literal["none", "fast", "balanced", "compact"] | None = Field(
         None, description="instead of compression: fast is snappy, balanced zstd 3, compact zstd 9"
+    )
+    text_compression: TextCodec | None = Field(
+        None, description="compresses CSV and NDJSON parts: .csv.gz, .ndjson.zst; default: not compressed"
     )
     parquet: ParquetOptions = Field(
         default_factory=ParquetOptions, description="row groups, encodings, typing of Parquet"
@@ -239,6 +244,7 @@ class Export(Settings):
             compression=self.compression,
             compression_level=self.compression_level,
             compression_profile=self.compression_profile,
+            text_compression=self.text_compression,
             parquet=self.parquet,
             encodings={name: encoding for name, encoding in rules.items() if encoding is not None},
         )

@@ -94,8 +94,19 @@ def csv_has_no_profile(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetai
     if _is_plain(block) and block.get("compression_profile") not in (None, "none"):
         yield refusal(
             "RIVET_CONFIG_CSV_PROFILE",
-            f"is for Parquet, and {str(block['format']).upper()} is never compressed; remove it",
+            f"is for Parquet; remove it, or write text_compression for {str(block['format']).upper()}",
             loc=("compression_profile",),
+        )
+
+
+def parquet_has_its_own_codec(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
+    """Refuse compressed text where parts are no text."""
+    form = str(block.get("format"))
+    if block.get("text_compression") is not None and form in FORMATS and FORMATS[form].has_codecs:
+        yield refusal(
+            "RIVET_CONFIG_TEXT_COMPRESSION",
+            f"is for CSV and NDJSON, and {form} has its own; write compression",
+            loc=("text_compression",),
         )
 
 
@@ -231,6 +242,7 @@ RULES: tuple[Rule, ...] = (
     params_have_a_query,
     level_fits_codec,
     csv_has_no_profile,
+    parquet_has_its_own_codec,
     stdout_is_one_stream,
     quality_is_possible,
     contract_is_of_rows,

@@ -51,6 +51,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "completions": "completions:completions_command",
         "schema": "schema:schema_group",
         "spec": "spec:spec_command",
+        "plugins": "plugins:plugins_command",
     },
 }
 COMMANDS = {name: place for group in GROUPS.values() for name, place in group.items()}

@@ -45,6 +45,7 @@ CODES: Mapping[str, str] = {
     "RIVET_CONFIG_PARAMS": "params without a query",
     "RIVET_CONFIG_COMPRESSION_LEVEL": "the codec has no such level",
     "RIVET_CONFIG_CSV_PROFILE": "compression_profile on CSV",
+    "RIVET_CONFIG_TEXT_COMPRESSION": "text_compression on Parquet",
     "RIVET_CONFIG_PARQUET": "keys of `parquet:` contradict each other",
     "RIVET_CONFIG_COLUMN_TYPE": "not a type word of `columns:`",
     "RIVET_CONFIG_COLUMN_TWICE": "a list names a column twice",

@@ -62,8 +62,8 @@ def spec(*names: str) -> list[Block]:
 
 def _blocks(kind: str, registry: Registry) -> Iterator[Block]:
     words: dict[type[Any], list[str]] = {}
-    for word in registry:
-        words.setdefault(registry[word], []).append(word)
+    for word, made in registry.usable().items():
+        words.setdefault(made, []).append(word)
     for made, its in words.items():
         facts = getattr(made, "facts", made)
         extra = getattr(facts, "extra", None)

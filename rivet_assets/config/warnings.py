@@ -69,8 +69,8 @@ def _codecs(block: Any, config: RivetConfig) -> Iterator[tuple[Loc, str]]:
                 if at(block, (*loc, key)) not in (None, "none"):
                     yield (
                         (*loc, key),
-                        f"{key} is not applied to {export.format.upper()}; "
-                        f"parts are written plain, and manifests say none",
+                        f"{key} is not applied to {export.format.upper()}; parts are written "
+                        f"{'as text_compression says' if export.text_compression else 'plain, and manifests say none'}",
                     )
         elif export.compression == "gzip" and (export.compression_level or 0) > GZIP_HIGHEST:
             yield (

@@ -28,7 +28,9 @@ HIDDEN = "(hidden)"
 # Keys of a source whose values are addresses or secrets themselves; `url_env` and its like are names and stay.
 SECRET_KEYS = frozenset({"url", "password"})
 # What is put into these keys from outside names places, which a reviewer wants to read.
-PLAIN_KEYS = frozenset({"name", "table", "tables", "path", "bucket", "prefix", "mode", "format", "start", "end"})
+PLAIN_KEYS = frozenset(
+    {"name", "table", "tables", "path", "bucket", "account", "container", "prefix", "mode", "format", "start", "end"}
+)
 SHORTEST_HIDDEN = 3  # a shorter text from outside would be found in every statement
 CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname)\s*=\s*('[^']*'|\S+)")
 

@@ -17,6 +17,7 @@ class FormatKeys:
     compression: str = "zstd"
     compression_level: int | None = None
     compression_profile: str | None = None
+    text_compression: Any = None  # of formats of plain text; `compression` is Parquet's, and every export's default
     parquet: Any = None  # the block of that name
     encodings: Mapping[str, str] = field(default_factory=dict)  # column → encoding, from `columns:`
 
@@ -88,7 +89,7 @@ class FileFormat(Format, Protocol):
 
     @property
     def has_codecs(self) -> bool:
-        """Return whether parts can be compressed."""
+        """Return whether `compression`, which is set by default, compresses parts."""
 
     @property
     def keeps_types(self) -> bool:

@@ -530,6 +530,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "schema": [["config"]],
     "contract": [["export", "-c", "FILE", "-e", "orders"]],
     "spec": [[]],
+    "plugins": [[], ["--json"]],
     "completions": [["bash"]],
 }
 LOCAL = {"demo"}  # has a server of its own, on a socket, without a password

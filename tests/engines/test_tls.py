@@ -15,8 +15,10 @@ from typing import Any, Literal
 import psycopg
 import pymysql
 import pytest
+from azure.core.pipeline.transport import RequestsTransport
 
 from rivet_resources.contracts.evidence import Finding
+from rivet_resources.destinations.azure import Azure
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.s3 import S3
 from rivet_resources.engines.mysql.errors import connect_fault as mysql_fault
@@ -30,7 +32,7 @@ from rivet_resources.tls_faults import TEXTS, WORDS, tls_fault
 from tests.engines.postgres.reads import EAGER
 from tests.servers import own as servers_own
 from tests.servers.own import PASSWORD
-from tests.servers.postgres import free_port
+from tests.servers.postgres import AZURITE_KEY, free_port
 
 Mode = Literal["disable", "require", "verify-ca", "verify-full"]
 MODES: tuple[Mode, ...] = ("disable", "require", "verify-ca", "verify-full")
@@ -333,3 +335,20 @@ def test_gcs_endpoint_with_a_bad_certificate_says_so(
         Gcs(bucket="lake", endpoint=url, allow_anonymous=True).root("orders").check()
 
     assert WORDS[REFUSED[kind]["verify-full"]][0] in str(refused.value)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("kind", ["expired", "other-authority", "other-name"])
+def test_azure_endpoint_with_a_bad_certificate_says_so(
+    certificates: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client, which would wait and try three times more, does not: a refused certificate stays refused."""
+    waited: list[float] = []
+    monkeypatch.setattr(RequestsTransport, "sleep", lambda self, seconds: waited.append(seconds))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificates / "ours.pem"))
+    monkeypatch.setenv("AZURE_SECRET", AZURITE_KEY)
+    with endpoint(certificates, kind) as url, pytest.raises(DestinationTls) as refused:
+        Azure(account="shop", container="lake", endpoint=url, account_key_env="AZURE_SECRET").root("orders").check()
+
+    assert WORDS[REFUSED[kind]["verify-full"]][0] in str(refused.value)  # type: ignore[index]
+    assert AZURITE_KEY not in str(refused.value)
+    assert [] == waited

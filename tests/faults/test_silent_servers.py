@@ -18,7 +18,8 @@ from rivet_resources import deadlines
 from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import Pace, Tuning, pace
 from rivet_resources.contracts.source import Session, Source, TypeRules
-from rivet_resources.destinations import gcs_client, s3_client
+from rivet_resources.destinations import azure_client, gcs_client, s3_client
+from rivet_resources.destinations.azure import Azure
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.s3 import S3
 from rivet_resources.engines.mysql.source import MySql
@@ -342,13 +343,19 @@ def test_silent_state_store_is_unavailable(fresh_database: str, monkeypatch: pyt
         state.close()
 
 
-@pytest.fixture(params=["s3", "gcs"])
+@pytest.fixture(params=["s3", "gcs", "azure"])
 def silent_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Proxy, Any]]:
     """A place in an object store behind a proxy."""
     if request.param == "s3":
         monkeypatch.setattr(s3_client, "READ_SECONDS", 1)
         with servers.moto_s3() as store, proxied(store.endpoint) as (proxy, url):
             yield proxy, S3(type="s3", bucket=store.bucket, endpoint=url, region="us-east-1").root("orders")
+    elif request.param == "azure":
+        store = request.getfixturevalue("azure_server")
+        monkeypatch.setattr(azure_client, "READ_SECONDS", 1)
+        with proxied(store.endpoint) as (proxy, url):
+            keys = {"account": servers.AZURITE_ACCOUNT, "account_key_env": "AZURE_KEY", "container": store.bucket}
+            yield proxy, Azure(**keys, endpoint=url).root("orders")
     else:
         monkeypatch.setattr(gcs_client, "REQUEST_SECONDS", 1)
         with servers.emulated_gcs() as store, proxied(store.endpoint) as (proxy, url):

@@ -1440,6 +1440,22 @@ DESTINATIONS = (
         ("tests/engines/test_destinations.py::test_swap_writes_only_over_the_version_it_knows[s3]",),
     ),
     Fault(
+        "swap_on_azure_is_unconditional",
+        "rivet_resources/destinations/azure.py",
+        'condition = {"overwrite": True, "etag": expected, "match_condition": MatchConditions.IfNotModified}',
+        'condition = {"overwrite": True}',
+        "of two runs that commit one window both believe they won",
+        ("tests/engines/test_destinations.py::test_swap_writes_only_over_the_version_it_knows[azure]",),
+    ),
+    Fault(
+        "part_on_azure_is_published_without_its_marker",
+        "rivet_resources/destinations/azure.py",
+        'if not container.get_blob_client(self._key(part.staged["marker"])).exists():\n            raise gone',
+        "if False:\n            raise gone",
+        "what a sweep or a refused gate discarded becomes visible",
+        ("tests/engines/test_destinations.py::test_publishing_a_part_that_was_swept_fails[azure]",),
+    ),
+    Fault(
         "swap_on_gcs_is_unconditional",
         "rivet_resources/destinations/gcs.py",
         "if_generation_match=int(expected or 0), **control())",

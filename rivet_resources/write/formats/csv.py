@@ -17,11 +17,12 @@ from rivet_resources.contracts.settings import Settings
 from rivet_resources.errors import PartCorrupt
 from rivet_resources.shape.cell_text import can_render, header, render
 from rivet_resources.write.formats import csv_read
+from rivet_resources.write.formats.text_codec import EXTENSIONS, NAMES, TextCodec, counted
 from rivet_resources.write.formats.text_writer import BLOCK, TextWriter, refuse_unspelled
 
 
 class Csv(Settings):
-    """CSV files: UTF-8, comma, LF, header always, no compression, no options."""
+    """CSV files: UTF-8, comma, LF, header always."""
 
     type: Literal["csv"] = "csv"
     has_codecs: ClassVar[bool] = False
@@ -31,20 +32,22 @@ class Csv(Settings):
     is_parquet: ClassVar[bool] = False
     is_one_line_a_row: ClassVar[bool] = False
 
+    compression: TextCodec | None = None
+
     @classmethod
     def from_keys(cls, keys: FormatKeys) -> Self:
-        """Return the one way there is; no key of an export changes it."""
-        return cls()
+        """Return the one way there is, compressed only where `text_compression` says so."""
+        return cls(compression=keys.text_compression)
 
     @property
     def extension(self) -> str:
         """Name files, without the dot."""
-        return "csv"
+        return f"csv{EXTENSIONS[self.compression]}"
 
     @property
     def codec(self) -> str:
-        """Name the compression that is really applied: none (`contract.md`, 1.5)."""
-        return "none"
+        """Name the compression that is really applied: none, unless `text_compression` names one."""
+        return NAMES[self.compression]
 
     def check_schema(self, schema: pa.Schema, *, export: str) -> tuple[str, ...]:
         """Refuse columns that have no place in one line of text, before a row is read; no warnings.
@@ -58,8 +61,8 @@ class Csv(Settings):
     def writer(
         self, path: Path, schema: pa.Schema, *, key: tuple[str, ...] = (), limit_bytes: int | None = None
     ) -> TextWriter:
-        """Open a new local file; neither the order of rows nor a limit changes how they are written."""
-        return TextWriter(path, render, head=header(schema))
+        """Open a new local file; the order of rows changes nothing."""
+        return TextWriter(path, render, head=header(schema), codec=self.compression, limit_bytes=limit_bytes)
 
     def rows(self, path: Path, schema: pa.Schema) -> int:
         """Read a finished file back and count its records, not its lines; the header is not one.
@@ -68,7 +71,7 @@ class Csv(Settings):
             PartCorrupt: the header is not that of `schema`, or the last record does not end.
         """
         expected = header(schema)
-        with open(path, "rb") as file:
+        with counted(path) as file:
             if file.read(len(expected)) != expected:
                 raise PartCorrupt(
                     f"Part {path.name} does not begin with the header of its {len(schema)} columns. Run again."

@@ -15,14 +15,16 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from rivet_resources.spark.cells import spark_type
+from rivet_resources.write.formats.text_codec import plain
 from rivet_resources.write.formats.text_exact import comes_back
 
 
 def tables(file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of a part, some at a time, typed as `schema` says where a text can be."""
     types = {field.name: _readable(field.type) for field in schema}
-    for table in _read(file, types, empty_is_null=True):
-        yield _from_hex(table, schema)
+    with plain(file) as text:
+        for table in _read(text, types, empty_is_null=True):
+            yield _from_hex(table, schema)
 
 
 def exact_columns(schema: pa.Schema) -> frozenset[str]:
@@ -37,7 +39,9 @@ def batches(file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
         pyarrow.ArrowException: a spelling that Arrow does not take.
     """
     types = {field.name: field.type if comes_back(field.type) else pa.string() for field in schema}
-    return _read(file, types, empty_is_null=False)
+    with file.open("rb") as stream, plain(stream) as text:
+        # Arrow reads a file by its name without Python in between.
+        yield from _read(file if text is stream else text, types, empty_is_null=False)
 
 
 def _read(file: BinaryIO | Path, types: Mapping[str, pa.DataType], *, empty_is_null: bool) -> Iterator[pa.Table]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Literal, Self
 
@@ -22,11 +23,12 @@ from rivet_resources.contracts.settings import Settings
 from rivet_resources.errors import PartCorrupt, UnsupportedColumn
 from rivet_resources.write.formats import ndjson_read
 from rivet_resources.write.formats.ndjson_cells import can_render, render
+from rivet_resources.write.formats.text_codec import EXTENSIONS, NAMES, TextCodec, counted
 from rivet_resources.write.formats.text_writer import BLOCK, TextWriter, refuse_unspelled
 
 
 class Ndjson(Settings):
-    """NDJSON files: UTF-8, one object per line, no compression, no options."""
+    """NDJSON files: UTF-8, one object per line."""
 
     type: Literal["ndjson"] = "ndjson"
     has_codecs: ClassVar[bool] = False
@@ -36,20 +38,22 @@ class Ndjson(Settings):
     is_parquet: ClassVar[bool] = False
     is_one_line_a_row: ClassVar[bool] = True
 
+    compression: TextCodec | None = None
+
     @classmethod
     def from_keys(cls, keys: FormatKeys) -> Self:
-        """Return the one way there is; no key of an export changes it."""
-        return cls()
+        """Return the one way there is, compressed only where `text_compression` says so."""
+        return cls(compression=keys.text_compression)
 
     @property
     def extension(self) -> str:
         """Name files, without the dot."""
-        return "ndjson"
+        return f"ndjson{EXTENSIONS[self.compression]}"
 
     @property
     def codec(self) -> str:
-        """Name the compression that is really applied: none."""
-        return "none"
+        """Name the compression that is really applied: none, unless `text_compression` names one."""
+        return NAMES[self.compression]
 
     def check_schema(self, schema: pa.Schema, *, export: str) -> tuple[str, ...]:
         """Refuse columns that have no place in a JSON object, before a row is read; no warnings.
@@ -69,8 +73,8 @@ class Ndjson(Settings):
     def writer(
         self, path: Path, schema: pa.Schema, *, key: tuple[str, ...] = (), limit_bytes: int | None = None
     ) -> TextWriter:
-        """Open a new local file; neither the order of rows nor a limit changes how they are written."""
-        return TextWriter(path, render)
+        """Open a new local file; the order of rows changes nothing."""
+        return TextWriter(path, render, codec=self.compression, limit_bytes=limit_bytes)
 
     def rows(self, path: Path, schema: pa.Schema) -> int:
         """Read a finished file back and count its objects.
@@ -79,17 +83,17 @@ class Ndjson(Settings):
             PartCorrupt: the first object has not the members of `schema`, a line is no object, or the last does not
                 end.
         """
-        with open(path, "rb") as file:
+        with counted(path) as file:
+            line = file.readline()
             try:
-                first = json.loads(file.readline() or b"null")
+                first = json.loads(line or b"null")
             except ValueError:
                 first = ()
             if first is not None and (not isinstance(first, dict) or list(first) != schema.names):
                 raise PartCorrupt(
                     f"Part {path.name} does not begin with an object of its {len(schema)} columns. Run again."
                 )
-            file.seek(0)
-            return _lines(file, name=path.name)
+            return _lines(file, name=path.name, begun=line)
 
     def tables(self, file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
         """Yield the rows of a part for readers, some at a time."""
@@ -108,10 +112,10 @@ class Ndjson(Settings):
         return ndjson_read.batches(path, schema)
 
 
-def _lines(file: BinaryIO, *, name: str) -> int:
-    """Count the objects from here to the end: no line feed stands inside one, so every one of them ends an object."""
+def _lines(file: BinaryIO, *, name: str, begun: bytes) -> int:
+    """Count the objects of the first line and the rest: no line feed stands inside one, so each of them ends one."""
     begins, ends, last = 0, 0, b"}\n"
-    while block := file.read(BLOCK):
+    for block in chain([begun], iter(lambda: file.read(BLOCK), b"")):
         begins += (last + block).count(b"}\n{")
         ends += block.count(b"\n")
         last = (last + block)[-2:]

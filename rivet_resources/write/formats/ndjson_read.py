@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivet_resources.write.formats.text_codec import plain
 from rivet_resources.write.formats.text_exact import comes_back
 
 BLOCK = 8 * 1024 * 1024
@@ -28,6 +29,11 @@ TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000}  # per second
 
 def tables(file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of a part, in blocks; of `schema` the columns that the part has, by name."""
+    with plain(file) as text:
+        yield from _tables(text, schema)
+
+
+def _tables(file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
     for block in _blocks(file):
         names = list(json.loads(block[: block.index(b"\n")]))
         fields = [schema.field(name) for name in names if name in schema.names]

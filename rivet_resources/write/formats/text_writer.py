@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from rivet_resources.errors import UnsupportedColumn
+from rivet_resources.write.formats.text_codec import Compressor, TextCodec
 
 # Rows rendered at once: small enough for the cache, and no joined column can pass the 2 GB of Arrow text.
 SLICE_ROWS = 16_384
@@ -24,10 +25,19 @@ Render = Callable[[pa.RecordBatch], bytes | memoryview]
 class TextWriter:
     """Writes one file; every page is on its way to the disk when `write` returns."""
 
-    def __init__(self, path: Path, render: Render, *, head: bytes = b"") -> None:
+    def __init__(
+        self,
+        path: Path,
+        render: Render,
+        *,
+        head: bytes = b"",
+        codec: TextCodec | None = None,
+        limit_bytes: int | None = None,
+    ) -> None:
         self.bytes_written = 0
         self._render = render
         self._file = open(path, "wb", buffering=0)  # noqa: SIM115  pages are large; a buffer would only copy them
+        self._compressor = Compressor(self._file, codec, limit_bytes=limit_bytes) if codec else None
         self._put(head)
 
     def write(self, table: pa.Table) -> None:
@@ -43,11 +53,16 @@ class TextWriter:
 
     def close(self) -> None:
         """Wait until the disk has all of it."""
+        if self._compressor is not None:
+            self._compressor.finish()
         os.fsync(self._file.fileno())
         self._file.close()
 
     def _put(self, content: bytes | memoryview) -> None:
         """Write all of `content`: a raw file may take less than it is given."""
+        if self._compressor is not None:
+            self.bytes_written = self._compressor.write(content)
+            return
         rest = memoryview(content)
         self.bytes_written += len(rest)
         while rest:
