@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -28,6 +28,7 @@ Operand = bool | int | float | Decimal | str | datetime | date
 LogicalType = Literal[
     "string", "integer", "number", "boolean", "date", "time", "timestamp", "array", "object", "binary", "uuid"
 ]
+Rules = TypeVar("Rules", bound=dict[str, Any])
 RULE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
@@ -155,10 +156,47 @@ def _check_alone(value: object) -> object:
     return {"check": value} if isinstance(value, str) else value
 
 
+class SqlCheck(Settings):
+    """A number that SQL gives over the whole window."""
+
+    query: Annotated[str, AfterValidator(_expression)] = Field(
+        description="one SELECT of one number over the table `rows`, in DuckDB's dialect"
+    )
+    min: float | None = Field(None, description="smallest number; default, without max: 0")
+    max: float | None = Field(None, description="largest number; default, without min: 0")
+    severity: Severity | None = Field(None, description="default: the contract's")
+
+    @property
+    def bounds(self) -> tuple[float | None, float | None]:
+        """Return the smallest and the largest number; without any, it must be 0."""
+        return (self.min, self.max) if (self.min, self.max) != (None, None) else (0, 0)
+
+
+class Volume(Settings):
+    """Rows of a window beside those of earlier runs: their median, and how far they scatter around it."""
+
+    history: int = Field(14, ge=2, le=365, description="so many earlier runs, or windows of time")
+    tolerance: float = Field(4, gt=0, description="times their deviation, by the median of distances; at least 10 %")
+    at_least: int = Field(5, ge=2, description="with fewer runs than this it passes, and says so")
+    severity: Severity | None = Field(None, description="default: the contract's")
+
+    @model_validator(mode="after")
+    def possible(self) -> Self:
+        """Refuse a volume that would never be judged."""
+        if self.at_least > self.history:
+            raise rule_broken(CODE, f"at_least {self.at_least} is above history {self.history}; nothing is judged")
+        return self
+
+
+def _query_alone(value: object) -> object:
+    return {"query": value} if isinstance(value, str) else value
+
+
+SqlChecks = dict[str, Annotated[SqlCheck, BeforeValidator(_query_alone, json_schema_input_type=str | SqlCheck)]]
 RowChecks = dict[str, Annotated[RowCheck, BeforeValidator(_check_alone, json_schema_input_type=str | RowCheck)]]
 
 
-def _rule_names(rules: RowChecks) -> RowChecks:
+def _rule_names(rules: Rules) -> Rules:
     for name in rules:
         if not RULE_NAME.fullmatch(name):
             raise rule_broken(CODE, f"{name!r} cannot name a rule; use up to 64 letters, digits and '_'")
@@ -176,7 +214,11 @@ class Contract(Settings):
     rows: Annotated[RowChecks, AfterValidator(_rule_names)] = Field(
         default_factory=dict, description="name → what holds in each row: price * quantity = total"
     )
+    sql: Annotated[SqlChecks, AfterValidator(_rule_names)] = Field(
+        default_factory=dict, description="name → a number that SQL over the window gives; Parquet on local disks"
+    )
     row_count: RowCount | None = Field(None, description="how many rows a window has")
+    volume: Volume | None = Field(None, description="rows of a window beside those of earlier runs")
     freshness: NewestRow | None = Field(None, description="how old the newest row of a window may be")
     not_checked: tuple[str, ...] = Field((), description="filled from a data contract file: what Rivet does not check")
 

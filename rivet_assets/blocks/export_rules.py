@@ -148,6 +148,9 @@ def contract_is_of_rows(block: Block, mode: ModeFacts) -> Iterator[InitErrorDeta
     if mode.holds_changes:
         message = f"judges rows, and mode {mode.name} keeps changes; give an export of the table in another mode one"
         yield refusal(code, message, loc=("contract",))
+    if inner(block, "contract", "sql") and not _has_local_parquet(block):
+        message = "reads Parquet parts from a local disk; write format: parquet to a local destination, or remove it"
+        yield refusal(code, message, loc=("contract", "sql"))
     for key in ("row_count_min", "row_count_max"):
         bound = inner({"of": inner(block, "contract", "row_count")}, "of", key.removeprefix("row_count_"))
         if inner(block, "quality", key) is not None and bound is not None:
@@ -162,6 +165,11 @@ def contract_is_of_rows(block: Block, mode: ModeFacts) -> Iterator[InitErrorDeta
         is_unique = inner(told, "of", "unique") or inner(told, "of", "key")
         if isinstance(unique, list | tuple) and name in unique and is_unique:
             yield refusal(code, _said_twice(name, "unique"), loc=("quality", "unique_columns"))
+
+
+def _has_local_parquet(block: Block) -> bool:
+    form = str(block.get("format"))
+    return form in FORMATS and FORMATS[form].is_parquet and inner(block, "destination", "type") == "local"
 
 
 def _said_twice(column: str, rule: str) -> str:

@@ -22,6 +22,7 @@ from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session, Source
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import ConfigError, SourceError, UnknownColumn
+from rivet_resources.prove.staged_sql import check_sql
 from rivet_resources.shape.rowhash.hash import check_columns
 from rivet_resources.shape.shape import planned, schema_of
 from rivet_resources.shape.transforms.mask import Mask
@@ -144,6 +145,7 @@ def _measured(export: Export, shaped: pa.Schema) -> tuple[tuple[str, ...], RowRu
         return unique, NO_ROW_RULES
     counted = export.contract.counted(shaped)
     RowRuleCount(shaped, counted)  # raises
+    check_sql({f"sql__{name}": each.query for name, each in export.contract.sql.items()}, shaped)
     more = (name for name in export.contract.unique_columns if name in shaped.names)
     return tuple(dict.fromkeys((*unique, *more))), counted
 

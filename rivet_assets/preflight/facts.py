@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from rivet_assets.modes.by_shard import shard_window
 from rivet_assets.modes.by_value import listed_values, value_window
@@ -120,7 +120,7 @@ def _facts(
 
 
 def _plan(export: Export, facts: VerdictFacts, ends: KeyEnds | None) -> PreflightPlan:
-    quality: Any = export.quality
+    unique = [rules.unique_columns for rules in (export.quality, export.contract) if rules is not None]
     cautions = export.cautions
     is_whole = ends is not None and ends.low.lstrip("-").isdigit() and ends.high.lstrip("-").isdigit()
     return PreflightPlan(
@@ -132,7 +132,7 @@ def _plan(export: Export, facts: VerdictFacts, ends: KeyEnds | None) -> Prefligh
         is_dense=cautions.is_dense,
         has_fallback=cautions.has_fallback,
         fails_on_nulls=cautions.fails_on_nulls,
-        unique_columns=tuple(quality.unique_columns) if quality else (),
+        unique_columns=tuple(name for names in unique for name in names),
         is_stdout=export.destination.is_stream,
     )
 

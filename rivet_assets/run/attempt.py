@@ -22,6 +22,7 @@ from rivet_assets.modes.protocol import Mode, Planning, require_name
 from rivet_assets.run import interruption
 from rivet_assets.run.admission import Admission, refuse_unproven
 from rivet_assets.run.baseline import baseline_of
+from rivet_assets.run.contract_numbers import numbers_of
 from rivet_assets.run.contract_rules import columns_verdict, has_column_rules, rules_of_export
 from rivet_assets.run.drift import Drift, compare, judge
 from rivet_assets.run.journal import Journal
@@ -381,9 +382,10 @@ def _verdicts(site: Site, staged: Staged, drift: Drift) -> tuple[Verdict, ...]:
     if staged.extract.row_rules.key:
         duplicates[staged.extract.row_rules.key_name] = 0
     duplicates |= {column: count_duplicates(site.root, files) for column, files in measures.unique.items()}
+    numbers = numbers_of(export, staged, root=site.root, state=site.state)
     accepted = export.on_schema_drift in ("continue", "evolve")
     return (
-        *audit(rules_of_export(export), measures, duplicates, at=_ages_count_from(staged)),
+        *audit(rules_of_export(export), measures, duplicates, at=_ages_count_from(staged), numbers=numbers),
         *([row_errors(measures, allowed=_allowed_errors(export, measures))] if export.takes_rows else []),
         special_values(measures),
         schema_drift(drift, accepted=accepted, rows=measures.rows),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rivet_assets.blocks.contract import check_word
-from rivet_assets.run.quality import CONTRACT_COLUMNS, QualityRule, Verdict, rules_of
+from rivet_assets.run.quality import CONTRACT_COLUMNS, VOLUME, QualityRule, Verdict, rules_of
 from rivet_resources.contracts.types import parse_word
 from rivet_resources.shape.transforms.convert import family
 
@@ -73,6 +73,15 @@ def _table_rules(contract: Contract) -> Iterator[QualityRule]:
         name, limit = contract.freshness.column, contract.freshness.max_age
         blocking = contract.is_blocking(contract.freshness.severity)
         yield QualityRule(f"freshness__{check_word(name)}", "freshness", limit, name, blocking)
+    if contract.volume is not None:
+        text = f"About as many rows as the last {contract.volume.history} runs had."
+        yield QualityRule(VOLUME, "number", 0, "", contract.is_blocking(contract.volume.severity), text)
+    for name, each in contract.sql.items():
+        low, high = each.bounds
+        ends = " to ".join(f"{bound:g}" for bound in (low, high) if bound is not None)
+        bounds = ends if low != high else f"{low:g}"
+        text = f"{each.query} is {'at most ' if low is None else 'at least ' if high is None else ''}{bounds}."
+        yield QualityRule(f"sql__{name}", "number", 0, "", contract.is_blocking(each.severity), text)
     if len(contract.key) > 1:
         severities = [contract.columns[name].severity for name in contract.key]
         blocking = any(contract.is_blocking(each) for each in severities)

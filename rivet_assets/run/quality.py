@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from rivet_assets.blocks.contract import check_word
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from rivet_assets.blocks.export import Quality
     from rivet_assets.run.drift import Drift
 
-Kind = Literal["row_count_min", "row_count_max", "null_ratio_max", "unique", "broken_rows", "freshness"]
+Kind = Literal["row_count_min", "row_count_max", "null_ratio_max", "unique", "broken_rows", "freshness", "number"]
 
 # Checks that every export has besides its rules; they warn and never stop a window.
 SPECIAL_VALUES = "special_values"
@@ -29,6 +30,7 @@ ROW_ERRORS = "row_errors"
 ROW_ERRORS_DESCRIPTION = "Rows that a type cannot hold or a step refuses, taken out of the export by `on_error`."
 MOST_REASONS = 5  # in a sentence
 CONTRACT_COLUMNS = "contract_columns"
+VOLUME = "volume"
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,38 @@ class QualityRule:
             "null_ratio_max": f"At most {self.threshold:g} of the rows have no {self.column}.",
             "unique": f"No two rows have the same {self.column}; rows without one do not count.",
             "broken_rows": self.sentence,
+            "number": self.sentence,
             "freshness": f"The newest {self.column} is at most {self.threshold:g} seconds old.",
         }[self.kind]
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A number and its bounds, both inclusive; None: open."""
+
+    observed: float
+    low: float | None
+    high: float | None
+    note: str = ""
+
+    @property
+    def passes(self) -> bool:
+        """Return whether the number is within its bounds."""
+        return (self.low is None or self.observed >= self.low) and (self.high is None or self.observed <= self.high)
+
+    @property
+    def threshold(self) -> float:
+        """Return the bound that is broken, else the one that is nearer."""
+        known = [bound for bound in (self.low, self.high) if bound is not None]
+        return min(known, key=lambda bound: abs(bound - self.observed), default=0)
+
+    @property
+    def text(self) -> str:
+        """Return the number, what it may be, and why."""
+        ends = [f"at least {self.low:g}"] if self.low is not None else []
+        ends += [f"at most {self.high:g}"] if self.high is not None else []
+        wanted = f"{self.low:g}" if self.low is not None and self.low == self.high else " and ".join(ends)
+        return "; ".join(filter(None, (f"{self.observed:g}{f', {wanted} wanted' if wanted else ''}", self.note)))
 
 
 @dataclass(frozen=True)
@@ -86,15 +118,27 @@ def rules_of(quality: Quality | None) -> tuple[QualityRule, ...]:
 
 
 def audit(
-    rules: Iterable[QualityRule], measures: Measures, duplicates: Mapping[str, int], *, at: datetime | None = None
+    rules: Iterable[QualityRule],
+    measures: Measures,
+    duplicates: Mapping[str, int],
+    *,
+    at: datetime | None = None,
+    numbers: Mapping[str, Bounded] = MappingProxyType({}),
 ) -> tuple[Verdict, ...]:
     """Judge a whole staged window.
 
     Args:
         duplicates: per unique column, or key, how many cells repeat an earlier one.
         at: the instant that ages count from; None: now.
+        numbers: of the whole window, by the name of their rule.
     """
-    return tuple(_judge(rule, measures, duplicates, at or datetime.now(UTC)) for rule in rules)
+    at = at or datetime.now(UTC)
+    return tuple(
+        _judge_number(rule, numbers[rule.name], measures.rows)
+        if rule.kind == "number"
+        else _judge(rule, measures, duplicates, at)
+        for rule in rules
+    )
 
 
 def blocks(verdicts: Iterable[Verdict]) -> bool:
@@ -161,7 +205,7 @@ def _judge(rule: QualityRule, measures: Measures, duplicates: Mapping[str, int],
         case "row_count_max":
             return _verdict(rule, rows, rows <= rule.threshold, rows, f"{rows} rows, at most {rule.threshold:g} wanted")
         case "null_ratio_max":
-            if rows and rule.column not in measures.nulls:
+            if rows and measures.nulls and rule.column not in measures.nulls:
                 return _no_column(rule, rows)
             nulls = measures.nulls.get(rule.column, 0)
             ratio = nulls / rows if rows else 0.0  # an empty window has nothing that could be missing
@@ -177,8 +221,12 @@ def _judge(rule: QualityRule, measures: Measures, duplicates: Mapping[str, int],
                 return _no_column(rule, rows)
             broken = measures.broken.get(rule.name, 0)
             return _verdict(rule, broken, broken == 0, rows, f"{broken} of {rows} rows break it, 0 allowed")
-        case "freshness":
+        case _:
             return _judge_age(rule, measures, at)
+
+
+def _judge_number(rule: QualityRule, found: Bounded, rows: int) -> Verdict:
+    return Verdict(rule.name, found.passes, rule.blocking, found.observed, found.threshold, rows, found.text)
 
 
 def _judge_age(rule: QualityRule, measures: Measures, at: datetime) -> Verdict:

@@ -207,6 +207,10 @@ def test_file_that_is_no_contract_is_refused(orders, text, told):
         ({"freshness": {"column": "email", "max_age": 1}}, "wants a date"),
         ({"freshness": {"column": "gone", "max_age": 1}}, "'gone'"),
         ({"rows": {"odd": "total + 1"}}, "true or false"),
+        ({"sql": {"odd": "select count(*) from rows where nothing > 1"}}, "nothing"),
+        ({"sql": {"odd": "select count(*) from '/etc/passwd'"}}, "sql__odd"),
+        ({"sql": {"odd": "drop table rows"}}, "one SELECT"),
+        ({"sql": {"odd": "select id, total from rows"}}, "no single number"),
     ],
 )
 def test_rule_that_does_not_fit_the_table_is_refused_before_a_row_is_read(orders, contract, told):
@@ -215,6 +219,50 @@ def test_rule_that_does_not_fit_the_table_is_refused_before_a_row_is_read(orders
 
     assert ("failed", 0) == (outcome.status, outcome.rows)
     assert told in outcome.message
+
+
+def test_sql_reads_the_whole_window_before_it_is_published(orders):
+    """All chunks and files of it, as one table; the number and its bound are told."""
+    rules = {
+        "sql": {
+            "no_negative": "select count(*) from rows where total < 0",
+            "all_there": {"query": "select count(distinct id) from rows", "min": 10, "max": 10},
+            "middle": {"query": "select avg(total) from rows", "max": 100, "severity": "warn"},
+        }
+    }
+
+    outcome = orders.run(rules, mode="chunked", chunk_column="id", chunk_size=4)
+
+    assert ("failed", ("sql__no_negative",)) == (outcome.status, outcome.checks_failed)
+    assert "sql__no_negative: 1, 0 wanted" in outcome.message
+    assert set() == orders.windows
+
+
+def test_sql_of_a_window_without_rows_sees_an_empty_table(orders):
+    """There is no file to read."""
+    orders.sql("DELETE FROM orders")
+
+    outcome = orders.run({"sql": {"none": "select count(*) from rows"}})
+
+    assert ("success", ()) == (outcome.status, outcome.checks_failed)
+
+
+def test_sql_where_no_file_can_be_read_is_refused_by_the_configuration(orders):
+    """Formats of text, and stores that show nothing before it is published."""
+    with pytest.raises(ConfigError, match="reads Parquet parts from a local disk"):
+        orders.config({"sql": {"none": "select 1"}}, format="csv")
+
+
+def test_volume_is_held_against_the_runs_of_before(orders):
+    """Five like one another, then one that lost half of its rows: it is kept back."""
+    rules = {"volume": {"history": 5, "at_least": 2}}
+    first, second = orders.run(rules), orders.run(rules)
+    orders.sql("DELETE FROM orders WHERE id > 4")
+
+    third = orders.run(rules)
+
+    assert ("success", "success", "failed") == (first.status, second.status, third.status)
+    assert "volume: 5, at least 9 and at most 11 wanted; by the last 2 runs" in third.message
 
 
 # --- the commands --------------------------------------------------------------------------------

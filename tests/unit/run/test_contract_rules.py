@@ -8,12 +8,16 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from rivet_assets.blocks.contract import Contract
+from rivet_assets.blocks.contract import Contract, Volume
+from rivet_assets.modes.full import Full
+from rivet_assets.modes.time_window import TimeWindow
+from rivet_assets.run.contract_numbers import bounded_by_history, earlier_rows
 from rivet_assets.run.contract_rules import columns_verdict, contract_rules, describe_columns, is_same_native
-from rivet_assets.run.quality import audit, blocks
+from rivet_assets.run.quality import Bounded, audit, blocks
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.types import Column
+from rivet_resources.state.runs import RunRecord
 
 
 def relation(**columns: str) -> Relation:
@@ -135,9 +139,72 @@ def test_database_types_are_equal_whatever_their_spelling():
         {"row_count": {}},
         {"rows": {"a b": "x > 1"}},
         {"additional_columns": "refuse"},
+        {"volume": {"history": 3, "at_least": 4}},
+        {"sql": {"x": " "}},
     ],
 )
 def test_contract_that_cannot_be_kept_is_refused(block):
     """When the configuration is read, not at night."""
     with pytest.raises(ValidationError):
         Contract(**block)
+
+
+# --- numbers of the whole window -----------------------------------------------------------------
+
+USUAL = [100, 102, 98, 101, 99, 100]
+
+
+@pytest.mark.parametrize(
+    ("rows", "earlier", "passes"),
+    [
+        (100, USUAL, True),
+        (60, USUAL, False),
+        (140, USUAL, False),
+        (109, [100] * 6, True),  # a table that never changed may, by a tenth
+        (111, [100] * 6, False),
+        (60, [100, 100, 100, 100, 100_000, 0], False),  # one odd run moves nothing
+        (5, [0, 0], True),  # too few runs
+        (1, [0] * 9, True),
+        (2, [0] * 9, False),
+    ],
+)
+def test_rows_are_held_against_the_middle_of_earlier_runs(rows, earlier, passes):
+    """The median and how far runs scatter around it; single odd runs do not count."""
+    assert passes == bounded_by_history(rows, earlier, Volume()).passes
+
+
+def test_too_few_runs_pass_and_say_so():
+    """A first run has nothing to be like."""
+    assert "7; 2 earlier runs, 5 are needed to judge" == bounded_by_history(7, [1, 2], Volume()).text
+
+
+COMMON = {"name": "o", "table": "o", "format": "parquet", "destination": {"type": "local", "path": "x"}}
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_only_runs_that_are_alike_count():
+    """Of whole tables every success; of days the other days, each once, as it stands now."""
+    runs = [
+        RunRecord(f"r{n}", "o", window, AT, status=status, total_rows=rows)
+        for n, (window, status, rows) in enumerate(
+            [("2026-01-03", "success", 3), ("2026-01-02", "success", 2), ("2026-01-01", "failed", 9),
+             ("2026-01-02", "success", 7), ("2026-01-01", "success", 1)]
+        )
+    ]  # fmt: skip
+    days = TimeWindow(**COMMON, mode="time_window", time_column="at", start="2026-01-01")
+
+    assert [2, 1] == earlier_rows(runs, days, "2026-01-03")
+    assert [3, 2, 7, 1] == earlier_rows(runs, Full(**COMMON), "all")
+
+
+def test_number_of_sql_must_be_nothing_unless_bounds_are_given():
+    """The check has the number and the bound that it breaks."""
+    contract = Contract(sql={"none": "select 1", "some": {"query": "select 1", "min": 1}}, severity="warn")
+    rules = contract_rules(contract)
+    numbers = {"sql__none": Bounded(3, 0, 0), "sql__some": Bounded(3, 1, None)}
+
+    none, some = audit(rules, Measures(rows=9), {}, numbers=numbers)
+
+    assert [(False, 3, 0), (True, 3, 1)] == [(each.passed, each.observed, each.threshold) for each in (none, some)]
+    assert ("3, 0 wanted", "3, at least 1 wanted") == (none.text, some.text)
+    assert ["select 1 is 0.", "select 1 is at least 1."] == [rule.description for rule in rules]

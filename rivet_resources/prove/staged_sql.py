@@ -1,0 +1,88 @@
+"""SQL over the rows of a staged window, by DuckDB, before anybody else can read them.
+
+Belongs here: the one statement, over the files as a table called `rows`. Not here: what its number must be.
+
+The engine reads the window's Parquet files through Arrow, and nothing else: no other file, no network, no extension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+
+from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.extract import Staged
+from rivet_resources.contracts.transform import RowRefused, TransformError
+
+TABLE = "rows"
+SETTINGS = (
+    "SET TimeZone='UTC'",
+    "SET memory_limit='512MB'",
+    "SET temp_directory=''",
+    "SET autoinstall_known_extensions=false",
+    "SET autoload_known_extensions=false",
+    "SET enable_external_access=false",
+    "SET lock_configuration=true",
+)
+
+
+def numbers_by_sql(texts: Mapping[str, str], staged: Staged, root: Root) -> dict[str, float]:
+    """Return the one number that each statement gives over the window's rows.
+
+    Raises:
+        TransformError: a statement is none, or gives no number.
+        RowRefused: it fails on the rows; DuckDB's own text, which may hold a value, is not shown.
+    """
+    schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
+    paths = [str(root.local_path(part.staged["path"])) for part in staged.parts]
+    if not paths:
+        return _ask(texts, schema.empty_table())
+    import pyarrow.dataset as ds  # start
+
+    return _ask(texts, ds.dataset(paths, format="parquet", schema=schema))
+
+
+def check_sql(texts: Mapping[str, str], schema: pa.Schema) -> None:
+    """See that statements can be asked of such columns.
+
+    Raises:
+        TransformError: one is no single SELECT of one number, or names what is not there.
+    """
+    if texts:
+        _ask(texts, schema.empty_table())
+
+
+def _ask(texts: Mapping[str, str], rows: Any) -> dict[str, float]:
+    import duckdb  # start
+
+    with closing(duckdb.connect(":memory:", config={"threads": 1})) as connection:
+        connection.register(TABLE, rows)
+        for setting in SETTINGS:
+            connection.execute(setting).fetchall()
+        return {name: _number(name, text, connection) for name, text in texts.items()}
+
+
+def _number(name: str, text: str, connection: Any) -> float:
+    import duckdb  # start
+
+    refused: TransformError | RowRefused | None = None
+    found: list[Any] = []
+    try:
+        statements = connection.extract_statements(text)
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            refused = TransformError(f"contract, {name}: write one SELECT over the table `{TABLE}`.")
+        else:
+            found = connection.execute(statements[0]).fetchmany(2)
+    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+        first = str(error).strip().split("\n")[0].rstrip(".")
+        refused = TransformError(f"contract, {name}: {first}. The window is the table `{TABLE}`.")
+    except duckdb.Error as error:
+        refused = RowRefused(f"contract, {name}: the statement fails on the window's rows ({type(error).__name__}).")
+    if refused is not None:
+        raise refused
+    if len(found) != 1 or len(found[0]) != 1 or isinstance(found[0][0], str | bytes):
+        raise TransformError(f"contract, {name}: gives no single number; write SELECT count(*) … and the like.")
+    return float(found[0][0] or 0)
