@@ -15,7 +15,7 @@ from typing import Any, Literal
 import psycopg
 import pymysql
 import pytest
-from azure.core.pipeline.transport import RequestsTransport
+from azure.core.pipeline.transport import HttpTransport
 
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.destinations.azure import Azure
@@ -343,7 +343,7 @@ def test_azure_endpoint_with_a_bad_certificate_says_so(
 ) -> None:
     """The client, which would wait and try three times more, does not: a refused certificate stays refused."""
     waited: list[float] = []
-    monkeypatch.setattr(RequestsTransport, "sleep", lambda self, seconds: waited.append(seconds))
+    monkeypatch.setattr(HttpTransport, "sleep", lambda self, seconds: waited.append(seconds))
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificates / "ours.pem"))
     monkeypatch.setenv("AZURE_SECRET", AZURITE_KEY)
     with endpoint(certificates, kind) as url, pytest.raises(DestinationTls) as refused:
