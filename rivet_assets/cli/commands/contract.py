@@ -19,7 +19,7 @@ NAME = click.option(
 
 @click.group("contract", cls=CommandGroup)
 def contract_group() -> None:
-    """What columns are agreed to be, and what they are at the source."""
+    """Write data contracts; hold them against the source."""
 
 
 @contract_group.command("export", short_help="Write an export's table as an open data contract.")

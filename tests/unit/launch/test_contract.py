@@ -209,6 +209,7 @@ def test_file_that_is_no_contract_is_refused(orders, text, told):
         ({"rows": {"odd": "total + 1"}}, "true or false"),
         ({"sql": {"odd": "select count(*) from rows where nothing > 1"}}, "nothing"),
         ({"sql": {"odd": "select count(*) from '/etc/passwd'"}}, "sql__odd"),
+        ({"sql": {"odd": "select count(*) from read_text('rivet.yaml')"}}, "PermissionException"),
         ({"sql": {"odd": "drop table rows"}}, "one SELECT"),
         ({"sql": {"odd": "select id, total from rows"}}, "no single number"),
     ],
