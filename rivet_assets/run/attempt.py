@@ -15,43 +15,32 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from rivet_assets.blocks.export_values import errors_allowed
 from rivet_assets.modes.by_shard import kept_as, naming, shard_of, source_of_shard
-from rivet_assets.modes.incremental_boundary import note_after
 from rivet_assets.modes.protocol import Mode, Planning, require_name
 from rivet_assets.run import interruption
 from rivet_assets.run.admission import Admission, refuse_unproven
 from rivet_assets.run.baseline import baseline_of
-from rivet_assets.run.contract_numbers import numbers_of
-from rivet_assets.run.contract_rules import columns_verdict, has_column_rules, rules_of_export
 from rivet_assets.run.drift import Drift, compare, judge
 from rivet_assets.run.journal import Journal
 from rivet_assets.run.observation import ObservedRun, ObservedTable, Observer, begun_run, figures_of, table_of, watched
 from rivet_assets.run.progress import Progress
 from rivet_assets.run.quality import (
     Verdict,
-    audit,
     blocks,
-    describe_refused,
-    refusal,
-    row_errors,
     rules_of,
-    schema_drift,
-    special_values,
 )
+from rivet_assets.run.verdicts import judge_columns, judge_window, notes_of
 from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
 from rivet_resources.commit.manifest import current_manifests, window_manifest
-from rivet_resources.commit.publish import boundary_to_keep, discard
+from rivet_resources.commit.publish import discard
 from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.extract import Extract, Staged, Window
-from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import pace
-from rivet_resources.errors import ContractBroken, DriftRefused, GateRefused, RivetError
+from rivet_resources.errors import DriftRefused, GateRefused, RivetError
 from rivet_resources.shape.shape import planned
 from rivet_resources.state.cursors import Cursor
 from rivet_resources.state.runs import RunRecord
-from rivet_resources.write.measures import count_duplicates
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -247,7 +236,7 @@ def _stage(
         )
         provenance = site.admission.of(site, session, relation)
         drift = _judge_drift(site, relation)
-        agreed = _judge_columns(site, relation, window.key if window else WHOLE, journal)
+        agreed = judge_columns(export, relation, window.key if window else WHOLE, journal)
         committed = committed_cursor(site)
         extract = cast(Mode, export).extract(
             Planning(
@@ -276,36 +265,17 @@ def _stage(
             extract, on_progress=_progress(site, extract, journal), on_event=journal.add, permits=permits
         )
     staged = replace(staged, seconds={**staged.seconds, "plan": plan_seconds})
-    for note in filter(None, (describe_kept(staged), too_large(staged), taken_out(staged))):
+    for note in notes_of(staged):
         staged = replace(staged, extract=replace(staged.extract, notes=(*staged.extract.notes, note)))
         journal.warned(note)
         site.tell(f"{export.name} {extract.window.key}: {note}.")
     return Attempt(
-        staged, lease, (*agreed, *_verdicts(site, staged, drift)), drift, before[0].row_count if before else None
+        staged,
+        lease,
+        (*agreed, *judge_window(export, staged, drift, root=site.root, state=site.state)),
+        drift,
+        before[0].row_count if before else None,
     )
-
-
-def describe_kept(staged: Staged) -> str:
-    """Return which chunks a dead run had read already: they are of an earlier instant; '' for none."""
-    if not staged.kept_chunks:
-        return ""
-    return (
-        f"{staged.kept_chunks} of {len(staged.extract.chunks)} chunks ({staged.kept.rows:,} rows) were kept of a run "
-        f"that died, so they are of an earlier instant"
-    )
-
-
-def too_large(staged: Staged) -> str:
-    """Warn that the new cursor value has more rows than are remembered; '' when it has not."""
-    boundary, cursor = boundary_to_keep(staged), staged.extract.cursor
-    return note_after(boundary, column=cursor.column) if boundary and cursor else ""
-
-
-def taken_out(staged: Staged) -> str:
-    """Return which rows could not be exported, and how to see them; '' where all could."""
-    told = describe_refused(staged.measures)
-    seen = f"; `rivet quarantine show {staged.extract.export}` shows them" if staged.measures.dead else ""
-    return told + seen
 
 
 def _waiting(site: Site, journal: Journal) -> Callable[[str, Mapping[str, Any]], None]:
@@ -358,48 +328,6 @@ def _judge_drift(site: Site, relation: Relation) -> Drift:
         if rule.kind == "null_ratio_max":
             require_name(shaped, rule.column, key="quality.null_ratio_max")
     return drift
-
-
-def _judge_columns(site: Site, relation: Relation, window: str, journal: Journal) -> tuple[Verdict, ...]:
-    """Judge the columns by the export's contract, before the first row is read; () without one.
-
-    Raises:
-        ContractBroken: a column that must be is not there, or is of another type.
-    """
-    export = site.export
-    if export.contract is None or not has_column_rules(export.contract):
-        return ()
-    verdict = columns_verdict(export.contract, planned(relation, export.steps).schema, relation)
-    if blocks([verdict]):
-        journal.judged((verdict,), Drift((), (), ()))
-        raise ContractBroken(refusal(export.name, window, (verdict,)), verdicts=(verdict,))
-    return (verdict,)
-
-
-def _verdicts(site: Site, staged: Staged, drift: Drift) -> tuple[Verdict, ...]:
-    export, measures = site.export, staged.measures
-    duplicates = {column: 0 for column in staged.extract.unique_columns}
-    if staged.extract.row_rules.key:
-        duplicates[staged.extract.row_rules.key_name] = 0
-    duplicates |= {column: count_duplicates(site.root, files) for column, files in measures.unique.items()}
-    numbers = numbers_of(export, staged, root=site.root, state=site.state)
-    accepted = export.on_schema_drift in ("continue", "evolve")
-    return (
-        *audit(rules_of_export(export), measures, duplicates, at=_ages_count_from(staged), numbers=numbers),
-        *([row_errors(measures, allowed=_allowed_errors(export, measures))] if export.takes_rows else []),
-        special_values(measures),
-        schema_drift(drift, accepted=accepted, rows=measures.rows),
-    )
-
-
-def _allowed_errors(export: Export, measures: Measures) -> float:
-    return errors_allowed(export.max_errors, rows=measures.rows_read)
-
-
-def _ages_count_from(staged: Staged) -> datetime:
-    """Return the end of a window of the past, else now: a day that is exported again was fresh when it ended."""
-    now, end = datetime.now(UTC), staged.extract.window.end
-    return min(now, end) if end is not None else now
 
 
 @contextmanager
