@@ -25,6 +25,7 @@ from tests.servers import postgres as servers
 os.environ.setdefault("AWS_ACCESS_KEY_ID", "test")
 os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "test")
 os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
+os.environ.setdefault("AZURE_KEY", servers.AZURITE_KEY)  # Spark's workers keep the variables of its start
 os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "yes")
 os.environ.pop("RIVET_STATE_URL", None)
 # A folder of temporary files per worker: tests that fix a run's id must not share its scratch folder.

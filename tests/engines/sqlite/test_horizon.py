@@ -74,7 +74,7 @@ SPELLINGS = [
 @pytest.mark.parametrize(("declared", "word", "shape", "expected"), SPELLINGS)
 def test_stamps_of_now_wait_for_the_next_run(declared, word, shape, expected, tmp_path):
     """Another row may still get the very same second, or day; so what is of the current one is not read."""
-    old, later = datetime(2020, 5, 1, 10, tzinfo=UTC), datetime.now(UTC) + timedelta(days=2)
+    old, later = datetime(2020, 5, 1, 10, tzinfo=UTC), datetime.now(UTC) + timedelta(days=4)  # a day lasts 26 h
     values = [f"{int(t.timestamp())}" if shape == "%s" else f"'{t.strftime(shape)}'" for t in (old, later)]
     path = run(
         tmp_path / "t.db", f"CREATE TABLE t (at {declared})", f"INSERT INTO t VALUES ({values[0]}), ({values[1]})"
