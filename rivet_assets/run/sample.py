@@ -96,7 +96,7 @@ def _stage_some(site: Site, extract: Extract, limit: int, permits: Permits) -> l
     for chunk in extract.chunks[:MOST_CHUNKS] or (None,):
         chunks = () if chunk is None else (replace(chunk, identity="", abreast=1),)
         staged = site.exporter.stage(replace(trial, chunks=chunks, most_rows=left), permits=permits)
-        site.root.discard(staged.parts)
+        site.root.discard(staged.files)
         found.append(staged)
         left -= staged.measures.rows_read
         if left <= 0:

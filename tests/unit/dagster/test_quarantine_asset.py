@@ -48,12 +48,14 @@ def definitions(keys: str) -> dg.Definitions:
     return definitions_of(load_config(Path("rivet.yaml")))
 
 
-def materialized(keys: str, instance: dg.DagsterInstance, *, partition: str | None = None) -> dg.ExecuteInProcessResult:
+def materialized(
+    keys: str, instance: dg.DagsterInstance, *, partition: str | None = None, **config: int
+) -> dg.ExecuteInProcessResult:
     made = definitions(keys)
     assets = [*(made.assets or ())]
     return dg.materialize(
         assets, selection=[ORDERS], instance=instance, resources=dict(made.resources or {}), partition_key=partition,
-        raise_on_error=False,
+        raise_on_error=False, run_config={"ops": {"sqlite__orders": {"config": config}}},
     )  # fmt: skip
 
 
@@ -96,6 +98,13 @@ def test_bound_refuses_the_window_with_exactly_its_check_red(instance: dg.Dagste
     failed = [each for each in result.get_asset_check_evaluations() if not each.passed]
     assert [("row_errors", dg.AssetCheckSeverity.ERROR)] == [(each.check_name, each.severity) for each in failed]
     assert [] == reasons(instance)
+
+
+def test_sample_leaves_no_letter_anywhere(instance: dg.DagsterInstance) -> None:
+    """A trial run publishes nothing, and what it staged is gone."""
+    assert materialized("    on_error: dead_letter\n", instance, limit=9).success
+
+    assert [] == [path for path in Path("lake").rglob("*") if path.is_file() and not path.name.startswith(".")]
 
 
 def test_each_window_has_a_quarantine_of_its_own(instance: dg.DagsterInstance) -> None:
