@@ -89,8 +89,8 @@ class Cells:
             counts.is_of_rows = not _is_nested(column)
             read = self.readers[column.fact("read") or "plain"]
             array = read(array, column, counts)
-        except Unfit:
-            pass  # its counts are those of `counts`
+        except Unfit as unfit:
+            counts.update(unfit.counts)
         takes_rows = column.policy == "row" and counts.are_rows(batch.num_rows)
         if counts and (column.name in self.strict or not (column.policy == "null" or takes_rows)):
             raise does_not_fit(column, counts, chunk=self.chunk)
