@@ -175,6 +175,11 @@ class Page:
     rows_read: int | None = None  # before transforms; None: as many as the table has
     refused: tuple[RefusedCells, ...] = ()  # NULL in the table; the policy of their columns sets such rows aside
 
+    def take(self, places: pa.Array) -> Page:
+        """Return a page of the rows at these places alone, with what was refused in them."""
+        cells = tuple(replace(each, rows=each.rows[places.to_numpy()]) for each in self.refused)
+        return replace(self, table=self.table.take(places), refused=cells)
+
     def first(self, rows: int) -> Page:
         """Return a page of its first rows alone."""
         cells = tuple(replace(each, rows=each.rows[:rows]) for each in self.refused)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -91,10 +91,10 @@ class Maker:
         began = time.perf_counter()
         made = rows(self.recipe, wanted).select([column.name for column in self.columns])
         table, special = self._cells.decode([made])
-        if where:
-            table = sql.keep_rows(self.duckdb, table, where)
-        seconds = time.perf_counter() - began
-        return Page(table=table, special=special, statement_ms=seconds * 1000, refused=self._cells.refused)
+        page = Page(table=table, special=special, statement_ms=0.0, refused=self._cells.refused)
+        if where and table.num_rows:
+            page = page.take(sql.places_of(self.duckdb, table, where))
+        return replace(page, statement_ms=(time.perf_counter() - began) * 1000)
 
     def pages(self, wanted: sql.Numbers, *, where: str, size: int) -> Iterator[tuple[int, Page]]:
         """Make a range of rows page by page, each with the number of rows made for it."""

@@ -158,11 +158,9 @@ def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([render(c) if is_uuid else c.storage for c in column.chunks], pa.string())
 
 
-def keep_rows(connection: duckdb.DuckDBPyConnection, page: pa.Table, where: str) -> pa.Table:
-    """Keep the rows of a page that satisfy a predicate, in their order."""
-    if not where or not page.num_rows:
-        return page
+def places_of(connection: duckdb.DuckDBPyConnection, page: pa.Table, where: str) -> pa.Array:
+    """Return the places of the rows of a page that satisfy a predicate, in their order."""
     place = pa.array(range(page.num_rows), pa.int64())
     numbered = page.append_column("_rivet_place", place)
     found = ask(connection, numbered, f"SELECT _rivet_place FROM page WHERE {where} ORDER BY _rivet_place")
-    return page.take(found.column(0))
+    return found.column(0).combine_chunks()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rivet_resources.contracts.row_errors import RefusedCells, RefusedRows, RowPolicy
 from rivet_resources.contracts.settings import Settings
+from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.transform import RowRefused, StepPlan
 from rivet_resources.shape.transforms import pipeline
 from rivet_resources.shape.transforms.cast import type_of
@@ -174,3 +175,12 @@ def test_cells_that_refuse_are_those_that_refuse_alone(word: str, data: st.DataO
 
     assert [mask is not None for _, mask in alone] == ([False] * len(texts) if bad is None else bad.tolist())
     assert [one[0].as_py() for one, _ in alone] == cells.to_pylist()
+
+
+def test_refused_cells_stay_with_their_rows_when_some_are_taken() -> None:
+    """A predicate that is asked of rows already typed leaves some out; the marks go with the rows."""
+    marks = RefusedCells("age", "holds NaN", pa.array([n in (1, 6) for n in range(8)]).to_numpy(zero_copy_only=False))
+    page = Page(PEOPLE, {}, 0.0, refused=(marks,)).take(pa.array([0, 6, 7], pa.int64()))
+    _, [refused] = without_cells(page.table, page.refused, "skip")
+
+    assert [6] == refused.rows.column("id").to_pylist()
