@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
+from rivet_resources import fan_out
 from rivet_resources.contracts.change_log import Capture, Commit, Lag, Position, Survey
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Finding
@@ -148,6 +149,5 @@ class Gate:
 
 def settle() -> None:
     """Wait for the threads of earlier questions, so that the next test may ask the same again."""
-    for thread in threading.enumerate():
-        if thread.name.startswith("rivet-") and thread is not threading.current_thread():
-            thread.join(30)
+    for thread in list(fan_out._hanging.values()):
+        thread.join(30)

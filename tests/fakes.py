@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from rivet_resources.contracts.evidence import Pressure
 from rivet_resources.contracts.extract import Extract, Window
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.relation import Chunk, Relation
@@ -217,3 +218,39 @@ def extract_of(table: pa.Table, folder: Path, *, pieces: int = 1, **changes: Any
 
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+
+
+@dataclass
+class ScriptedGauge:
+    """Looks as written down; the last one lasts. An error is raised."""
+
+    looks: list[Pressure | Exception]
+    counted: list[float] = field(default_factory=lambda: [10.0, 17.0])
+    looked: int = 0
+
+    def look(self) -> Pressure:
+        """Return the next look."""
+        now = self.looks[min(self.looked, len(self.looks) - 1)]
+        self.looked += 1
+        if isinstance(now, Exception):
+            raise now
+        return now
+
+    def counters(self) -> Mapping[str, float]:
+        """Return the next number of deadlocks."""
+        return {"deadlocks": self.counted.pop(0) if len(self.counted) > 1 else self.counted[0]}
+
+
+def column(arrow: pa.DataType, cells: list[Any]) -> pa.Array:
+    """Build a column, from storage numbers where Python has no such value."""
+    if pa.types.is_temporal(arrow):
+        return pa.array(cells, pa.int64() if arrow.bit_width == 64 else pa.int32()).view(arrow)
+    if isinstance(arrow, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(arrow, pa.array(cells, arrow.storage_type))
+    if pa.types.is_struct(arrow):
+        children = [column(child.type, [None if c is None else c[child.name] for c in cells]) for child in arrow]
+        absent = pa.array([cell is None for cell in cells], pa.bool_())
+        if not children:
+            return pa.array(cells, arrow)
+        return pa.StructArray.from_arrays(children, fields=list(arrow), mask=absent)
+    return pa.array(cells, arrow)

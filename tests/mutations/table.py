@@ -200,7 +200,7 @@ RUNNING = (
         "    _take_back_plan(context)\n    yield",
         "    yield",
         "each materialization turns the verdicts of checks on demand to skipped, each failed one to failed",
-        ("tests/unit/dagster/test_lights.py",),
+        ("tests/assets/test_lights.py",),
     ),
     Fault(
         "plans_lack_checks",
@@ -208,7 +208,7 @@ RUNNING = (
         "            return {*self.keys, *self.check_keys}\n",
         "            return set(self.keys)\n",
         "Dagster's daemon ends every backfill before it begins, since the plan lacks checks that it named",
-        ("tests/unit/dagster/test_lights.py::test_run_plans_every_check_that_it_is_asked_for",),
+        ("tests/assets/test_lights.py::test_run_plans_every_check_that_it_is_asked_for",),
     ),
     Fault(
         "queued_drain_is_green",
@@ -1320,7 +1320,7 @@ SOURCES = (
         "        tell_speed(self.scratch, self.level.speed)\n",
         "",
         "running tasks go on at full speed while the source suffers",
-        ("tests/unit/read/test_governor.py::test_tasks_in_workers_of_spark_obey_before_their_next_page",),
+        ("tests/spark/test_governor.py::test_tasks_in_workers_of_spark_obey_before_their_next_page",),
     ),
     Fault(
         "governor_starts_no_fewer_tasks",
@@ -1630,7 +1630,7 @@ OUTAGES = (
         "            if code == TRANSIENT:\n",
         "            if code is not None:\n",
         "a schedule runs into the same wall every half hour",
-        ("tests/unit/dagster/test_retry_sensor.py::test_failure_that_stays_is_not_asked_for_again",),
+        ("tests/assets/test_retry_sensor.py::test_failure_that_stays_is_not_asked_for_again",),
     ),
 )
 
@@ -1787,7 +1787,7 @@ LATEST = (
         "    left = tuple(window for window in entry.windows if window not in there)\n",
         "    left = () if there.issuperset(entry.windows) else entry.windows\n",
         "after an outage whole backfills are read again for one missing day",
-        ("tests/unit/dagster/test_retry_sensor.py::test_only_the_windows_that_are_missing_are_asked_for",),
+        ("tests/assets/test_retry_sensor.py::test_only_the_windows_that_are_missing_are_asked_for",),
     ),
     Fault(
         "runs_of_people_are_asked_for_again",
@@ -1795,7 +1795,7 @@ LATEST = (
         "if not any(tag in run.tags for tag in BY_ITSELF) or run.tags",
         "if run.tags",
         "what somebody tried once by hand runs again by itself",
-        ("tests/unit/dagster/test_retry_sensor.py::test_run_that_somebody_started_is_not_asked_for_again",),
+        ("tests/assets/test_retry_sensor.py::test_run_that_somebody_started_is_not_asked_for_again",),
     ),
     Fault(
         "retry_beside_a_run_in_flight",
@@ -1803,7 +1803,7 @@ LATEST = (
         "        if run.tags.get(ASKED_AGAIN) == each.tag or (run.asset_selection is not None",
         "        if run.tags.get(ASKED_AGAIN) == each.tag and (run.asset_selection is not None",
         "a second run is started beside one that works, and fails because the window is busy",
-        ("tests/unit/dagster/test_retry_sensor.py::test_run_in_flight_is_waited_for",),
+        ("tests/assets/test_retry_sensor.py::test_run_in_flight_is_waited_for",),
     ),
     Fault(
         "transform_does_not_change_a_chunk",

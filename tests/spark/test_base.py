@@ -17,16 +17,19 @@ from tests.processes import ROOT
 
 pytestmark = pytest.mark.spark
 
-# Python runs it at the start of every process, Spark's workers included.
+# Python runs it at the start of every process, Spark's workers included. Who only asks whether a package is there
+# (`importlib.util.find_spec`, as PySpark's converters do) hears no, as where it is not installed.
 HIDE = """
-import sys
+from importlib.machinery import PathFinder
 
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if any(name == each or name.startswith(each + ".") for each in HIDDEN):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+find = PathFinder.find_spec
 
-sys.meta_path.insert(0, Hidden())
+def find_visible(name, path=None, target=None):
+    if any(name == each or name.startswith(each + ".") for each in HIDDEN):
+        return None
+    return find(name, path, target)
+
+PathFinder.find_spec = find_visible
 """
 CONFIG = """
 spark: SPARK

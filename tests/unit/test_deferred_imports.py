@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.product import ROOT, SHARED, modules
+
+pytestmark = SHARED
 # driver: may not be installed. Spark, Dagster: seconds to load. start: not needed to begin. POSIX: not elsewhere.
 REASONS = {"driver", "Spark", "Dagster", "start", "POSIX"}
 
 
-def _deferred(path: Path) -> dict[int, str]:
+def _deferred(path: Path, nodes: Iterable[ast.AST]) -> dict[int, str]:
     """Return {line: its comment} of the imports inside functions."""
-    text = path.read_text()
-    lines = text.splitlines()
-    functions = [each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.FunctionDef)]
+    lines = path.read_text().splitlines()
+    functions = [each for each in nodes if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
     found = {
         each.lineno
         for function in functions
@@ -28,9 +30,8 @@ def test_every_deferred_import_says_why() -> None:
     """Modules are imported at the top, else a reader asks why not."""
     bare = [
         f"{path.relative_to(ROOT)}:{line}"
-        for room in ("rivet_assets", "rivet_resources")
-        for path in sorted((ROOT / room).rglob("*.py"))
-        for line, why in sorted(_deferred(path).items())
+        for path, (_, nodes) in modules().items()
+        for line, why in sorted(_deferred(path, nodes).items())
         if not why or (why.split()[0] not in REASONS and " " not in why)
     ]
 

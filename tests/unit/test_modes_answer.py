@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
+from collections.abc import Iterable
 
 from rivet_assets.modes.registry import MODES
+from tests.product import ROOT, SHARED, modules
 
-ROOT = Path(__file__).parents[2]
+pytestmark = SHARED
+
 CLASSES = {mode.__name__ for mode in MODES.values()}
 
 
-def _asked(tree: ast.AST) -> list[int]:
+def _asked(nodes: Iterable[ast.AST]) -> list[int]:
     """List the lines that ask `isinstance(…, Cdc)` and the like, or compare a `.mode` with a mode's word."""
     lines = []
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Call(func=ast.Name(id="isinstance"), args=[_, kinds]):
                 if CLASSES & {each.id for each in ast.walk(kinds) if isinstance(each, ast.Name)}:
@@ -32,9 +34,9 @@ def test_mode_is_asked_for_by_name_in_its_own_room_only() -> None:
     """A new mode is one file and one line in the registry."""
     found = [
         f"{path.relative_to(ROOT)}:{line}"
-        for path in sorted((ROOT / "rivet_assets").rglob("*.py"))
-        if path.parent.name != "modes"
-        for line in _asked(ast.parse(path.read_text()))
+        for path, (_, nodes) in modules().items()
+        if path.is_relative_to(ROOT / "rivet_assets") and path.parent.name != "modes"
+        for line in _asked(nodes)
     ]
 
     assert [] == found
@@ -43,7 +45,7 @@ def test_mode_is_asked_for_by_name_in_its_own_room_only() -> None:
 def test_every_way_of_asking_is_seen() -> None:
     """The test above would fail for each of these."""
     for text in ("isinstance(export, Cdc)", "isinstance(x, Full | Poll)", 'e.mode == "cdc"', 'e.mode in ("full", "x")'):
-        assert [1] == _asked(ast.parse(text)), text
+        assert [1] == _asked(ast.walk(ast.parse(text))), text
 
 
 def test_answers_carry_the_word_of_their_mode() -> None:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.product import ROOT, SHARED, modules
+
+pytestmark = SHARED
 ENGINES = ROOT / "rivet_resources/engines"
-
-
-def _modules() -> Iterator[tuple[Path, ast.Module]]:
-    for room in ("rivet_assets", "rivet_resources"):
-        for path in sorted((ROOT / room).rglob("*.py")):
-            yield path, ast.parse(path.read_text())
 
 
 def _place(path: Path) -> str:
@@ -28,7 +23,7 @@ def _place(path: Path) -> str:
 def test_public_class_has_a_name_of_its_own() -> None:
     """Who meets a name in a message or a search finds one class; those of sibling engines mean the same thing."""
     places: dict[str, set[str]] = defaultdict(set)
-    for path, tree in _modules():
+    for path, (tree, _) in modules().items():
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].add(_place(path))
@@ -40,8 +35,8 @@ def test_docstrings_return_and_raise() -> None:
     """Functions return, read, write and raise; they neither give, say nor tell."""
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno} {first}"
-        for path, tree in _modules()
-        for node in ast.walk(tree)
+        for path, (_, nodes) in modules().items()
+        for node in nodes
         if isinstance(node, ast.FunctionDef)
         and (first := (ast.get_docstring(node) or "-").split()[0]) in ("Give", "Gives", "Say", "Says", "Tell", "Tells")
     ]

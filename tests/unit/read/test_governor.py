@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from rivet_resources.read.stage import Exporter
 from rivet_resources.read.throttle import Latency, Throttle, read_speed, tell_speed
 from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.state.store import State, open_state
-from tests.fakes import FAST, TableSource, extract_of
+from tests.fakes import FAST, ScriptedGauge, TableSource, extract_of
 
 CALM = Pressure(
     latency_ms=2.0, active=4, lock_waits=0, lag_seconds=0.1, log_waits=100, connections=20, connections_limit=100
@@ -159,27 +159,6 @@ def test_memory_alone_is_reason_enough() -> None:
 
 
 @dataclass
-class ScriptedGauge:
-    """Looks as written down; the last one lasts. An error is raised."""
-
-    looks: list[Pressure | Exception]
-    counted: list[float] = field(default_factory=lambda: [10.0, 17.0])
-    looked: int = 0
-
-    def look(self) -> Pressure:
-        """Return the next look."""
-        now = self.looks[min(self.looked, len(self.looks) - 1)]
-        self.looked += 1
-        if isinstance(now, Exception):
-            raise now
-        return now
-
-    def counters(self) -> Mapping[str, float]:
-        """Return the next number of deadlocks."""
-        return {"deadlocks": self.counted.pop(0) if len(self.counted) > 1 else self.counted[0]}
-
-
-@dataclass
 class GaugedSource(TableSource):
     """A table whose gauge is scripted, and whose pages last until the gauge has looked so often."""
 
@@ -287,37 +266,6 @@ def test_source_without_a_gauge_is_read_all_the_same(state: State, tmp_path: Pat
     governor.watch()
 
     assert governor.course.is_blind
-
-
-@dataclass
-class SlowSource(TableSource):
-    """A table read a few rows at a time, beside a gauge that sees lock waits from its second look on."""
-
-    @contextmanager
-    def gauge(self, *, application: str, pace: Any) -> Iterator[ScriptedGauge]:
-        """Yield a gauge whose looks get worse."""
-        yield ScriptedGauge([CALM, LOCKED])
-
-    def pages(self, chunk: Any, columns: Any, **about: Any) -> Iterator[Page]:
-        """Read as the table does, taking a moment for each page."""
-        for page in super().pages(chunk, columns, **about):
-            time.sleep(0.01)
-            yield page
-
-
-@pytest.mark.spark
-def test_tasks_in_workers_of_spark_obey_before_their_next_page(
-    state: State, tmp_path: Path, spark_runtime: SparkRuntime
-) -> None:
-    """The driver's word reaches processes that it only shares a folder with."""
-    source = SlowSource(table(), page_rows=2)
-    extract = extract_of(table(), tmp_path, pieces=2, pace=EAGER, source=source, run_id="governed_by_spark")
-
-    made = Exporter(spark_runtime, state).stage(extract)
-
-    assert 400 == made.measures.rows
-    assert made.harm["steps_down"] == 3
-    assert made.measures.governed_seconds > 0.2
 
 
 def test_gate_lets_fewer_through_when_told_and_more_again() -> None:

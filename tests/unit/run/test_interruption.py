@@ -12,10 +12,13 @@ import time
 from multiprocessing.connection import Connection
 
 import psutil
+import pytest
 from dagster._utils.interrupts import setup_interrupt_handlers
 
 from rivet_assets.run import interruption
 from tests import processes
+
+pytestmark = pytest.mark.xdist_group("processes")  # one worker starts one fork server
 
 
 def heard_in_the_background(answer: Connection) -> None:

@@ -363,6 +363,7 @@ print(wins, flush=True)
 """
 
 
+@pytest.mark.xdist_group("processes")  # one worker starts one fork server
 def test_of_processes_that_race_each_step_is_won_once(place: str):
     """A counter that three processes push up through take and save never skips and never repeats."""
     opened(place).take(KEY)

@@ -33,6 +33,8 @@ from rivet_resources.state.store import State, default_url, open_state
 from tests import processes
 from tests.servers.listening import Proxy, proxied
 
+pytestmark = pytest.mark.xdist_group("processes")  # one worker starts one fork server
+
 PROLOGUE = """
 import sys
 from datetime import UTC, datetime

@@ -1,12 +1,9 @@
-"""NDJSON is valid JSON for every type, exact, and comes back through every reader and through Spark."""
+"""NDJSON is valid JSON for every type, exact, and comes back through every reader."""
 
 from __future__ import annotations
 
-import base64
 import json
-import math
 import random
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,12 +13,11 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pytest
 
-from rivet_resources.commit.manifest import Manifest
-from rivet_resources.commit.manifest_entries import Extraction, ManifestDestination, ManifestPart, ManifestSource
 from rivet_resources.contracts.types import JSON
 from rivet_resources.errors import PartCorrupt, UnsupportedColumn, ValueDoesNotFit
 from rivet_resources.write.formats import ndjson_read
 from rivet_resources.write.formats.ndjson import BLOCK, Ndjson
+from tests.fakes import column
 
 DAY_US = 86_400_000_000
 UTC_US = pa.timestamp("us", "UTC")
@@ -102,21 +98,6 @@ SPELLINGS: list[tuple[pa.DataType, Any, str]] = [
     (pa.struct([pa.field("j", JSON)]), {"j": "[1.10]"}, '{"j":[1.10]}'),
     (pa.struct([]), {}, "{}"),
 ]
-
-
-def column(arrow: pa.DataType, cells: list[Any]) -> pa.Array:
-    """Build a column, from storage numbers where Python has no such value."""
-    if pa.types.is_temporal(arrow):
-        return pa.array(cells, pa.int64() if arrow.bit_width == 64 else pa.int32()).view(arrow)
-    if isinstance(arrow, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(arrow, pa.array(cells, arrow.storage_type))
-    if pa.types.is_struct(arrow):
-        children = [column(child.type, [None if c is None else c[child.name] for c in cells]) for child in arrow]
-        absent = pa.array([cell is None for cell in cells], pa.bool_())
-        if not children:
-            return pa.array(cells, arrow)
-        return pa.StructArray.from_arrays(children, fields=list(arrow), mask=absent)
-    return pa.array(cells, arrow)
 
 
 def written(table: pa.Table, path: Path) -> bytes:
@@ -408,59 +389,3 @@ def test_reader_gives_the_columns_that_a_part_has(tmp_path: Path):
 def test_ndjson_claims_no_codec():
     """The manifest never names a compression that was not applied."""
     assert ("ndjson", "none", "ndjson") == (Ndjson().extension, Ndjson().codec, Ndjson().type)
-
-
-@pytest.mark.spark
-def test_spark_reads_the_cells_that_were_written(tmp_path: Path, spark_runtime: Any):
-    """Through the manifest's schema Spark has every cell: exact numbers, instants, bytes, lists, JSON as text."""
-    from rivet_resources.commit.reader import read_parts
-    from rivet_resources.destinations.local import Local
-
-    cells: dict[str, tuple[pa.DataType, Any, Any]] = {
-        "id": (pa.int64(), 2**63 - 1, 2**63 - 1),
-        "u": (pa.uint64(), 2**64 - 1, Decimal(2**64 - 1)),
-        "amount": (pa.decimal128(38, 10), Decimal("-0.0000000001"), Decimal("-0.0000000001")),
-        "wide": (pa.decimal256(60, 0), Decimal("9" * 60), "9" * 60),
-        "f": (pa.float64(), float("inf"), math.inf),
-        "day": (pa.date32(), 19737, datetime(2024, 1, 15).date()),
-        "at": (UTC_US, 1705314600123456, datetime(2024, 1, 15, 10, 30, 0, 123456, UTC)),
-        "naive": (pa.timestamp("us"), 1705314600123456, datetime(2024, 1, 15, 10, 30, 0, 123456)),
-        "clock": (pa.time64("us"), 1, "00:00:00.000001"),
-        "raw": (pa.binary(), b"\x00\xff", b"\x00\xff"),
-        "key": (pa.uuid(), UUID_BYTES, "550e8400-e29b-41d4-a716-446655440000"),
-        "doc": (JSON, '{"a":  1.10}', '{"a":  1.10}'),
-        "note": (pa.string(), 'two\nlines "x"', 'two\nlines "x"'),
-        "tags": (pa.list_(pa.field("item", pa.string())), ["a", None], ["a", None]),
-    }
-    table = pa.table({name: column(kind, [cell, None]) for name, (kind, cell, _) in cells.items()})
-    root = Local(path=str(tmp_path)).root("orders")
-    content = written(table, tmp_path / "a.ndjson")
-    folder = Path(root.uri)
-    folder.mkdir(exist_ok=True)
-    (folder / "part.ndjson").write_bytes(content)
-    part = ManifestPart(
-        part_id=0, path="part.ndjson", rows=2, size_bytes=len(content), content_fingerprint="xxh3:0", content_md5=""
-    )
-    manifest = Manifest(
-        run_id="r1",
-        export_name="orders",
-        export_family="orders",
-        started_at=datetime.now(UTC),
-        finished_at=datetime.now(UTC),
-        window="all",
-        consistency="snapshot",
-        source=ManifestSource(engine="postgres", extraction=Extraction(strategy="full")),
-        destination=ManifestDestination(kind="local", uri=root.uri),
-        format="ndjson",
-        compression="none",
-        schema_fingerprint="xxh3:0",
-        schema_ipc=base64.b64encode(table.schema.serialize().to_pybytes()).decode(),
-        row_count=2,
-        part_count=1,
-        parts=(part,),
-    )
-
-    first, second = read_parts(spark_runtime.session(), root, [manifest]).toArrow().to_pylist()
-
-    assert {name: expected for name, (_, _, expected) in cells.items()} == first
-    assert {None} == set(second.values())
