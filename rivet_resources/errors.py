@@ -333,6 +333,20 @@ class ExtraMissing(RivetError):
     code = "RIVET_EXTRA_MISSING"
 
 
+class WorkerUnfit(RivetError):
+    """A host of the Spark cluster cannot do the work: no Python, package, variable, or way to an end of the export."""
+
+    code = "RIVET_SPARK_WORKER_UNFIT"
+
+
+class WorkerCutOff(WorkerUnfit):
+    """Hosts of the Spark cluster cannot reach an end of the export at the moment."""
+
+    code = "RIVET_SPARK_WORKER_CUT_OFF"
+    retry = True
+    exit_code = 2
+
+
 class SparkUnavailable(RivetError):
     """No JVM could be started or reached; the message says what was tried and how to go on without."""
 

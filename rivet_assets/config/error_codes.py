@@ -75,6 +75,7 @@ CODES: Mapping[str, str] = {
     "RIVET_CONFIG_TIME_WINDOW_END": "end not after start",
     "RIVET_CONFIG_POLL": "keys of mode poll contradict each other, or mean nothing for it",
     "RIVET_CONFIG_CDC": "keys that mean nothing for a change log",
+    "RIVET_CONFIG_CLUSTER": "only this machine has it, or it is a secret, and tasks run on other machines",
     "RIVET_CONFIG_CDC_RESOURCE_CONFLICT": "two drains share a slot, a server id or a checkpoint",
     # destinations, notifications
     "RIVET_CONFIG_DESTINATION": "ways to sign in contradict each other, or the endpoint cannot be used",

@@ -29,6 +29,7 @@ from rivet_assets.blocks.notifications import Notifications
 from rivet_assets.blocks.observability import Observability
 from rivet_assets.blocks.op import Op
 from rivet_assets.blocks.translation import Translation
+from rivet_assets.config.cluster import of_one_machine
 from rivet_assets.modes.by_shard import source_of_shard
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.modes.chunked import Chunked
@@ -98,6 +99,9 @@ class RivetConfig(Settings):
             raise refusals(cls.__name__, [*details(error), *faults]) from None
         faults = faults or [*_check_tuning(config), *_check_modes(config), *_shared_logs(config), *_sparkless(config)]
         faults = faults or [*_shards_have_addresses(config), *_refused_rows_have_a_place(config)]
+        faults = faults or [
+            *of_one_machine(config.spark, [(each, config.source_of(each)[1]) for each in config.exports])
+        ]
         if faults:
             raise refusals(cls.__name__, faults)
         exports = tuple(_with_steps(export, config.transforms) for export in config.exports)

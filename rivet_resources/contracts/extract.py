@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -171,6 +172,16 @@ class Extract:
     row_folders: RowFolders | None = None  # parts lie in folders by a column's time; None: all in the window's
     on_error: RowPolicy = "stop"  # of rows that cannot be exported; a step may have a word of its own
     provenance: Provenance | None = None  # whose rows they are; None: nobody asked the database
+    of_chunks: int = 0  # of the whole window, where `chunks` are those of one job; 0: `chunks` are all
+
+    @property
+    def has_several_chunks(self) -> bool:
+        """Return whether the window is read in more than one chunk."""
+        return (self.of_chunks or len(self.chunks)) > 1
+
+    def only(self, positions: Sequence[int]) -> Extract:
+        """Return what one job needs: the chunks at some positions, without the thousand others."""
+        return replace(self, chunks=tuple(self.chunks[each] for each in positions), of_chunks=len(self.chunks))
 
     @property
     def resumable(self) -> bool:

@@ -57,6 +57,16 @@ class Local(Settings):
     extra: ClassVar[Extra | None] = None
     schemes: ClassVar[tuple[str, ...]] = ()
     path: Template = Field(min_length=1, description="relative to the working directory; {date}, {export}, {table}")
+    shared_path: bool = Field(
+        False,
+        exclude_if=lambda given: not given,  # a key that came later leaves the fingerprints of before as they are
+        description="the folder is mounted at this path on every worker of a Spark cluster",
+    )
+
+    @property
+    def only_here(self) -> str:
+        """Return why a worker on another machine cannot write there; "" where it can."""
+        return "" if self.shared_path else "is a folder of this machine"
 
     def root(self, export: str) -> LocalRoot:
         """Address one export's folder, absolute, so that every process means the same place."""

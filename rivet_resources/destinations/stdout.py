@@ -36,6 +36,7 @@ class Stdout(Settings):
     is_stream: ClassVar[bool] = True
     extra: ClassVar[Extra | None] = None
     schemes: ClassVar[tuple[str, ...]] = ()
+    only_here: ClassVar[str] = "is this process's own output"
 
     def root(self, export: str) -> StdoutRoot:
         """Stage below the machine's temp folder, under this user's id."""

@@ -28,6 +28,7 @@ from rivet_resources.contracts.parts import ChunkResult
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.errors import RivetError
 from rivet_resources.read.task import run_chunk
+from rivet_resources.secrets import Variables, lend
 
 Task = Callable[[Iterator[int]], Iterator[dict[str, Any]]]
 ROWS_DDL = "done boolean, body string"
@@ -54,13 +55,14 @@ class TaskAttempt:
 
 
 def run_descriptors(
-    packed: bytes, group: tuple[int, ...], attempts: int, descriptors: Iterator[int]
+    packed: bytes, lent: Variables, attempts: int, descriptors: Iterator[int]
 ) -> Iterator[dict[str, Any]]:
     """Run the chunks whose descriptors come in, up to the first fault; rows of shape `ROWS`, as `mapPartitions` wants.
 
     Args:
-        packed: the pickled Extract; a secret given inline travels in here and nowhere else.
-        group: positions of the chunks; a descriptor is an index into it.
+        packed: the pickled Extract, with the chunks of this job only; a descriptor is a position among them. A secret
+            given inline travels in here and nowhere else.
+        lent: variables that the driver has and this host may lack; only over encrypted lines (`spark/cluster.py`).
         attempts: how often Spark starts a task at most.
     """
     from pyspark import TaskContext  # Spark
@@ -68,9 +70,10 @@ def run_descriptors(
     context = TaskContext.get()
     number = context.attemptNumber() if context else 0
     attempt = TaskAttempt(number, last=number + 1 >= attempts)
+    lend(lent)
     extract = unpack(packed)
     for descriptor in descriptors:
-        row = outcome(extract, extract.chunks[group[descriptor]], attempt)
+        row = outcome(extract, extract.chunks[descriptor], attempt)
         yield row
         if not row["done"]:
             return
@@ -84,10 +87,15 @@ def run_in_arrow(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 
 @functools.lru_cache(maxsize=1)
 def unpack(packed: bytes) -> Extract:
-    """Unpickle an Extract, once per worker for all its tasks of one stage."""
+    """Unpickle an Extract, once for all attempts of a task in one worker."""
     extract: Extract = pickle.loads(packed)
-    gc.freeze()  # pyspark collects garbage after each task: 30 ms over the imports alone, measured
+    _freeze_imports()
     return extract
+
+
+@functools.cache
+def _freeze_imports() -> None:
+    gc.freeze()  # pyspark collects garbage after each task: 30 ms over the imports alone, measured
 
 
 def outcome(extract: Extract, chunk: Chunk, attempt: TaskAttempt) -> dict[str, Any]:

@@ -50,6 +50,7 @@ from rivet_resources.read.governor_thread import ChunkSlots, Governor, govern
 from rivet_resources.read.rows_so_far import Progress, StageProgress, nobody_watches
 from rivet_resources.read.source_cost import harm
 from rivet_resources.shape.shape import schema_of
+from rivet_resources.spark import cluster
 from rivet_resources.spark.runtime import SparkRuntime
 
 if TYPE_CHECKING:
@@ -199,6 +200,8 @@ class Exporter:
         """Return how many chunks could run at once, but for the source's cap."""
         if self.spark.inline:
             return min(extract.parallel or 1, len(positions))
+        if self.spark.is_cluster:  # which may grow while it has more to do than it can
+            return min(extract.parallel or self.spark.most_parallel, len(positions))
         return min(extract.parallel or len(positions), self.spark.parallelism, len(positions))
 
     def _run(self, extract: Extract, positions: Sequence[int], governor: Governor) -> Iterator[ChunkResult]:
@@ -210,6 +213,7 @@ class Exporter:
             one_by_one = [[position] for position in positions]
             yield from _in_threads(slots, one_by_one, partial(_run_inline, extract), stop=lambda: None, gate=gate)
             return
+        self.spark.examine(extract)
         jobs = _Jobs(self.spark, extract)
         work = groups(positions, slots * GROUPS_PER_SLOT)
         yield from _in_threads(slots, work, jobs.run, stop=jobs.cancel, gate=gate)
@@ -316,7 +320,7 @@ class _Jobs:
     def __init__(self, runtime: SparkRuntime, extract: Extract) -> None:
         self._runtime = runtime
         self._extract = extract
-        self._packed = pickle.dumps(extract)
+        self._lent = runtime.lendable(extract)
         self._attempts = runtime.task_attempts
         self._tag = f"rivet-{uuid.uuid4().hex}"
 
@@ -325,11 +329,13 @@ class _Jobs:
 
         Raises:
             TaskFailed: all attempts of the task died.
+            WorkerUnfit: a worker of the cluster cannot run it at all.
         """
         from py4j.protocol import Py4JError  # Spark
         from pyspark.errors import PySparkException  # Spark
 
-        task = partial(run_descriptors, self._packed, tuple(group), self._attempts)
+        packed = pickle.dumps(self._extract.only(group))
+        task = partial(run_descriptors, packed, self._lent, self._attempts)
         try:
             with self._runtime.tagged(self._tag):
                 rows = self._collect(task, len(group))
@@ -350,8 +356,10 @@ class _Jobs:
         """Call off what runs."""
         self._runtime.call_off(self._tag)
 
-    def _task_failed(self, group: list[int], told: str) -> TaskFailed:
+    def _task_failed(self, group: list[int], told: str) -> RivetError:
         """Return that a task died, by kind only: Spark's text may hold a value of a row."""
+        if self._runtime.is_cluster and (found := cluster.unfit(told)):
+            return found
         crash = (
             "its Python process died" if "crashed" in told or "exited unexpectedly" in told else "Spark gave up on it"
         )

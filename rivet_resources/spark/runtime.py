@@ -26,12 +26,14 @@ from typing import TYPE_CHECKING, Any
 
 from rivet_resources.contracts.settings import Spark
 from rivet_resources.errors import SparkUnavailable
-from rivet_resources.spark import jvm, jvm_archive
+from rivet_resources.spark import cluster, jvm, jvm_archive
 from rivet_resources.spark import sessions as spark_sessions
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+    from rivet_resources.contracts.extract import Extract
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,8 @@ TASK_CONF: Mapping[str, str] = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
+
+MOST_PARALLEL = 256  # one thread of the driver each
 
 
 @dataclass
@@ -94,6 +98,7 @@ class SparkRuntime:
         self._session_of = session_of  # of `spark: {resource: …}`: never started nor stopped by us
         self._archive = archive  # None: whatever archive exists; given: the flags of a recording
         self._task_session: SparkSession | None = None
+        self._examined: set[str] = set()  # pairs of source and destination that every host could reach
 
     @property
     def inline(self) -> bool:
@@ -106,6 +111,48 @@ class SparkRuntime:
         if self._session_of is not None:
             return ".connect." in type(self._session_of()).__module__
         return self.settings.remote is not None
+
+    @property
+    def is_cluster(self) -> bool:
+        """Return whether tasks run on other machines, as far as the settings tell."""
+        if self.inline:
+            return False
+        if self._session_of is not None:
+            return not self.is_remote and cluster.is_cluster(self._any_context().master)
+        return self.is_remote or cluster.is_cluster(self.settings.master)
+
+    @property
+    def most_parallel(self) -> int:
+        """Return how many tasks a cluster may run at once when it has grown as far as it is allowed to."""
+        conf: Mapping[str, str] = self.settings.conf if self.is_remote else dict(self._any_context().getConf().getAll())
+        executors = int(conf.get("spark.dynamicAllocation.maxExecutors", "0"))
+        grown = executors * int(conf.get("spark.executor.cores", "1"))
+        with spark_sessions.refusals(self.settings.remote or self.settings.master):
+            return min(MOST_PARALLEL, max(grown, self.parallelism))
+
+    def examine(self, extract: Extract) -> None:
+        """Ask each host of a cluster, once per source and destination, whether it can reach both.
+
+        Raises:
+            WorkerUnfit: a host cannot.
+        """
+        if not self.is_cluster or self.is_remote:
+            return
+        ends = f"{extract.source!r} {extract.destination!r}"
+        if ends not in self._examined:
+            context = self._any_context()
+            hosts = cluster.examine(context, extract.source, extract.destination, extract.export, extract.pace)
+            log.info("Spark's workers can do the work: %s", ", ".join(hosts))
+            self._examined.add(ends)
+
+    def lendable(self, extract: Extract) -> Mapping[str, str]:
+        """Return the variables that an extract names, for workers that lack them; none where lines are not encrypted.
+
+        On this machine the workers have them already.
+        """
+        if not self.is_cluster or self.is_remote:
+            return {}
+        return cluster.lendable(self._any_context(), extract)
 
     @property
     def parallelism(self) -> int:
@@ -258,9 +305,12 @@ class SparkRuntime:
 
     def _start(self) -> _Started:
         if self.settings.remote:
-            return _Started(self.settings, opened=spark_sessions.connect(self.settings))
+            session = spark_sessions.connect(self.settings)
+            session.addArtifacts(str(cluster.archive()), pyfile=True)
+            return _Started(self.settings, opened=session)
         if spark_sessions.needs_submit(self.settings):
             session = spark_sessions.submit(self.settings)
+            self._ship(session.sparkContext)
             return _Started(self.settings, session.sparkContext, session)
         started = self._take_early() or spark_sessions.start_jvm(self.settings, self._archive)
         try:
@@ -269,7 +319,14 @@ class SparkRuntime:
             _forget(started)
             raise
         atexit.register(_end_at_exit)
+        self._ship(context)
         return _Started(self.settings, context, jvm=started)
+
+    def _ship(self, context: SparkContext) -> None:
+        """Send our package to the workers of a cluster."""
+        if cluster.is_cluster(context.master):
+            with spark_sessions.refusals(context.master):
+                context.addPyFile(str(cluster.archive()))
 
     def _take_early(self) -> jvm.Jvm | None:
         """Take over the JVM that `begin` started, if its settings are ours; else end it."""

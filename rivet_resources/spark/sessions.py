@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from rivet_resources import extras
 from rivet_resources.contracts.settings import Spark
 from rivet_resources.errors import SparkUnavailable
-from rivet_resources.spark import jvm, jvm_archive
+from rivet_resources.spark import cluster, jvm, jvm_archive
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -38,6 +38,10 @@ FIXED: Mapping[str, str] = {
 LOCAL: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",  # a laptop that changes networks keeps its driver
     "spark.driver.bindAddress": "127.0.0.1",
+}
+# Spark's own pattern, and what the variables of executors and addresses of databases are called.
+REMOTE: Mapping[str, str] = {
+    "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|executorEnv|appMasterEnv|[._-](url|dsn)\b",
 }
 # Only spark-submit understands these: packages are downloaded, cluster managers are prepared.
 NEEDS_SUBMIT = ("spark.jars", "spark.submit.", "spark.kubernetes.", "spark.yarn.")
@@ -60,8 +64,8 @@ def needs_submit(settings: Spark) -> bool:
 
 
 def _conf(settings: Spark) -> dict[str, str]:
-    local = {**LOCAL, **FORKING} if settings.master.startswith("local") else {}
-    return {**FIXED, **local, "spark.master": settings.master, **settings.conf}
+    own = REMOTE if cluster.is_cluster(settings.master) else {**LOCAL, **FORKING}
+    return {**FIXED, **own, "spark.master": settings.master, **settings.conf}
 
 
 def start_jvm(settings: Spark, archive: tuple[str, ...] | None) -> jvm.Jvm:
@@ -84,12 +88,18 @@ def _python_path() -> str:
 
 
 @contextlib.contextmanager
-def _same_python() -> Iterator[None]:
-    """Let workers run under this interpreter unless the user named another; pyspark reads it when a context starts."""
-    if "PYSPARK_PYTHON" in os.environ:
+def _python_of_tasks(settings: Spark) -> Iterator[None]:
+    """Choose the interpreter of tasks: $PYSPARK_PYTHON, else the configured one, else on this machine our own.
+
+    PySpark reads the variable when a context starts; `spark.pyspark.python` is read by spark-submit only. A path of
+    this machine means nothing on another, where it is `python3` then.
+    """
+    own = None if cluster.is_cluster(settings.master) else sys.executable
+    python = settings.conf.get("spark.pyspark.python", own)
+    if "PYSPARK_PYTHON" in os.environ or python is None:
         yield
         return
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = python
     try:
         yield
     finally:
@@ -100,9 +110,10 @@ def classic(settings: Spark, started: jvm.Jvm) -> SparkContext:
     """Make the context in a JVM that we started."""
     from pyspark import SparkConf, SparkContext  # Spark
 
+    spare_pandas()  # before the first call into the JVM with anything but texts
     conf = SparkConf(loadDefaults=False).setAll(list(_conf(settings).items()))
     gateway = started.gateway()
-    with _same_python(), _refusals(settings.master):
+    with _python_of_tasks(settings), refusals(settings.master):
         return SparkContext(conf=conf, gateway=gateway)
 
 
@@ -115,7 +126,7 @@ def session_over(context: SparkContext) -> SparkSession:
     from pyspark.sql import SparkSession  # Spark
 
     spare_pandas()
-    with _refusals(context.master):
+    with refusals(context.master):
         session: SparkSession = SparkSession(context)
     return session
 
@@ -146,7 +157,7 @@ def submit(settings: Spark) -> SparkSession:
     home = {} if "JAVA_HOME" in os.environ else {"JAVA_HOME": str(jvm.find_java().home)}
     os.environ.update(home)
     try:
-        with _same_python(), _refusals(settings.master):
+        with _python_of_tasks(settings), refusals(settings.master):
             session: SparkSession = SparkSession.builder.config(map=conf).getOrCreate()
     finally:
         for name in home:
@@ -169,7 +180,7 @@ def connect(settings: Spark) -> SparkSession:
     try:
         from pyspark.sql import SparkSession  # Spark
 
-        with _refusals(f"{place.hostname}:{place.port or 15002}"):
+        with refusals(f"{place.hostname}:{place.port or 15002}"):
             builder = SparkSession.builder.remote(remote).config("spark.sql.session.timeZone", "UTC")
             session: SparkSession = builder.config(map=conf).getOrCreate()
             return session
@@ -178,7 +189,7 @@ def connect(settings: Spark) -> SparkSession:
 
 
 @contextlib.contextmanager
-def _refusals(where: str) -> Iterator[None]:
+def refusals(where: str) -> Iterator[None]:
     """Turn whatever Spark throws at its start into one sentence."""
     from py4j.protocol import Py4JError  # Spark
     from pyspark.errors import PySparkException  # Spark

@@ -133,7 +133,7 @@ def part_path(extract: Extract, chunk: Chunk, *, number: int | None, partition: 
     """
     day, time_, millis, nonce = _run_stamp(extract.run_id)
     name = f"{extract.part_prefix or stem_of(extract.export)}_{day}_{time_}_{millis}_{nonce}"
-    if len(extract.chunks) > 1:
+    if extract.has_several_chunks:
         name += f"_chunk{chunk.index}"
     if number is not None:
         name += f"_part{number}"

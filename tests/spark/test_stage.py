@@ -403,18 +403,20 @@ def test_death_of_the_driver_keeps_finished_chunks(engine: str, state: State, tm
 def test_task_travels_by_reference(tmp_path: Path) -> None:
     """What a job ships is pickled by the standard library: names of this package and plain values, no closure."""
     extract = plan(tmp_path)
-    task = partial(run_descriptors, pickle.dumps(extract), (0, 1), 3)
+    task = partial(run_descriptors, pickle.dumps(extract.only((0, 1))), {}, 3)
 
     arrived = pickle.loads(pickle.dumps(task))
+    travelled = pickle.loads(arrived.args[0])
 
-    assert (run_descriptors, (0, 1)) == (arrived.func, arrived.args[1])
+    assert (run_descriptors, extract.chunks[:2]) == (arrived.func, travelled.chunks)
+    assert travelled.has_several_chunks
 
 
 @pytest.mark.spark
 def test_secret_given_inline_is_not_in_the_plan_of_a_job(spark: SparkRuntime, tmp_path: Path) -> None:
     """Neither the plan that Spark shows nor the rows that come back hold what the source's block holds."""
     extract = plan(tmp_path)
-    task = partial(run_descriptors, pickle.dumps(extract), (0, 1), 3)
+    task = partial(run_descriptors, pickle.dumps(extract.only((0, 1))), {}, 3)
     context = spark.context()
     assert context is not None
     job = context.parallelize(range(2), 1).mapPartitions(task)

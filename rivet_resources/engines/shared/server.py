@@ -48,6 +48,11 @@ class Server(Settings):
     )
     tls: Tls | None = Field(default=None, description="needed unless the host is this machine; mode: disable opts out")
 
+    @property
+    def only_here(self) -> str:
+        """Return why a worker on another machine cannot connect; "" where it can, as far as the block tells."""
+        return "is a unix socket of this machine" if (self.host or "").startswith("/") else ""
+
     @model_validator(mode="after")
     def _one_way_to_connect(self) -> Self:
         """Refuse a block that connects in two ways, or in none.

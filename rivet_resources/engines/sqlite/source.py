@@ -54,6 +54,16 @@ class Sqlite(Settings):
     path_env: str | None = Field(default=None, description="environment variable that holds the path")
     url: str | None = Field(default=None, description="sqlite:///relative.db or sqlite:////absolute.db")
     tuning: Tuning | None = Field(default=None, description="how hard the source may be driven")
+    shared_path: bool = Field(
+        default=False,
+        exclude_if=lambda given: not given,  # a key that came later leaves the fingerprints of before as they are
+        description="the file is mounted at this path on every worker of a Spark cluster",
+    )
+
+    @property
+    def only_here(self) -> str:
+        """Return why a worker on another machine cannot read it; "" where it can."""
+        return "" if self.shared_path else "is a file of this machine"
 
     @field_validator("path")
     @classmethod

@@ -1,0 +1,221 @@
+"""A cluster's workers: our package is sent to them, and each host shows that it can do the work before any row is read.
+
+Belongs here: what is sent, what a host is asked, what its refusal means. Not here: sessions (`sessions.py`), tasks.
+
+A worker needs a Python of the driver's version with what `pip install rivet` brings, the drivers of its source and
+destination, and whatever variables and files the configuration names. Our own two packages come from the driver, so
+that both sides always run the same code.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import re
+import socket
+import sys
+import tempfile
+import time
+import uuid
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rivet_resources.contracts.addressing import PROBE
+from rivet_resources.errors import RivetError, WorkerCutOff, WorkerUnfit
+from rivet_resources.secrets import Variables, lend, named_variables
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from rivet_resources.contracts.destination import Destination
+    from rivet_resources.contracts.settings import Pace
+    from rivet_resources.contracts.source import Source
+
+PACKAGE = Path(__file__).parents[1]
+ROUNDS = 3  # of looking for hosts that registered meanwhile
+SPREAD_SECONDS = 0.3  # for which a question holds its slot, so that the next one goes to another host
+EXECUTOR = re.compile(r"\(TID \d+\) \((\S+) executor")
+INSTALL = (
+    "Install Rivet with the extras of this export there, or name the Python that has it in PYSPARK_PYTHON or "
+    "`spark: conf: spark.pyspark.python`"
+)
+ENCRYPTING = (
+    "spark.network.crypto.enabled", "spark.ssl.rpc.enabled", "spark.authenticate.enableSaslEncryption",
+)  # fmt: skip
+# What Spark says when a worker's Python cannot run our task at all, and what that means.
+MISFITS = (
+    (
+        re.compile(r'Cannot run program "([^"]*)"'),
+        "has no Python at {0}; name one that is there in PYSPARK_PYTHON or `spark: conf: spark.pyspark.python`",
+    ),
+    (
+        re.compile(r"No module named '([\w.]+)'"),
+        f"lacks the Python package {{0}}. {INSTALL}",
+    ),
+    (
+        re.compile(r"PYTHON_VERSION_MISMATCH.*?different version (?:in worker: )?\(?(\d[\d.]*)", re.DOTALL),
+        "runs Python {0}, and this machine another; give both the same minor version",
+    ),
+    (
+        re.compile(r"PYTHON_VERSION_MISMATCH"),
+        "runs another minor version of Python than this machine; give both the same",
+    ),
+)
+
+
+def is_cluster(master: str) -> bool:
+    """Return whether tasks of a master run in other processes than this machine's own JVM."""
+    return not master.startswith("local") or master.startswith("local-cluster")
+
+
+@functools.lru_cache(maxsize=1)
+def archive() -> Path:
+    """Pack our package for Python's own importer of archives; the file lives as long as this process."""
+    folder = Path(tempfile.mkdtemp(prefix="rivet-package-"))
+    _removed_at_exit(folder)
+    path = folder / "rivet_package.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for file in sorted(PACKAGE.rglob("*.py")):
+            packed.write(file, file.relative_to(PACKAGE.parent))
+    return path
+
+
+def _removed_at_exit(folder: Path) -> None:
+    import atexit  # start
+    import shutil  # start
+
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+
+def is_encrypted(conf: Any) -> bool:
+    """Return whether the driver's messages to its executors are authenticated and encrypted.
+
+    Args:
+        conf: a SparkConf, or a mapping of settings.
+    """
+    return conf.get("spark.authenticate", "false") == "true" and any(
+        conf.get(key, "false") == "true" for key in ENCRYPTING
+    )
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a host is asked: to reach both ends of an export, with the variables that the driver may lend it."""
+
+    source: Source
+    destination: Destination
+    export: str
+    pace: Pace
+    marker: str  # a file that the driver wrote at the destination
+    lent: Variables
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one host said."""
+
+    host: str
+    fault: str = ""
+    retry: bool = False
+    way_out: str = ""
+
+
+def examine(context: SparkContext, source: Source, destination: Destination, export: str, pace: Pace) -> list[str]:
+    """Ask every host that is there to reach source and destination; return their names.
+
+    A host that joins later is not asked; its tasks fail by themselves, and `misfit` tells why.
+
+    Raises:
+        WorkerUnfit: a host cannot do the work; each is named with its reason.
+    """
+    from py4j.protocol import Py4JError  # Spark
+
+    root = destination.root(export)
+    marker = f"{PROBE}_{uuid.uuid4().hex[:8]}"
+    lent = lendable(context, source, destination)
+    keeps = root.keeps_manifests
+    if keeps:
+        root.put(marker, b"rivet")
+    packed = pickle.dumps(Question(source, destination, export, pace, marker if keeps else "", lent))
+    answers: dict[str, Answer] = {}
+    try:
+        for _ in range(ROUNDS):
+            count = max(2, 2 * int(context.defaultParallelism))
+            job = context.parallelize(range(count), count).mapPartitions(functools.partial(_answered, packed))
+            answers |= {each.host: each for each in job.collect() if each.host not in answers or each.fault}
+            if len(answers) >= _hosts(context):
+                break
+    except Py4JError as error:
+        found = unfit(str(error))
+        if found is None:
+            raise
+        raise found from None
+    finally:
+        if keeps:
+            root.delete([marker])
+    faults = [each for each in answers.values() if each.fault]
+    if faults:
+        told = "; ".join(f"host {each.host}: {each.fault}" for each in faults)
+        kind = WorkerCutOff if all(each.retry for each in faults) else WorkerUnfit
+        ways_out = "".join(f". {each}" for each in dict.fromkeys(each.way_out for each in faults) if each)
+        raise kind(f"Spark's workers cannot do this export. {told}{ways_out}")
+    return sorted(answers)
+
+
+def lendable(context: SparkContext, *blocks: object) -> Variables:
+    """Return the variables that these blocks name, with their values, where Spark's own lines are encrypted."""
+    if not is_encrypted(context.getConf()):
+        return {}
+    return {name: os.environ[name] for name in named_variables(*blocks) if name in os.environ}
+
+
+def _hosts(context: SparkContext) -> int:
+    executors: Any = context._jsc.sc().statusTracker().getExecutorInfos()  # type: ignore[union-attr]
+    driver = str(context.getConf().get("spark.driver.host"))
+    return len({each.host() for each in executors} - {driver}) or 1
+
+
+def _answered(packed: bytes, _: Iterator[int]) -> Iterator[Answer]:
+    """Run in an executor: answer once per host and process, and hold the slot for a moment."""
+    yield _asked(packed)
+    time.sleep(SPREAD_SECONDS)
+
+
+@functools.lru_cache(maxsize=4)
+def _asked(packed: bytes) -> Answer:
+    host = socket.gethostname()
+    try:
+        question: Question = pickle.loads(packed)
+        lend(question.lent)
+        with question.source.session(application="rivet probe", pace=question.pace, snapshot=False) as session:
+            session.now()
+        root = question.destination.root(question.export)
+        if question.marker and root.read(question.marker) is None:
+            return Answer(host, f"{root.uri} is another place there than on this machine; use one that both can reach")
+        own = f"{PROBE}_{uuid.uuid4().hex[:8]}"  # `Root.check` has one name, and several processes ask at once
+        root.put(own, b"rivet")
+        root.delete([own])
+    except RivetError as error:
+        return Answer(host, str(error), error.retry)
+    except ModuleNotFoundError as error:
+        return Answer(host, f"its Python, {sys.executable}, lacks the package {error.name}", way_out=INSTALL)
+    except Exception as error:  # a foreign text may hold a secret
+        return Answer(host, f"{type(error).__name__} was raised while it was asked")
+    return Answer(host)
+
+
+def unfit(told: str) -> WorkerUnfit | None:
+    """Return why a worker could not run a task at all, read from Spark's own words; None where it is nothing known."""
+    found = next(((form, match) for pattern, form in MISFITS if (match := pattern.search(told))), None)
+    if found is None:
+        return None
+    form, match = found
+    executor = EXECUTOR.search(told)
+    host = f"Spark's worker on {executor[1]}" if executor else "A worker of Spark"
+    return WorkerUnfit(
+        f"{host} {form.format(*match.groups())}. This machine runs Python {sys.version_info[0]}.{sys.version_info[1]}."
+    )

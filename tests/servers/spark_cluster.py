@@ -1,0 +1,205 @@
+"""A Spark cluster of two hosts on one machine: Spark's own master and workers, each worker in namespaces of its own.
+
+Belongs here: making and ending it, what its hosts can see. Not here: what a run on it must do (`tests/cluster`).
+
+Each host has its own network address, host name, temporary folder and environment, and sees this repository as an empty
+folder: only the packages that a user would install on a worker are there (a bind mount of the virtual environment).
+Namespaces need root; without it the cluster cannot be made, and its tests are skipped with that reason.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rivet_resources.spark.jvm import find_java, spark_home
+
+ROOT = Path(__file__).parents[2]
+NETWORK, DRIVER = "10.77.0", "10.77.0.1"
+MASTER_PORT, MASTER_UI, DRIVER_PORT = 57077, 57080, 57081
+WORKER = "org.apache.spark.deploy.worker.Worker"
+MASTER = "org.apache.spark.deploy.master.Master"
+START_SECONDS = 60
+
+
+def unmakeable() -> str:
+    """Return why no cluster can be made here, "" where one can."""
+    if sys.platform != "linux" or os.geteuid():
+        return "a cluster of two hosts needs Linux and root, for network namespaces"
+    if not shutil.which("ip") or not shutil.which("unshare"):
+        return "a cluster of two hosts needs the programs ip and unshare"
+    probe = subprocess.run(["ip", "netns", "add", "rvtprobe"], capture_output=True, text=True)
+    subprocess.run(["ip", "netns", "del", "rvtprobe"], capture_output=True)
+    return "" if probe.returncode == 0 else f"no network namespace can be made: {probe.stderr.strip()}"
+
+
+@dataclass
+class Host:
+    """A machine with one Spark worker."""
+
+    name: str
+    address: str
+    folder: Path
+    environment: Mapping[str, str]
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the worker in namespaces of its own."""
+        for each in ("tmp", "work"):
+            (self.folder / each).mkdir(parents=True, exist_ok=True)
+        (self.folder / "hosts").write_text(f"127.0.0.1 localhost\n{self.address} {self.name}\n")
+        python = self.folder.parent / "python"  # the same path on each
+        python.mkdir(exist_ok=True)
+        home = f"{python}/{spark_home().relative_to(sys.prefix)}"
+        java = find_java().executable
+        worker = f"{java} -Xmx128m -cp {home}/jars/* {WORKER} spark://{DRIVER}:{MASTER_PORT} --cores 2 --memory 1g"
+        script = " && ".join(
+            [
+                f"hostname {self.name}",
+                f"mount --bind {sys.prefix} {python}",
+                f"mount -t tmpfs none {ROOT}",
+                f"mount --bind {self.folder}/hosts /etc/hosts",  # where no name server knows these names
+                "cd /",
+                f"exec {worker} --host {self.address} --work-dir {self.folder}/work --webui-port 0",
+            ]
+        )
+        environment = {
+            "PATH": os.environ["PATH"], "HOME": str(self.folder), "TMPDIR": str(self.folder / "tmp"),
+            "SPARK_HOME": home, "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": self.address,
+            "SPARK_LOCAL_DIRS": str(self.folder / "tmp"),
+            "PYSPARK_PYTHON": f"{python}/bin/python3", "JAVA_HOME": str(find_java().home), **self.environment,
+        }  # fmt: skip
+        space = ["ip", "netns", "exec", self.name, "unshare", "-m", "-u", "--propagation", "private"]
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                [*space, "sh", "-c", script.replace("jars/*", "jars/\\*")],
+                env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+
+    def kill(self) -> None:
+        """End it as a power failure does, with all that runs on it."""
+        pids = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True).stdout.split()
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        if self.process is not None:
+            self.process.wait()
+
+    def logs(self) -> str:
+        """Return what its worker and executors wrote."""
+        found = [self.folder / "log", *self.folder.glob("work/*/*/std*")]
+        return "\n".join(path.read_text(errors="replace") for path in found)
+
+
+@dataclass
+class Cluster:
+    """A master and its hosts."""
+
+    folder: Path
+    hosts: list[Host] = field(default_factory=list)
+
+    @property
+    def master(self) -> str:
+        """Return the URL for `spark: master`."""
+        return f"spark://{DRIVER}:{MASTER_PORT}"
+
+    def workers(self) -> int:
+        """Return how many workers the master knows alive."""
+        with urllib.request.urlopen(f"http://{DRIVER}:{MASTER_UI}/json/", timeout=5) as answer:
+            return answer.read().decode().count('"state" : "ALIVE"')
+
+
+def run(command: str) -> None:
+    """Run a command of this machine."""
+    subprocess.run(shlex.split(command), check=True, capture_output=True)
+
+
+@contextmanager
+def spark_cluster(folder: Path, *, hosts: int = 2, environment: Mapping[str, str] | None = None) -> Iterator[Cluster]:
+    """Make a cluster until the block ends."""
+    cluster = Cluster(folder)
+    with ExitStack() as stack:
+        stack.enter_context(_bridge())
+        stack.enter_context(_master(folder))
+        for number in range(hosts):
+            name = f"rvtw{number + 1}"
+            host = Host(name, f"{NETWORK}.{11 + number}", folder / name, environment or {})
+            stack.enter_context(_namespace(host))
+            host.start()
+            stack.callback(host.kill)
+            cluster.hosts.append(host)
+        _until(lambda: cluster.workers() >= hosts)
+        yield cluster
+
+
+def _until(there: object) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            if there():  # type: ignore[operator]
+                return
+        except OSError:
+            pass
+        time.sleep(0.1)
+    raise TimeoutError(f"the cluster was not up within {START_SECONDS} s")
+
+
+@contextmanager
+def _bridge() -> Iterator[None]:
+    subprocess.run(["ip", "link", "del", "rvtbr"], capture_output=True)
+    run("ip link add rvtbr type bridge")
+    try:
+        run(f"ip addr add {DRIVER}/24 dev rvtbr")
+        run("ip link set rvtbr up")
+        yield
+    finally:
+        run("ip link del rvtbr")
+
+
+@contextmanager
+def _namespace(host: Host) -> Iterator[None]:
+    host.folder.mkdir(parents=True)
+    near, far = f"v{host.name}", f"p{host.name}"
+    for left in (["netns", "del", host.name], ["link", "del", near]):  # of tests that were killed
+        subprocess.run(["ip", *left], capture_output=True)
+    run(f"ip netns add {host.name}")
+    try:
+        run(f"ip link add {near} type veth peer name {far}")
+        run(f"ip link set {near} master rvtbr")
+        run(f"ip link set {near} up")
+        run(f"ip link set {far} netns {host.name}")
+        for each in (f"addr add {host.address}/24 dev {far}", f"link set {far} up", "link set lo up"):
+            run(f"ip netns exec {host.name} ip {each}")
+        yield
+    finally:
+        run(f"ip link del {near}")
+        run(f"ip netns del {host.name}")
+
+
+@contextmanager
+def _master(folder: Path) -> Iterator[None]:
+    command = [
+        str(find_java().executable), "-Xmx128m", "-cp", f"{spark_home()}/jars/*", MASTER, "--host", DRIVER,
+        "--port", str(MASTER_PORT), "--webui-port", str(MASTER_UI),
+    ]  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "master.log", "ab") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+            env={**os.environ, "SPARK_LOCAL_IP": DRIVER, "SPARK_HOME": str(spark_home())},
+        )  # fmt: skip
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
