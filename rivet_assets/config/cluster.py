@@ -13,14 +13,13 @@ from pydantic_core import InitErrorDetails
 
 from rivet_assets.blocks.choice import refusal
 from rivet_assets.blocks.export import Export
-from rivet_resources.contracts.settings import Spark
+from rivet_resources.contracts.settings import Spark, is_encrypted
 from rivet_resources.contracts.source import Source
-from rivet_resources.spark.cluster import is_cluster, is_encrypted
 
 
 def of_one_machine(spark: Spark, exports: Iterable[tuple[Export, Source]]) -> Iterator[InitErrorDetails]:
     """Refuse, where tasks run on other machines, what is of this one."""
-    if spark.engine == "inline" or not (spark.remote or is_cluster(spark.master)):
+    if not spark.is_cluster:
         return
     where = "`spark: remote`" if spark.remote else f"`spark: master: {spark.master}`"
     for index, (export, source) in enumerate(exports):

@@ -1,7 +1,7 @@
 """`rivet doctor`: ask everything that exports need, side by side, and say what to do about what does not answer.
 
 Belongs here: who is asked, and in which order the rows come back. Not here: what each is asked (`machine.py`,
-`source.py`, `destination.py`, `change_log.py`, `provenance.py`), printing and exit codes (`report.py`).
+`cluster.py`, `source.py`, `destination.py`, `change_log.py`, `provenance.py`), printing and exit codes (`report.py`).
 
 No row of a table is read, and nothing is changed: a destination gets a probe that is removed again, and a state store
 that does not exist yet is created, as a run would.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rivet_assets.config.by_source import by_source
 from rivet_assets.config.extras import extras_of
 from rivet_assets.doctor.change_log import log_rows
+from rivet_assets.doctor.cluster import CLUSTER_SECONDS, cluster_rows
 from rivet_assets.doctor.destination import destination_rows
 from rivet_assets.doctor.machine import machine_rows, open_store, spark_rows
 from rivet_assets.doctor.provenance import provenance_rows
@@ -63,6 +64,8 @@ def examine(config: RivetConfig, names: Sequence[str] = ()) -> list[Row]:
             name, source = config.source_of(export)
             asks[f"export {export.name}"] = partial(log_rows, drain, name, source, state, config, tell)
     answers = side_by_side(asks, seconds=EACH_SECONDS)
+    if config.spark.is_cluster:
+        answers |= side_by_side({"cluster": partial(cluster_rows, config, exports)}, seconds=CLUSTER_SECONDS)
     whose = provenance_rows(exports, dict(read), state)
     if state is not None:
         state.close()

@@ -36,6 +36,7 @@ from rivet_resources.errors import (
     SparkUnavailable,
     StateError,
     UnknownTable,
+    WorkerUnfit,
 )
 from rivet_resources.extras import JAVA
 from rivet_resources.fan_out import NoAnswer
@@ -68,6 +69,7 @@ CATEGORIES: Sequence[tuple[type[RivetError], str, str]] = (
     (DiskFull, "space", "Free space there, or choose another place."),
     (DestinationError, "destination", "Check `destination` of the export."),
     (StateError, "state", "Check `state` of the config and RIVET_STATE_URL."),
+    (WorkerUnfit, "worker", "Set the workers up as `docs/guides/cluster.md` says."),
     (SparkUnavailable, "spark", f"Run `{JAVA.command}`, set JAVA_HOME, or set `spark: inline`."),
     (ExtraMissing, "driver", "Run the command that the message names, then ask again."),
     (ConfigError, "config", "Set what the message names, then ask again."),

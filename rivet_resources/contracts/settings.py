@@ -125,6 +125,26 @@ def pace(source: Tuning | None, export: Tuning | None) -> Pace:
     return Pace(profile=profile, batch_size_is_explicit="batch_size" in given, **values)
 
 
+# Spark's settings that encrypt what driver and executors tell each other, tasks with their closures included.
+ENCRYPTING = (
+    "spark.network.crypto.enabled", "spark.ssl.rpc.enabled", "spark.authenticate.enableSaslEncryption",
+)  # fmt: skip
+
+
+def is_cluster(master: str) -> bool:
+    """Return whether tasks of a master run in other processes than this machine's own JVM."""
+    return not master.startswith("local") or master.startswith("local-cluster")
+
+
+def is_encrypted(conf: Any) -> bool:
+    """Return whether the driver's messages to its executors are authenticated and encrypted.
+
+    Args:
+        conf: a mapping of Spark's settings, or a SparkConf.
+    """
+    return str(conf.get("spark.authenticate", "")) == "true" and any(conf.get(key, "") == "true" for key in ENCRYPTING)
+
+
 class Spark(Settings):
     """Where and how the work runs. The default is this machine."""
 
@@ -147,6 +167,11 @@ class Spark(Settings):
         10, ge=0, le=19, description="how far the JVM and its tasks stand back for other processes of this machine"
     )
     conf: dict[str, str] = Field(default_factory=dict, description="further Spark settings, passed as they are")
+
+    @property
+    def is_cluster(self) -> bool:
+        """Return whether tasks run on other machines; of a project's own Spark nobody knows before it starts."""
+        return self.engine == "spark" and (self.remote is not None or is_cluster(self.master))
 
     @model_validator(mode="after")
     def one_spark(self) -> Self:

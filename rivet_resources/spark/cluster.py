@@ -9,10 +9,12 @@ that both sides always run the same code.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import pickle
 import re
+import shutil
 import socket
 import sys
 import tempfile
@@ -25,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rivet_resources.contracts.addressing import PROBE
+from rivet_resources.contracts.settings import is_encrypted
 from rivet_resources.errors import RivetError, WorkerCutOff, WorkerUnfit
 from rivet_resources.secrets import Variables, lend, named_variables
 
@@ -43,9 +46,6 @@ INSTALL = (
     "Install Rivet with the extras of this export there, or name the Python that has it in PYSPARK_PYTHON or "
     "`spark: conf: spark.pyspark.python`"
 )
-ENCRYPTING = (
-    "spark.network.crypto.enabled", "spark.ssl.rpc.enabled", "spark.authenticate.enableSaslEncryption",
-)  # fmt: skip
 # What Spark says when a worker's Python cannot run our task at all, and what that means.
 MISFITS = (
     (
@@ -67,16 +67,11 @@ MISFITS = (
 )
 
 
-def is_cluster(master: str) -> bool:
-    """Return whether tasks of a master run in other processes than this machine's own JVM."""
-    return not master.startswith("local") or master.startswith("local-cluster")
-
-
 @functools.lru_cache(maxsize=1)
 def archive() -> Path:
     """Pack our package for Python's own importer of archives; the file lives as long as this process."""
     folder = Path(tempfile.mkdtemp(prefix="rivet-package-"))
-    _removed_at_exit(folder)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = folder / "rivet_package.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
         for file in sorted(PACKAGE.rglob("*.py")):
@@ -84,33 +79,22 @@ def archive() -> Path:
     return path
 
 
-def _removed_at_exit(folder: Path) -> None:
-    import atexit  # start
-    import shutil  # start
-
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-
-
-def is_encrypted(conf: Any) -> bool:
-    """Return whether the driver's messages to its executors are authenticated and encrypted.
-
-    Args:
-        conf: a SparkConf, or a mapping of settings.
-    """
-    return conf.get("spark.authenticate", "false") == "true" and any(
-        conf.get(key, "false") == "true" for key in ENCRYPTING
-    )
-
-
 @dataclass(frozen=True)
-class Question:
-    """What a host is asked: to reach both ends of an export, with the variables that the driver may lend it."""
+class Ends:
+    """Both ends of an export: what a host must reach."""
 
     source: Source
     destination: Destination
     export: str
     pace: Pace
-    marker: str  # a file that the driver wrote at the destination
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a host is asked: to reach both ends, with the variables that the driver may lend it."""
+
+    ends: Ends
+    marker: str  # a file that the driver wrote at the destination; "" where nothing is kept
     lent: Variables
 
 
@@ -124,7 +108,7 @@ class Answer:
     way_out: str = ""
 
 
-def examine(context: SparkContext, source: Source, destination: Destination, export: str, pace: Pace) -> list[str]:
+def examine(context: SparkContext, ends: Ends) -> list[str]:
     """Ask every host that is there to reach source and destination; return their names.
 
     A host that joins later is not asked; its tasks fail by themselves, and `misfit` tells why.
@@ -134,13 +118,13 @@ def examine(context: SparkContext, source: Source, destination: Destination, exp
     """
     from py4j.protocol import Py4JError  # Spark
 
-    root = destination.root(export)
+    root = ends.destination.root(ends.export)
     marker = f"{PROBE}_{uuid.uuid4().hex[:8]}"
-    lent = lendable(context, source, destination)
+    lent = lendable(context, ends.source, ends.destination)
     keeps = root.keeps_manifests
     if keeps:
         root.put(marker, b"rivet")
-    packed = pickle.dumps(Question(source, destination, export, pace, marker if keeps else "", lent))
+    packed = pickle.dumps(Question(ends, marker if keeps else "", lent))
     answers: dict[str, Answer] = {}
     try:
         for _ in range(ROUNDS):
@@ -174,7 +158,7 @@ def lendable(context: SparkContext, *blocks: object) -> Variables:
 
 
 def _hosts(context: SparkContext) -> int:
-    executors: Any = context._jsc.sc().statusTracker().getExecutorInfos()  # type: ignore[union-attr]
+    executors: Any = context._jsc.sc().statusTracker().getExecutorInfos()
     driver = str(context.getConf().get("spark.driver.host"))
     return len({each.host() for each in executors} - {driver}) or 1
 
@@ -191,9 +175,10 @@ def _asked(packed: bytes) -> Answer:
     try:
         question: Question = pickle.loads(packed)
         lend(question.lent)
-        with question.source.session(application="rivet probe", pace=question.pace, snapshot=False) as session:
+        ends = question.ends
+        with ends.source.session(application="rivet probe", pace=ends.pace, snapshot=False) as session:
             session.now()
-        root = question.destination.root(question.export)
+        root = ends.destination.root(ends.export)
         if question.marker and root.read(question.marker) is None:
             return Answer(host, f"{root.uri} is another place there than on this machine; use one that both can reach")
         own = f"{PROBE}_{uuid.uuid4().hex[:8]}"  # `Root.check` has one name, and several processes ask at once

@@ -24,10 +24,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rivet_resources.contracts.settings import Spark
+from rivet_resources.contracts.settings import Spark, is_cluster
 from rivet_resources.errors import SparkUnavailable
 from rivet_resources.spark import cluster, jvm, jvm_archive
 from rivet_resources.spark import sessions as spark_sessions
+from rivet_resources.spark.cluster import Ends
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -118,8 +119,8 @@ class SparkRuntime:
         if self.inline:
             return False
         if self._session_of is not None:
-            return not self.is_remote and cluster.is_cluster(self._any_context().master)
-        return self.is_remote or cluster.is_cluster(self.settings.master)
+            return not self.is_remote and is_cluster(self._any_context().master)
+        return self.settings.is_cluster
 
     @property
     def most_parallel(self) -> int:
@@ -140,10 +141,18 @@ class SparkRuntime:
             return
         ends = f"{extract.source!r} {extract.destination!r}"
         if ends not in self._examined:
-            context = self._any_context()
-            hosts = cluster.examine(context, extract.source, extract.destination, extract.export, extract.pace)
+            hosts = self.hosts(Ends(extract.source, extract.destination, extract.export, extract.pace))
             log.info("Spark's workers can do the work: %s", ", ".join(hosts))
             self._examined.add(ends)
+
+    def hosts(self, ends: Ends) -> list[str]:
+        """Return the hosts of a cluster that are there, each of which can reach both ends.
+
+        Raises:
+            SparkUnavailable: no session could be started.
+            WorkerUnfit: a host cannot.
+        """
+        return cluster.examine(self._any_context(), ends)
 
     def lendable(self, extract: Extract) -> Mapping[str, str]:
         """Return the variables that an extract names, for workers that lack them; none where lines are not encrypted.
@@ -315,16 +324,16 @@ class SparkRuntime:
         started = self._take_early() or spark_sessions.start_jvm(self.settings, self._archive)
         try:
             context = spark_sessions.classic(self.settings, started)
+            self._ship(context)
         except BaseException:
             _forget(started)
             raise
         atexit.register(_end_at_exit)
-        self._ship(context)
         return _Started(self.settings, context, jvm=started)
 
     def _ship(self, context: SparkContext) -> None:
         """Send our package to the workers of a cluster."""
-        if cluster.is_cluster(context.master):
+        if is_cluster(context.master):
             with spark_sessions.refusals(context.master):
                 context.addPyFile(str(cluster.archive()))
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rivet_resources import extras
-from rivet_resources.contracts.settings import Spark
+from rivet_resources.contracts.settings import Spark, is_cluster
 from rivet_resources.errors import SparkUnavailable
-from rivet_resources.spark import cluster, jvm, jvm_archive
+from rivet_resources.spark import jvm, jvm_archive
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -64,7 +64,7 @@ def needs_submit(settings: Spark) -> bool:
 
 
 def _conf(settings: Spark) -> dict[str, str]:
-    own = REMOTE if cluster.is_cluster(settings.master) else {**LOCAL, **FORKING}
+    own = REMOTE if is_cluster(settings.master) else {**LOCAL, **FORKING}
     return {**FIXED, **own, "spark.master": settings.master, **settings.conf}
 
 
@@ -94,7 +94,7 @@ def _python_of_tasks(settings: Spark) -> Iterator[None]:
     PySpark reads the variable when a context starts; `spark.pyspark.python` is read by spark-submit only. A path of
     this machine means nothing on another, where it is `python3` then.
     """
-    own = None if cluster.is_cluster(settings.master) else sys.executable
+    own = None if is_cluster(settings.master) else sys.executable
     python = settings.conf.get("spark.pyspark.python", own)
     if "PYSPARK_PYTHON" in os.environ or python is None:
         yield

@@ -86,6 +86,7 @@ class Proxy:
     reset_at: bytes = b""  # what a client says just before every line is reset, once
     silent_after: int = 0  # bytes from the server, counted from now on
     front: int = 0  # the port of ours
+    at: str = "127.0.0.1"  # our address
     _lines: Lines = field(default_factory=Lines)
     _listener: socket.socket | None = None
     _speaks: threading.Event = field(default_factory=threading.Event)
@@ -93,7 +94,7 @@ class Proxy:
     def up(self) -> None:
         """Listen, at the same port as before."""
         self._speaks.set()
-        self._listener = socket.create_server(("127.0.0.1", self.front))
+        self._listener = socket.create_server((self.at, self.front))
         self.front = self._listener.getsockname()[1]
         self._lines.start(self._accept, self._listener)
 

@@ -27,6 +27,7 @@ from rivet_resources.spark.jvm import find_java, spark_home
 ROOT = Path(__file__).parents[2]
 NETWORK, DRIVER = "10.77.0", "10.77.0.1"
 MASTER_PORT, MASTER_UI, DRIVER_PORT = 57077, 57080, 57081
+MASTER_URL = f"spark://{DRIVER}:{MASTER_PORT}"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 MASTER = "org.apache.spark.deploy.master.Master"
 START_SECONDS = 60
@@ -51,6 +52,7 @@ class Host:
     address: str
     folder: Path
     environment: Mapping[str, str]
+    options: tuple[str, ...]
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -62,7 +64,7 @@ class Host:
         python.mkdir(exist_ok=True)
         home = f"{python}/{spark_home().relative_to(sys.prefix)}"
         java = find_java().executable
-        worker = f"{java} -Xmx128m -cp {home}/jars/* {WORKER} spark://{DRIVER}:{MASTER_PORT} --cores 2 --memory 1g"
+        worker = f"{java} -Xmx128m {' '.join(self.options)} -cp {home}/jars/* {WORKER} --cores 2 --memory 1g"
         script = " && ".join(
             [
                 f"hostname {self.name}",
@@ -70,7 +72,7 @@ class Host:
                 f"mount -t tmpfs none {ROOT}",
                 f"mount --bind {self.folder}/hosts /etc/hosts",  # where no name server knows these names
                 "cd /",
-                f"exec {worker} --host {self.address} --work-dir {self.folder}/work --webui-port 0",
+                f"exec {worker} --host {self.address} --work-dir {self.folder}/work --webui-port 0 {MASTER_URL}",
             ]
         )
         environment = {
@@ -93,6 +95,7 @@ class Host:
             with suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
         if self.process is not None:
+            self.process.kill()
             self.process.wait()
 
     def logs(self) -> str:
@@ -106,12 +109,32 @@ class Cluster:
     """A master and its hosts."""
 
     folder: Path
+    secret: str = ""
     hosts: list[Host] = field(default_factory=list)
+
+    @property
+    def python(self) -> str:
+        """Return the Python of its hosts that has what Rivet needs, and not Rivet."""
+        return f"{self.folder}/python/bin/python3"
+
+    @property
+    def conf(self) -> dict[str, str]:
+        """Return what `spark: conf` must say."""
+        conf = {"spark.driver.host": DRIVER, "spark.pyspark.python": self.python, "spark.executor.memory": "512m"}
+        if self.secret:
+            conf |= {"spark.authenticate": "true", "spark.authenticate.secret": self.secret}
+            conf |= {"spark.network.crypto.enabled": "true"}
+        return conf
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Return the options of the JVMs of masters and workers."""
+        return tuple(f"-D{key}={value}" for key, value in self.conf.items() if "auth" in key or "crypto" in key)
 
     @property
     def master(self) -> str:
         """Return the URL for `spark: master`."""
-        return f"spark://{DRIVER}:{MASTER_PORT}"
+        return MASTER_URL
 
     def workers(self) -> int:
         """Return how many workers the master knows alive."""
@@ -125,15 +148,22 @@ def run(command: str) -> None:
 
 
 @contextmanager
-def spark_cluster(folder: Path, *, hosts: int = 2, environment: Mapping[str, str] | None = None) -> Iterator[Cluster]:
-    """Make a cluster until the block ends."""
-    cluster = Cluster(folder)
+def spark_cluster(
+    folder: Path, *, hosts: int = 2, environment: Mapping[str, str] | None = None, secret: str = ""
+) -> Iterator[Cluster]:
+    """Make a cluster until the block ends.
+
+    Args:
+        environment: variables of its workers, and so of tasks.
+        secret: of Spark's own, for masters and workers that speak to nobody without; lines are encrypted then.
+    """
+    cluster = Cluster(folder, secret)
     with ExitStack() as stack:
         stack.enter_context(_bridge())
-        stack.enter_context(_master(folder))
+        stack.enter_context(_master(cluster))
         for number in range(hosts):
             name = f"rvtw{number + 1}"
-            host = Host(name, f"{NETWORK}.{11 + number}", folder / name, environment or {})
+            host = Host(name, f"{NETWORK}.{11 + number}", folder / name, environment or {}, cluster.options)
             stack.enter_context(_namespace(host))
             host.start()
             stack.callback(host.kill)
@@ -187,10 +217,11 @@ def _namespace(host: Host) -> Iterator[None]:
 
 
 @contextmanager
-def _master(folder: Path) -> Iterator[None]:
+def _master(cluster: Cluster) -> Iterator[None]:
+    folder = cluster.folder
     command = [
-        str(find_java().executable), "-Xmx128m", "-cp", f"{spark_home()}/jars/*", MASTER, "--host", DRIVER,
-        "--port", str(MASTER_PORT), "--webui-port", str(MASTER_UI),
+        str(find_java().executable), "-Xmx128m", *cluster.options, "-cp", f"{spark_home()}/jars/*", MASTER,
+        "--host", DRIVER, "--port", str(MASTER_PORT), "--webui-port", str(MASTER_UI),
     ]  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "master.log", "ab") as log:

@@ -1,0 +1,84 @@
+"""Both ends of an export as hosts of a cluster reach them, and `rivet` beside its configuration.
+
+Belongs here: what tests of clusters share. Not here: the cluster (`servers/spark_cluster.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from tests.processes import Process
+from tests.servers.listening import Proxy
+from tests.servers.spark_cluster import DRIVER, Cluster, unmakeable
+
+MARKS = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.faults,
+    pytest.mark.xdist_group("cluster"),  # one network of this name per machine
+    pytest.mark.skipif(bool(unmakeable()), reason=unmakeable() or "it can be made"),
+]
+
+ROWS = 20_000
+KEYS = {"LAKE_KEY": "test", "LAKE_SECRET": "s3cr3t-of-the-lake", "SHOP_PASSWORD": "correct-horse"}
+
+
+@contextmanager
+def seen_by_hosts(host: str, port: int) -> Iterator[int]:
+    """Serve what listens on this machine only at the address that the hosts reach; the port."""
+    proxy = Proxy(host, port, at=DRIVER)
+    proxy.up()
+    try:
+        yield proxy.front
+    finally:
+        proxy.end()
+
+
+@dataclass
+class Place:
+    """A cluster, and both ends of an export as its hosts reach them."""
+
+    cluster: Cluster
+    source: str
+    endpoint: str
+    folder: Path
+
+    def config(self, *, password_env: str = "SHOP_PASSWORD", conf: dict[str, str] | None = None, **export: Any) -> None:
+        """Write the configuration: a table of 20,000 rows, four chunks of it at once."""
+        there = urlsplit(self.source)
+        source = {"host": there.hostname, "port": there.port, "user": there.username, "database": there.path[1:]}
+        block = {"name": "orders", "table": "orders", "format": "parquet", "mode": "chunked", "chunk_size": 2_000}
+        keys = {"access_key_env": "LAKE_KEY", "secret_key_env": "LAKE_SECRET", "allow_insecure_endpoint": True}
+        lake = {"type": "s3", "bucket": "lake", "prefix": self.folder.name, "region": "us-east-1"}
+        document = {
+            "source": {"type": "postgres", **source, "password_env": password_env, "tls": {"mode": "disable"}},
+            "spark": {"master": self.cluster.master, "conf": {**self.cluster.conf, **(conf or {})}},
+            "exports": [{**block, "parallel": 4, "destination": {**lake, **keys, "endpoint": self.endpoint}, **export}],
+        }
+        (self.folder / "rivet.yaml").write_text(yaml.safe_dump(document))
+
+    def begin(self, *arguments: str) -> Process:
+        """Start `rivet` beside the configuration, where every variable is set."""
+        environment = {**os.environ, **KEYS, "HIDDEN_PASSWORD": KEYS["SHOP_PASSWORD"]}
+        return Process("rivet_assets.cli.main", *arguments, cwd=self.folder, env=environment)
+
+    def rivet(self, *arguments: str) -> tuple[int, str]:
+        """Run `rivet`; exit code and all it wrote."""
+        process = self.begin(*arguments)
+        out, err = process.communicate(timeout=240)
+        return process.wait(), out + err
+
+    def is_proved(self) -> bool:
+        """Compare every cell that is published with the source, and every file with its manifest."""
+        ends = [self.rivet("reconcile", "--depth", "rows"), self.rivet("validate", "--depth", "full")]
+        assert [0, 0] == [code for code, _ in ends], ends
+        return True

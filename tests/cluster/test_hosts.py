@@ -1,0 +1,112 @@
+"""A cluster of two hosts that have neither our code nor our files: exact, or refused by the host's name."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.place import KEYS, MARKS, Place
+from tests.servers.spark_cluster import Cluster, spark_cluster
+
+pytestmark = MARKS
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Two hosts whose workers have the variables of the configuration."""
+    with spark_cluster(Path(os.environ["TMPDIR"]) / "cluster", environment=KEYS) as made:
+        yield made
+
+
+@pytest.fixture
+def place(cluster: Cluster, ends: tuple[str, str], tmp_path: Path) -> Place:
+    """The cluster between them."""
+    return Place(cluster, *ends, tmp_path)
+
+
+def test_rows_of_one_snapshot_are_read_on_both_hosts(place: Place) -> None:
+    """No worker has our package; both take part, and no secret is in what they, Spark's events or the driver wrote."""
+    events = place.folder / "events"
+    events.mkdir()
+    place.config(conf={"spark.eventLog.enabled": "true", "spark.eventLog.dir": str(events),
+                       "spark.eventLog.compress": "false"})  # fmt: skip
+
+    code, told = place.rivet("run")
+
+    assert 0 == code, told
+    assert place.is_proved()
+    written = "\n".join(path.read_text(errors="replace") for path in events.rglob("events_*"))
+    assert {host.address for host in place.cluster.hosts} == {
+        task["Task Info"]["Host"]
+        for task in map(json.loads, filter(None, written.splitlines()))
+        if task["Event"] == "SparkListenerTaskEnd"
+    }
+    for secret in (KEYS["LAKE_SECRET"], KEYS["SHOP_PASSWORD"]):
+        assert secret not in written + told + "".join(host.logs() for host in place.cluster.hosts)
+
+
+def test_host_that_dies_costs_time_and_no_row(place: Place) -> None:
+    """Its chunks are read again on the other host; what it had staged is not published beside them."""
+    place.config(tuning={"batch_size": 100, "throttle_ms": 100})
+    last = place.cluster.hosts[-1]
+
+    process = place.begin("run")
+    _until(lambda: "chunk" in " ".join(str(path) for path in last.folder.rglob("tmp/rivet-scratch-*/*")))
+    last.kill()
+    out, err = process.communicate(timeout=240)
+    last.start()
+    _until(lambda: place.cluster.workers() >= 2)
+
+    assert 0 == process.wait(), out + err
+    assert place.is_proved()
+
+
+def test_host_without_a_variable_is_named(place: Place) -> None:
+    """Not one row is read; `rivet doctor` finds the same before any run."""
+    place.config(password_env="HIDDEN_PASSWORD")
+
+    code, told = place.rivet("run")
+    examined = place.rivet("doctor")
+
+    assert 1 == code
+    assert "RIVET_SPARK_WORKER_UNFIT" in told
+    assert 1 == examined[0]
+    for each in (told, examined[1]):
+        for host in place.cluster.hosts:
+            assert f"host {host.name}: Environment variable HIDDEN_PASSWORD" in " ".join(each.split())
+
+
+def test_python_that_is_not_there_is_named(place: Place) -> None:
+    """With the host, and the key that chooses another."""
+    place.config(conf={"spark.pyspark.python": "/nowhere/python"})
+
+    code, told = place.rivet("run")
+
+    assert 1 == code
+    assert "has no Python at /nowhere/python" in told
+    assert "spark.pyspark.python" in told
+
+
+def test_python_without_the_packages_is_named(place: Place) -> None:
+    """As where somebody forgot to install anything on the workers."""
+    place.config(conf={"spark.pyspark.python": str(Path(sys.base_prefix) / "bin/python3")})
+
+    code, told = place.rivet("run")
+
+    assert 1 == code
+    for host in place.cluster.hosts:
+        assert f"host {host.name}: its Python, " in told
+    assert "lacks the package" in told
+
+
+def _until(there: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not there():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
