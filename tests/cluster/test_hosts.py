@@ -82,6 +82,7 @@ def test_host_without_a_variable_is_named(place: Place) -> None:
             assert f"host {host.name}: Environment variable HIDDEN_PASSWORD" in " ".join(each.split())
 
 
+@pytest.mark.rare
 def test_python_that_is_not_there_is_named(place: Place) -> None:
     """With the host, and the key that chooses another."""
     place.config(conf={"spark.pyspark.python": "/nowhere/python"})
@@ -93,6 +94,7 @@ def test_python_that_is_not_there_is_named(place: Place) -> None:
     assert "spark.pyspark.python" in told
 
 
+@pytest.mark.rare
 def test_python_without_the_packages_is_named(place: Place) -> None:
     """As where somebody forgot to install anything on the workers."""
     place.config(conf={"spark.pyspark.python": str(Path(sys.base_prefix) / "bin/python3")})

@@ -1885,4 +1885,44 @@ LATEST = (
     ),
 )
 
-FAULTS = (*COMMITTING, *RUNNING, *ROWS, *CELLS, *CHANGES, *PROOFS, *SOURCES, *DESTINATIONS, *STATE, *OUTAGES, *LATEST)
+CLUSTERS = (
+    Fault(
+        "bare_lines_count_as_encrypted",
+        "rivet_resources/contracts/settings.py",
+        '    return str(conf.get("spark.authenticate", "")) == "true" and any(',
+        '    return str(conf.get("spark.authenticate", "")) == "true" or any(',
+        "a secret travels to the workers in clear",
+        ("tests/unit/config/test_cluster.py::test_written_secret_travels_over_encrypted_lines_only",),
+    ),
+    Fault(
+        "job_forgets_the_other_chunks",
+        "rivet_resources/contracts/extract.py",
+        ", of_chunks=len(self.chunks))",
+        ")",
+        "parts of two chunks have one name",
+        ("tests/spark/test_stage.py::test_task_travels_by_reference",),
+    ),
+    Fault(
+        "lent_variable_wins_over_the_hosts_own",
+        "rivet_resources/secrets.py",
+        "os.environ.get(env, _lent.get(env))",
+        "_lent.get(env, os.environ.get(env))",
+        "a host signs in as somebody else than its own environment says",
+        ("tests/unit/spark/test_cluster.py::test_lent_variable_is_used_where_the_environment_has_none",),
+    ),
+)
+
+FAULTS = (
+    *COMMITTING,
+    *RUNNING,
+    *ROWS,
+    *CELLS,
+    *CHANGES,
+    *PROOFS,
+    *SOURCES,
+    *DESTINATIONS,
+    *STATE,
+    *OUTAGES,
+    *LATEST,
+    *CLUSTERS,
+)

@@ -1,0 +1,99 @@
+"""What a cluster's own words mean, what is sent to its workers, and what they are lent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+from pydantic import SecretStr
+
+from rivet_resources import secrets
+from rivet_resources.contracts.settings import is_cluster
+from rivet_resources.destinations.s3 import S3
+from rivet_resources.engines.postgres.source import Postgres
+from rivet_resources.errors import ConfigError
+from rivet_resources.shape.transforms.mask import Mask
+from rivet_resources.spark import cluster
+
+# As Spark 4.3 says it, through py4j (seen on a standalone cluster, 2026-11-24).
+LOST = "Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent failure: Lost task 0.3 in "
+TOLD = {
+    'stage 0.0 (TID 3) (10.77.0.11 executor 0): java.io.IOException: Cannot run program "/nowhere/python": error=2':
+        "Spark's worker on 10.77.0.11 has no Python at /nowhere/python; name one",
+    "stage 0.0 (TID 3) (w2 executor 1): ModuleNotFoundError: No module named 'pyarrow'":
+        "Spark's worker on w2 lacks the Python package pyarrow. Install Rivet",
+    "stage 0.0 (TID 3) (w2 executor 1): PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different "
+    "version: 3.9 than that in driver: 3.11":
+        "Spark's worker on w2 runs another minor version of Python",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("told", TOLD)
+def test_words_of_spark_are_read(told: str) -> None:
+    """With the host, and what to do."""
+    found = cluster.unfit(LOST + told)
+
+    assert found is not None
+    assert str(found).startswith(TOLD[told])
+    assert found.exit_code == 1
+
+
+def test_words_that_mean_nothing_known_are_left_to_others() -> None:
+    """A task that died of anything else is no matter of its host."""
+    assert cluster.unfit(LOST + "stage 0.0 (TID 3) (w2 executor 1): ExecutorLostFailure") is None
+
+
+@pytest.mark.parametrize(
+    ("master", "expected"),
+    [("local", False), ("local[*,3]", False), ("local-cluster[2,1,1024]", True), ("spark://h:1", True),
+     ("yarn", True), ("k8s://https://h", True)],
+)  # fmt: skip
+def test_cluster_is_whatever_runs_tasks_elsewhere(master: str, expected: bool) -> None:
+    """By the master's form alone."""
+    assert expected == is_cluster(master)
+
+
+def test_package_is_imported_from_the_archive_alone() -> None:
+    """What a task imports is in it, and nothing beside it is needed but the installed packages."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import rivet_resources.read.executor as executor; "
+        "import rivet_resources.engines.postgres.source, rivet_resources.destinations.s3; print(executor.__file__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, str(cluster.archive())], capture_output=True, text=True, cwd="/"
+    )
+
+    assert done.stdout.startswith(f"{cluster.archive()}/rivet_resources/"), done.stderr
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Something that holds steps, as an extract does."""
+
+    transforms: tuple[Mask, ...]
+
+
+def test_variables_are_found_wherever_they_are_named() -> None:
+    """In a source, a destination and a step; a value that is no name of a variable is none."""
+    source = Postgres(host="db", user="u", database="d", password_env="SHOP_PASSWORD")
+    lake = S3(bucket="lake", region="r", access_key_env="LAKE_KEY", secret_key_env="LAKE_SECRET")
+    mask = Mask.model_validate({"type": "mask", "fields": ["a"], "method": "hash", "key_env": "MASK_KEY"})
+
+    named = list(secrets.named_variables(source, lake, Steps((mask,))))
+
+    assert ["SHOP_PASSWORD", "LAKE_KEY", "LAKE_SECRET", "MASK_KEY"] == named
+
+
+def test_lent_variable_is_used_where_the_environment_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host's own wins, and a literal before both; a variable that nobody has is refused as ever."""
+    monkeypatch.setattr(secrets, "_lent", {})
+    secrets.lend({"SHOP_PASSWORD": "lent"})
+
+    assert "lent" == secrets.resolve_secret(None, env="SHOP_PASSWORD", key="password")
+    assert "written" == secrets.resolve_secret(SecretStr("written"), env="SHOP_PASSWORD", key="password")
+    monkeypatch.setenv("SHOP_PASSWORD", "own")
+    assert "own" == secrets.resolve_secret(None, env="SHOP_PASSWORD", key="password")
+    with pytest.raises(ConfigError, match="OTHER"):
+        secrets.resolve_secret(None, env="OTHER", key="password")
