@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+import yaml
 
 from rivet_resources.spark.jvm import find_java
 from tests.lab import Lab
@@ -61,7 +62,9 @@ def test_export_runs_over_spark_connect(lab_over: Lab, connect_server: str) -> N
     """Chunks are read by the server's workers, in parallel, and committed here."""
     config = lab_over.folder / "rivet.yaml"
     lab_over.config("{name: orders, table: orders, mode: chunked, chunk_column: id, chunk_size: 20, parallel: 2}")
-    config.write_text(config.read_text().replace("spark: inline", f"spark: {{remote: '{connect_server}'}}"))
+    document = yaml.safe_load(config.read_text()) | {"spark": {"remote": connect_server}}
+    document["exports"][0]["destination"]["shared_path"] = True  # its workers are on this machine too
+    config.write_text(yaml.safe_dump(document))
 
     command = [sys.executable, "-m", "rivet_assets.cli.main", "run", "-c", str(config)]
     run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=False)
