@@ -37,6 +37,7 @@ from rivet_assets.modes.incremental import Incremental
 from rivet_assets.modes.poll import Poll
 from rivet_assets.modes.registry import MODES
 from rivet_assets.modes.time_window import TimeWindow
+from rivet_resources.contracts.read_limits import limits_of
 from rivet_resources.contracts.settings import Settings, Spark, pace
 from rivet_resources.contracts.source import Source
 from rivet_resources.errors import ConfigError
@@ -98,6 +99,7 @@ class RivetConfig(Settings):
             raise refusals(cls.__name__, [*details(error), *faults]) from None
         faults = faults or [*_check_tuning(config), *_check_modes(config), *_shared_logs(config), *_sparkless(config)]
         faults = faults or [*_shards_have_addresses(config), *_refused_rows_have_a_place(config)]
+        faults = faults or [*_limits_can_be_kept(config)]
         if faults:
             raise refusals(cls.__name__, faults)
         exports = tuple(_with_steps(export, config.transforms) for export in config.exports)
@@ -273,6 +275,19 @@ def _refused_rows_have_a_place(config: RivetConfig) -> Iterator[InitErrorDetails
             told = f"makes an asset {export.name}_quarantine, and an export has that name; give it another"
         if told:
             yield refusal("RIVET_CONFIG_ON_ERROR", told, loc=("exports", index, key))
+
+
+def _limits_can_be_kept(config: RivetConfig) -> Iterator[InitErrorDetails]:
+    """Refuse a rate or a budget on what is read beside the tasks: it would hold for some rows only."""
+    for index, export in enumerate(config.exports):
+        why, limits = export.not_counted, limits_of(config.source_of(export)[1])
+        if why and export.rate_limit is not None:
+            message = f"cannot be kept: {why}; remove it"
+            yield refusal("RIVET_CONFIG_READ_LIMIT", message, loc=("exports", index, "rate_limit"))
+        elif why and limits.is_counted:
+            key = "rate_limit" if limits.rate is not None else "budget"
+            message = f"cannot keep to `{key}` of its source: {why}; give it a source block without one"
+            yield refusal("RIVET_CONFIG_READ_LIMIT", message, loc=("exports", index, "mode"))
 
 
 def _shared_logs(config: RivetConfig) -> Iterator[InitErrorDetails]:

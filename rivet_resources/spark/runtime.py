@@ -108,6 +108,15 @@ class SparkRuntime:
         return self.settings.remote is not None
 
     @property
+    def is_on_this_machine(self) -> bool:
+        """Return whether tasks run on this machine, where its files are."""
+        if self.inline:
+            return True
+        if self.is_remote:
+            return False
+        return (self._any_context().master if self._session_of else self.settings.master).startswith("local")
+
+    @property
     def parallelism(self) -> int:
         """Return how many tasks can run at once; a local master answers without starting."""
         if self.inline:
