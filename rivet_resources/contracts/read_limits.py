@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -23,20 +23,28 @@ from rivet_resources.contracts.settings import Settings, Size
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+Listed = TypeVar("Listed")
 CODE = "RIVET_CONFIG_READ_LIMIT"
 DAY_MINUTES = 24 * 60
 WARN_SHARE = 0.8  # of a budget
 
 
 def _time_of_day(text: object) -> object:
-    """Refuse what is not a time such as `22:00`; YAML reads it as a number where quotes are missing."""
+    """Refuse what is not a time such as `22:00`; some readers of YAML make a number of it where quotes are missing."""
     match = re.fullmatch(r"(\d\d):(\d\d)", text) if isinstance(text, str) else None
     minutes = int(match[1]) * 60 + int(match[2]) if match else -1
     if match is None or int(match[2]) > 59 or not 0 <= minutes <= DAY_MINUTES:
         raise PydanticCustomError(
-            CODE, "{value} is not a time of day; write hours and minutes in quotes, such as '22:00'", {"value": text}
+            CODE, "{value} is not a time of day; write hours and minutes, such as '22:00'", {"value": text}
         )
     return text
+
+
+def _some(listed: tuple[Listed, ...] | None) -> tuple[Listed, ...] | None:
+    """Refuse an empty list: it would mean never, and always is meant by no key."""
+    if listed == ():
+        raise PydanticCustomError(CODE, "lists none, so that the source could never be read; remove it, or name some")
+    return listed
 
 
 def _zone(name: str) -> str:
@@ -77,7 +85,9 @@ class ReadWindow(Settings):
 
     start: TimeOfDay = Field(description="'22:00', inclusive")
     end: TimeOfDay = Field(description="'06:00', exclusive; '24:00' is midnight")
-    days: tuple[Day, ...] = Field(DAYS, min_length=1, description="on which it starts; default: all")
+    days: Annotated[tuple[Day, ...], AfterValidator(_some)] = Field(
+        DAYS, description="on which it starts; default: all"
+    )
     timezone: Annotated[str, AfterValidator(_zone)] = Field("UTC", description="IANA name, such as Europe/Prague")
 
     @model_validator(mode="after")
@@ -152,9 +162,12 @@ SourceRate = Annotated[
 ]
 SourceWindows = Annotated[
     tuple[ReadWindow, ...] | None,
-    Field(min_length=1, description="when it may be read: no run begins outside; what has begun ends, but for chunks "
-    "with `chunk_checkpoint`, of which no new one begins, and drains"),
-]  # fmt: skip
+    AfterValidator(_some),
+    Field(
+        description="when it may be read: no run begins outside. What has begun ends, but drains, and chunks with "
+        "`chunk_checkpoint`, of which no new one begins"
+    ),
+]
 SourceBudget = Annotated[Budget | None, Field(description="how much of it may be read in a month, by failed runs too")]
 
 

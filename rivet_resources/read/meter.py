@@ -47,7 +47,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Ledger(Protocol):
+class PageCounter(Protocol):
     """What counting needs of the state store; `State` has it."""
 
     def count_page(self, place: str, page: MonthRead, costs: Mapping[str, float]) -> PageCounted:
@@ -139,9 +139,14 @@ class Meter:
     """Counts what one task reads, and waits."""
 
     def __init__(
-        self, metering: Metering, ledger: Ledger, *, clock: Clock = utc_now, sleep: Callable[[float], None] = time.sleep
+        self,
+        metering: Metering,
+        counter: PageCounter,
+        *,
+        clock: Clock = utc_now,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._metering, self._ledger = metering, ledger
+        self._metering, self._counter = metering, counter
         self._clock, self._sleep = clock, sleep
 
     def begin(self) -> float:
@@ -171,7 +176,7 @@ class Meter:
 
     def _count(self, page: MonthRead) -> float:
         limits = self._metering.limits
-        counted = self._ledger.count_page(self._metering.place, page, dict(self._costs(page)))
+        counted = self._counter.count_page(self._metering.place, page, dict(self._costs(page)))
         if limits.budget is not None and limits.budget.on_reached == "stop":
             before = MonthRead(counted.month.rows - page.rows, counted.month.size_bytes - page.size_bytes)
             refuse_spent(limits.budget, before, name=self._name, at=self._clock())

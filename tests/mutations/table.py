@@ -1627,8 +1627,8 @@ OUTAGES = (
     Fault(
         "lasting_failures_are_asked_for_again",
         "rivet_assets/dagster/retry_sensor.py",
-        "            if code == TRANSIENT:\n",
-        "            if code is not None:\n",
+        "            if failure.exit_code == TRANSIENT:\n",
+        "            if failure is not None:\n",
         "a schedule runs into the same wall every half hour",
         ("tests/assets/test_retry_sensor.py::test_failure_that_stays_is_not_asked_for_again",),
     ),
