@@ -266,8 +266,11 @@ def _stage(
             extract, on_progress=_progress(site, extract, journal), on_event=journal.add, permits=permits
         )
     staged = replace(staged, seconds={**staged.seconds, "plan": plan_seconds})
-    limits = budget_notes(site.source, export, state=site.state, at=datetime.now(UTC))
-    for note in (*notes_of(staged), *limits):
+    for note in budget_notes(site.source, export, state=site.state, at=datetime.now(UTC)):
+        staged = replace(staged, extract=replace(staged.extract, notes=(*staged.extract.notes, note)))
+        journal.add("BudgetWarning", {"text": note})
+        site.tell(f"{export.name} {extract.window.key}: {note}.")
+    for note in notes_of(staged):
         staged = replace(staged, extract=replace(staged.extract, notes=(*staged.extract.notes, note)))
         journal.warned(note)
         site.tell(f"{export.name} {extract.window.key}: {note}.")
