@@ -167,3 +167,17 @@ def test_rate_holds_in_sparks_workers(write) -> None:
     with closing(open_state(default_url(Path.cwd()))) as state:
         read = state.read_in_month(f"sqlite:{Path('shop.db').resolve()}", datetime.now(UTC))
     assert 6000 == read.rows
+
+
+def test_drain_does_not_begin_outside_of_its_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its position stays where it is."""
+    monkeypatch.chdir(tmp_path)
+    source = f"{{type: datagen, pattern: orders, cdc_mode: true, max_events: 10, seed: 1, {closed_now()}}}"
+    export = "{name: changes, table: orders, mode: cdc, format: ndjson, destination: {type: local, path: lake}}"
+    Path("rivet.yaml").write_text(f"source: {source}\nexports:\n  - {export}\n")
+
+    code, told = rivet("run")
+
+    assert 2 == code
+    assert "RIVET_READ_WINDOW_CLOSED" in told
+    assert not list(Path("lake").rglob("*.ndjson"))
