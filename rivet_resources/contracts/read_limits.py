@@ -221,6 +221,22 @@ def month_end(at: datetime) -> datetime:
 
 
 @dataclass(frozen=True)
+class MonthRead:
+    """What was read of a source in one month."""
+
+    rows: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class PageCounted:
+    """What follows from a page that was counted."""
+
+    wait_seconds: float  # until it is paid for
+    month: MonthRead  # with this page
+
+
+@dataclass(frozen=True)
 class Metering:
     """What a task needs for keeping to the limits, wherever it runs."""
 

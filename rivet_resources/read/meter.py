@@ -21,6 +21,8 @@ from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.read_limits import (
     Budget,
     Metering,
+    MonthRead,
+    PageCounted,
     RateLimit,
     SourceLimits,
     is_open,
@@ -32,8 +34,6 @@ from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page
 from rivet_resources.engines.shared.server import Server
 from rivet_resources.errors import BudgetReached, ConfigError, ReadWindowClosed
-from rivet_resources.state.readings import MonthRead, PageCounted
-from rivet_resources.state.store import open_state
 
 MIB = 1024 * 1024
 USUAL_PAGE_MB = 16
@@ -207,6 +207,8 @@ def meter_of(extract: Extract) -> Iterator[Meter | None]:
     if extract.metering is None:
         yield None
         return
+    from rivet_resources.state.store import open_state  # start
+
     with closing(open_state(extract.metering.store)) as state:
         yield Meter(extract.metering, state)
 

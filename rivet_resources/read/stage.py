@@ -30,6 +30,7 @@ from rivet_resources import scratch
 from rivet_resources.commit.manifest import window_manifest
 from rivet_resources.contracts.extract import Extract, Staged
 from rivet_resources.contracts.parts import ChunkResult, Measures
+from rivet_resources.contracts.read_limits import MonthRead
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.errors import RivetError
@@ -52,7 +53,6 @@ from rivet_resources.read.rows_so_far import Progress, StageProgress, nobody_wat
 from rivet_resources.read.source_cost import harm
 from rivet_resources.shape.shape import schema_of
 from rivet_resources.spark.runtime import SparkRuntime
-from rivet_resources.state.readings import MonthRead
 
 if TYPE_CHECKING:
     from rivet_resources.contracts.destination import Root

@@ -11,12 +11,11 @@ paid for. Who reads a page puts it off by the page's share of a second, and wait
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import BigInteger, Column, Connection, Double, Table, Text, case, select
 
-from rivet_resources.contracts.read_limits import month_of
+from rivet_resources.contracts.read_limits import MonthRead, PageCounted, month_of
 from rivet_resources.state.database import METADATA, insert, now
 
 source_reading = Table(
@@ -33,22 +32,6 @@ rate_meter = Table(
     Column("name", Text, primary_key=True),
     Column("paid_at", Double, nullable=False),  # unix seconds
 )
-
-
-@dataclass(frozen=True)
-class MonthRead:
-    """What was read of a source in one month."""
-
-    rows: int = 0
-    size_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class PageCounted:
-    """What follows from a page that was counted."""
-
-    wait_seconds: float  # until it is paid for
-    month: MonthRead  # with this page
 
 
 def count(

@@ -22,6 +22,7 @@ from sqlalchemy import select, union
 from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.parts import ChunkResult
 from rivet_resources.contracts.provenance import Provenance
+from rivet_resources.contracts.read_limits import MonthRead, PageCounted
 from rivet_resources.errors import StateError
 from rivet_resources.state import (
     chunks,
@@ -47,7 +48,6 @@ from rivet_resources.state.leases import Holder, Lease
 from rivet_resources.state.migrations import migrate
 from rivet_resources.state.patience import patient
 from rivet_resources.state.provenances import KnownProvenance
-from rivet_resources.state.readings import MonthRead, PageCounted
 from rivet_resources.state.runs import RunEnd, RunRecord, Status
 from rivet_resources.state.schemas import Columns, SchemaRecord
 from rivet_resources.state.scopes import Scope, name_in

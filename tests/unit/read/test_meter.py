@@ -12,7 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rivet_resources.contracts.read_limits import Budget, Metering, RateLimit, ReadWindow, SourceLimits
+from rivet_resources.contracts.read_limits import (
+    Budget,
+    Metering,
+    MonthRead,
+    PageCounted,
+    RateLimit,
+    ReadWindow,
+    SourceLimits,
+)
 from rivet_resources.contracts.settings import Tuning, pace
 from rivet_resources.contracts.source import Page
 from rivet_resources.engines.sqlite.source import Sqlite
@@ -22,7 +30,6 @@ from rivet_resources.read.meter import Meter, is_limited, metered, place_of, ref
 from rivet_resources.read.task import run_chunk
 from rivet_resources.state import readings
 from rivet_resources.state.database import Database
-from rivet_resources.state.readings import MonthRead, PageCounted
 from rivet_resources.state.store import default_url, open_state
 from tests.fakes import FAST, NOON, TableSource, extract_of
 

@@ -9,11 +9,10 @@ import pytest
 
 from rivet_assets.config.load import load_text
 from rivet_assets.run.read_limits import ends_at_closing, limit_findings
-from rivet_resources.contracts.read_limits import ReadWindow
+from rivet_resources.contracts.read_limits import MonthRead, ReadWindow
 from rivet_resources.contracts.settings import pace
 from rivet_resources.engines.sqlite.source import Sqlite
 from rivet_resources.read.meter import place_of
-from rivet_resources.state.readings import MonthRead
 from rivet_resources.state.store import default_url, open_state
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from rivet_resources.contracts.read_limits import MonthRead
 from rivet_resources.state import readings
 from rivet_resources.state.database import Database
-from rivet_resources.state.readings import MonthRead
 from rivet_resources.state.store import State, default_url, open_state
 from tests import processes
 
@@ -23,7 +23,7 @@ import json, sys
 from datetime import UTC, datetime
 from rivet_resources.state import readings
 from rivet_resources.state.database import Database
-from rivet_resources.state.readings import MonthRead
+from rivet_resources.contracts.read_limits import MonthRead
 database, waits = Database(sys.argv[1]), []
 for _ in range(40):
     with database.write() as connection:
