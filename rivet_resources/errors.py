@@ -147,6 +147,28 @@ class EndsUnknown(SourceError):
     exit_code = 3
 
 
+class ReadWindowClosed(RivetError):
+    """The source may not be read at this time of the day; not tried again before `not_before`, unix seconds."""
+
+    code = "RIVET_READ_WINDOW_CLOSED"
+    exit_code = 2
+
+    def __init__(self, message: str, *, not_before: float) -> None:
+        super().__init__(message)
+        self.not_before = not_before
+
+
+class BudgetReached(RivetError):
+    """So much was read of the source as its month allows; not tried again before `not_before`, unix seconds."""
+
+    code = "RIVET_BUDGET_REACHED"
+    exit_code = 2
+
+    def __init__(self, message: str, *, not_before: float) -> None:
+        super().__init__(message)
+        self.not_before = not_before
+
+
 # --- change logs ---------------------------------------------------------------------------------
 
 

@@ -38,6 +38,7 @@ from rivet_resources.contracts.destination import Destination
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.format import FileFormat, FormatKeys
 from rivet_resources.contracts.mode_facts import Cautions, ModeFacts
+from rivet_resources.contracts.read_limits import RateLimit
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.row_errors import RowPolicy
 from rivet_resources.contracts.row_folders import Granularity, RowFolders
@@ -55,7 +56,7 @@ LATER_SOURCES = {"mongo": "is not in this version; it reads postgres, mysql, mar
 # Keys that change neither rows nor files: who is told, and when it runs.
 NOT_OF_THE_ROWS = {
     "schedule", "freshness", "owners", "tags", "group", "description", "preview",
-    "wave", "parallel_safe", "source_group", "reconcile_required",
+    "wave", "parallel_safe", "source_group", "reconcile_required", "rate_limit",
 }  # fmt: skip
 
 SOURCES = Choice("type", ENGINES, unknown="RIVET_CONFIG_TYPE_UNKNOWN", later=LATER_SOURCES)
@@ -190,6 +191,9 @@ class Export(Settings):
         "warn", description="columns changed since the last run: tell, stay silent, or stop with exit code 4"
     )
     tuning: Tuning | None = Field(None, description="overrides the source's tuning field by field")
+    rate_limit: RateLimit | None = Field(
+        None, description="how fast its rows may be read, over all its tasks and runs; the source's own holds too"
+    )
     schedule: Cron | None = Field(None, description="cron expression, five fields")
     freshness: (
         Annotated[Freshness, BeforeValidator(_fails_after, json_schema_input_type=int | str | Freshness)] | None
@@ -231,6 +235,11 @@ class Export(Settings):
         if faults:
             raise refusals(cls.__name__, faults)
         return export
+
+    @property
+    def not_counted(self) -> str:
+        """Return why what it reads can be neither slowed down nor counted for a budget; '': it can."""
+        return ""
 
     @property
     def steps(self) -> tuple[Transform, ...]:

@@ -23,6 +23,7 @@ CODES: Mapping[str, str] = {
     "RIVET_CONFIG_SIZE": "not a size",
     "RIVET_CONFIG_TIMEZONE": "not an IANA time zone",
     "RIVET_CONFIG_TUNING_PLACE": "a tuning key outside a `tuning:` block",
+    "RIVET_CONFIG_READ_LIMIT": "a rate, window or budget that limits nothing, or one that the mode cannot keep to",
     "RIVET_CONFIG_BATCH_SIZE": "batch_size and batch_size_memory_mb, source and export merged",
     # sources
     "RIVET_CONFIG_TYPE_UNKNOWN": "no source or destination has this type",

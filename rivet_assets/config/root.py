@@ -38,6 +38,7 @@ from rivet_assets.modes.incremental import Incremental
 from rivet_assets.modes.poll import Poll
 from rivet_assets.modes.registry import MODES
 from rivet_assets.modes.time_window import TimeWindow
+from rivet_resources.contracts.read_limits import limits_of
 from rivet_resources.contracts.settings import Settings, Spark, pace
 from rivet_resources.contracts.source import Source
 from rivet_resources.errors import ConfigError
@@ -102,6 +103,7 @@ class RivetConfig(Settings):
         faults = faults or [
             *of_one_machine(config.spark, [(each, config.source_of(each)[1]) for each in config.exports])
         ]
+        faults = faults or [*_limits_can_be_kept(config)]
         if faults:
             raise refusals(cls.__name__, faults)
         exports = tuple(_with_steps(export, config.transforms) for export in config.exports)
@@ -277,6 +279,19 @@ def _refused_rows_have_a_place(config: RivetConfig) -> Iterator[InitErrorDetails
             told = f"makes an asset {export.name}_quarantine, and an export has that name; give it another"
         if told:
             yield refusal("RIVET_CONFIG_ON_ERROR", told, loc=("exports", index, key))
+
+
+def _limits_can_be_kept(config: RivetConfig) -> Iterator[InitErrorDetails]:
+    """Refuse a rate or a budget on what is read beside the tasks: it would hold for some rows only."""
+    for index, export in enumerate(config.exports):
+        why, limits = export.not_counted, limits_of(config.source_of(export)[1])
+        if why and export.rate_limit is not None:
+            message = f"cannot be kept: {why}; remove it"
+            yield refusal("RIVET_CONFIG_READ_LIMIT", message, loc=("exports", index, "rate_limit"))
+        elif why and limits.is_counted:
+            key = "rate_limit" if limits.rate is not None else "budget"
+            message = f"cannot keep to `{key}` of its source: {why}; give it a source block without one"
+            yield refusal("RIVET_CONFIG_READ_LIMIT", message, loc=("exports", index, "mode"))
 
 
 def _shared_logs(config: RivetConfig) -> Iterator[InitErrorDetails]:

@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ from rivet_assets.run.drain import LEASE, checkpoint_key, checkpoints_of
 from rivet_assets.run.drain_verdicts import ChangeVerdict, lag_verdict, slot_verdict
 from rivet_assets.run.log_status import LogLook, capture_exports, look, open_for_look
 from rivet_assets.run.scope import state_of
+from rivet_resources.contracts.read_limits import limits_of, next_opening
 from rivet_resources.errors import LogBusy, RivetError
 from rivet_resources.fan_out import NoAnswer, side_by_side
 from rivet_resources.state.checkpoints.record import START_ANEW
@@ -175,6 +177,9 @@ def _not_now(
         return trouble(seen)
     if seen.holder:
         return f"a drain is in flight: {seen.holder}"
+    windows = limits_of(each.source).windows
+    if (opens := next_opening(windows, datetime.fromtimestamp(now, UTC)).timestamp()) > now:
+        return f"its source may not be read before {datetime.fromtimestamp(opens, UTC):%Y-%m-%d %H:%M} UTC"
     if seen.lost is not None:
         return f"position lost ({seen.lost.code}): it needs a new snapshot; {START_ANEW}"
     if each.export.schedule is not None:

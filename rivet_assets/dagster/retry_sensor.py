@@ -8,7 +8,8 @@ Decisions:
 * Only runs that nobody started by hand: automation, schedules, and this sensor's own.
 * Only failures of the transient class, by the `rivet/exit_code` that a step's failure carries. A run whose process
   died carries none: Dagster's own run retries are for those.
-* Until it is there, however long that takes; between two tries at most half an hour.
+* Until it is there, however long that takes; between two tries at most half an hour. A source whose `read_windows` are
+  closed or whose `budget` is reached is asked again when it may be read, and not before.
 * What failed is remembered in the sensor's cursor. Without it, the failures of the last day are read again.
 """
 
@@ -61,10 +62,11 @@ class Missing:
     failures: int = 1
     asked_at: float = 0.0  # 0: not since it failed
     windows: tuple[str, ...] = ()  # () for an export without any
+    not_before: float = 0.0  # when the source may be read again by its limits; 0: it was away
 
     def due_at(self) -> float:
-        """Return when to ask again: after 1, 2, 4 … minutes, at most half an hour."""
-        return self.failed_at + min(MOST_WAIT_SECONDS, SENSOR_SECONDS * 2.0**self.failures)
+        """Return when to ask again: when it may be read, or after 1, 2, 4 … minutes, at most half an hour."""
+        return self.not_before or self.failed_at + min(MOST_WAIT_SECONDS, SENSOR_SECONDS * 2.0**self.failures)
 
 
 @dataclass
@@ -217,30 +219,43 @@ def _read_failures(scheduled: Sequence[Scheduled], instance: dg.DagsterInstance,
         run = record.dagster_run
         if not any(tag in run.tags for tag in BY_ITSELF) or run.tags.get(WILL_RETRY) == "true":
             continue
-        codes = _exit_codes(run.run_id, instance)
+        found = _failures(run.run_id, instance)
         for each in scheduled:
-            code = next((codes[step] for step in each.steps if step in codes), None)
-            if code == TRANSIENT:
-                _note(each, record, memory, instance)
-            elif code is not None:  # it will not pass by itself: people were told
+            failure = next((found[step] for step in each.steps if step in found), None)
+            if failure is None:
+                continue
+            if failure.exit_code == TRANSIENT:
+                _note(each, record, memory, instance, not_before=failure.not_before)
+            else:  # it will not pass by itself: people were told
                 memory.missing.pop(each.tag, None)
 
 
-def _exit_codes(run_id: str, instance: dg.DagsterInstance) -> dict[str, int]:
-    """Read how each step of a run failed: the exit code that Rivet gives the error."""
+@dataclass(frozen=True)
+class _Failure:
+    """How a step failed: the exit code that Rivet gives the error, and until when another try is in vain."""
+
+    exit_code: int
+    not_before: float
+
+
+def _failures(run_id: str, instance: dg.DagsterInstance) -> dict[str, _Failure]:
+    """Read how each step of a run failed."""
     records = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.STEP_FAILURE).records
-    found: dict[str, int] = {}
+    found: dict[str, _Failure] = {}
     for record in records:
         event = record.event_log_entry.dagster_event
         if event is None or event.step_key is None:
             continue
         ours = event.step_failure_data.user_failure_data
-        code = ours.metadata.get("rivet/exit_code") if ours is not None else None
-        found[event.step_key] = int(getattr(code, "value", 1))
+        told = ours.metadata if ours is not None else {}
+        code, not_before = (getattr(told.get(f"rivet/{name}"), "value", None) for name in ("exit_code", "not_before"))
+        found[event.step_key] = _Failure(1 if code is None else int(code), float(not_before or 0.0))
     return found
 
 
-def _note(each: Scheduled, record: dg.RunRecord, memory: RetryCursor, instance: dg.DagsterInstance) -> None:
+def _note(
+    each: Scheduled, record: dg.RunRecord, memory: RetryCursor, instance: dg.DagsterInstance, *, not_before: float
+) -> None:
     began = record.start_time or record.create_timestamp.timestamp()
     ended = record.end_time or record.update_timestamp.timestamp()
     windows = tuple(_windows_of(each, record.dagster_run.tags, instance))
@@ -248,13 +263,14 @@ def _note(each: Scheduled, record: dg.RunRecord, memory: RetryCursor, instance: 
         return
     before = memory.missing.get(each.tag)
     if before is None:
-        memory.missing[each.tag] = Missing(began, ended, windows=windows)
+        memory.missing[each.tag] = Missing(began, ended, windows=windows, not_before=not_before)
         return
     is_ours = ASKED_AGAIN in record.dagster_run.tags
     memory.missing[each.tag] = replace(
         before,
         failed_at=ended,
         failures=before.failures + is_ours,
+        not_before=not_before,
         asked_at=0.0 if is_ours else before.asked_at,
         windows=tuple(dict.fromkeys((*before.windows, *windows))),
     )
@@ -324,6 +340,9 @@ def _not_now(each: Scheduled, entry: Missing, instance: dg.DagsterInstance, *, n
     if entry.asked_at and now - entry.asked_at < MOST_WAIT_SECONDS:
         return "it was asked for, and the run has not begun"
     left = entry.due_at() - now
+    if entry.not_before and left > 0:
+        opens = datetime.fromtimestamp(entry.not_before, UTC)
+        return f"its source may not be read now; the next try is at {opens:%Y-%m-%d %H:%M} UTC"
     many = f"failed {entry.failures} times" if entry.failures > 1 else "failed"
     return f"the source or the destination was away ({many}); the next try is in {left:.0f} s" if left > 0 else ""
 

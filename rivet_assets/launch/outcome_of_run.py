@@ -38,6 +38,7 @@ class RunRecords:
     records: tuple[RunRecord, ...] = ()
     before: RunRecord | None = None  # the newest run before this one
     notes: tuple[str, ...] = ()
+    budget: tuple[str, ...] = ()  # what was warned of it
     schema_changes: str = ""
     slowed_because: str = ""
     resumable: bool = False
@@ -58,6 +59,7 @@ def history(state: State, export: str, began: datetime) -> RunRecords:
         records=tuple(mine),
         before=next((run for run in runs if run.started_at < began), None),
         notes=tuple(notes)[:MOST_NOTES],
+        budget=tuple(str(each.detail["text"]) for each in events if each.event == "BudgetWarning")[-1:],
         schema_changes="; ".join(dict.fromkeys(changes)),
         slowed_because=next((str(each.detail["reason"]) for each in events if _slowed_down(each)), ""),
         resumable=bool(state.chunk_progress(export)),
@@ -90,7 +92,11 @@ def outcome_of(
         retries=sum(record.retries for record in records),
         checks_passed=step.passed,
         checks_failed=tuple(step.failed),
-        warnings=(*step.warnings, *(told.notes if export.answers.follows_log else ())),  # a drain plans nothing
+        warnings=(
+            *step.warnings,
+            *told.budget,
+            *(told.notes if export.answers.follows_log else ()),
+        ),  # a drain plans nothing
         code=step.code,
         message=step.message or (run_failure or "it did not run" if failed else ""),
         exit_code=(step.exit_code if step.message else 1) if failed else 0,

@@ -135,6 +135,11 @@ class Cdc(Export):
             yield code, f"capture_instance lists {instances}, and there are {len(self.captured)} tables; one for each"
 
     @property
+    def not_counted(self) -> str:
+        """Return why its reading cannot be counted; see Export."""
+        return "mode cdc reads the log, which the server keeps until it is read; slower reading would fill its disk"
+
+    @property
     def captured(self) -> tuple[str, ...]:
         """Name the tables of the drain, as configured."""
         return self.tables or ((self.table,) if self.table else ())

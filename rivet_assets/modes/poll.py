@@ -111,6 +111,13 @@ class Poll(Export):
             raise rule_broken(CODE, message)
         return self
 
+    @property
+    def not_counted(self) -> str:
+        """Return why its reading cannot be counted; see Export."""
+        if self.delete_detection.type != "full_diff":
+            return ""
+        return "`delete_detection: {type: full_diff}` reads all keys of the table beside the tasks that are counted"
+
     def _misfits(self) -> Iterator[str]:
         is_diff = self.delete_detection.type == "full_diff"
         if self.table is None:

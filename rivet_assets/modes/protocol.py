@@ -116,6 +116,7 @@ def compose(
         skip_empty=export.skip_empty,
         transforms=export.steps,
         on_error=export.on_error or "stop",
+        rate_limit=export.rate_limit,
         meta=MetaColumns(
             exported_at=planning.started_at if export.meta_columns.exported_at else None,
             row_hash=_hash_columns(export, shaped),

@@ -31,6 +31,8 @@ SECRET_KEYS = frozenset({"url", "password"})
 PLAIN_KEYS = frozenset(
     {"name", "table", "tables", "path", "bucket", "account", "container", "prefix", "mode", "format", "start", "end"}
 )
+# Keys of a source that say how fast and when it is read, and nothing of the rows.
+LIMITS = frozenset({"rate_limit", "read_windows", "budget"})
 SHORTEST_HIDDEN = 3  # a shorter text from outside would be found in every statement
 CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname)\s*=\s*('[^']*'|\S+)")
 
@@ -48,7 +50,7 @@ def export_fingerprint(config: RivetConfig, export: Export) -> str:
     shards = [source_of_shard(export, ("", source), shard)[1] for shard in export.shards or ()]
     document = {
         "export": export.model_dump(mode="json", exclude=NOT_OF_THE_ROWS | export.unset_later_keys() | {"source"}),
-        "source": _source_block(source),
+        "source": {key: value for key, value in _source_block(source).items() if key not in LIMITS},
         "place": [_place(each) for each in shards] if shards else _place(source),
         "destination": export.destination.root(export.name).uri,
     }

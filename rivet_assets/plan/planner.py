@@ -7,7 +7,7 @@ asking (`facts.py`), judging (`priority.py`), texts (`report.py`), files (`artef
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -31,6 +31,7 @@ from rivet_assets.plan.windows import compute_windows
 from rivet_assets.preflight.check import check_exports
 from rivet_assets.preflight.checked import Checked
 from rivet_assets.run.drift import judge
+from rivet_assets.run.read_limits import limit_findings
 from rivet_assets.run.scope import state_of
 from rivet_resources.errors import DriftRefused, RivetError
 
@@ -131,6 +132,7 @@ def _entry(desk: _Desk, export: Export, keys: list[str] | None, judged: Checked 
     windows = plan_facts.windows_to_run(place, keys, boundary)
     held = plan_facts.read_committed(place, [(table, window.key) for table, window in windows], boundary)
     looked = plan_facts.look_at(place, windows, boundary)
+    looked = replace(looked, notes=(*looked.notes, *_limits(desk, place, judged)))
     found = compute_windows(export, windows, held, looked, desk.hide)
     history = plan_facts.history_of(place)
     bounds = [(window.start, window.end) for _, window in windows if window.start and window.end]
@@ -151,6 +153,14 @@ def _entry(desk: _Desk, export: Export, keys: list[str] | None, judged: Checked 
 
 
 # --- judging -------------------------------------------------------------------------------------
+
+
+def _limits(desk: _Desk, place: plan_facts.PlanContext, judged: Checked | None) -> Iterator[str]:
+    """Yield what the source's limits allow; what they warn of is among the preflight's warnings."""
+    rows = judged.rows_estimate if judged else None
+    for found in limit_findings(place.export, place.source, state=desk.state, rows=rows, at=desk.at):
+        if found.status == "ok" or judged is None:
+            yield f"{found.name}: {found.text}"
 
 
 def _facts(

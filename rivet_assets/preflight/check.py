@@ -13,6 +13,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ from rivet_assets.preflight.verdict import Judgement, judge, worst
 from rivet_assets.run.admission import provenance_in
 from rivet_assets.run.log_status import INTERACTIVE_LIMITS
 from rivet_assets.run.provenance import ForeseenRead, provenance_findings
+from rivet_assets.run.read_limits import limit_findings
 from rivet_assets.run.scope import bind
 from rivet_resources.contracts.evidence import Explained, Pressure
 from rivet_resources.contracts.provenance import DatabaseIdentity
@@ -193,6 +195,10 @@ class _Look:
         try:
             tables = [self._table(each, table, place) for each, table in export.relations()]
             checked, name = _join_tables(export, tables), self.config.source_of(export)[0]
+            limits = limit_findings(
+                export, source, state=self.state, rows=checked.rows_estimate, at=datetime.now(UTC)
+            )  # fmt: skip
+            checked = replace(checked, findings=(*checked.findings, *limits))
             if (drain := drain_of(export)) is not None:
                 looked = log_findings(drain, source, self.config, self.state)
                 return replace(checked, findings=(*looked.findings, *checked.findings), read=looked.read)

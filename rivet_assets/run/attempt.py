@@ -29,6 +29,7 @@ from rivet_assets.run.quality import (
     blocks,
     rules_of,
 )
+from rivet_assets.run.read_limits import budget_notes
 from rivet_assets.run.verdicts import judge_columns, judge_window, notes_of
 from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
 from rivet_resources.commit.manifest import current_manifests, window_manifest
@@ -265,6 +266,10 @@ def _stage(
             extract, on_progress=_progress(site, extract, journal), on_event=journal.add, permits=permits
         )
     staged = replace(staged, seconds={**staged.seconds, "plan": plan_seconds})
+    for note in budget_notes(site.source, export, state=site.state, at=datetime.now(UTC)):
+        staged = replace(staged, extract=replace(staged.extract, notes=(*staged.extract.notes, note)))
+        journal.add("BudgetWarning", {"text": note})
+        site.tell(f"{export.name} {extract.window.key}: {note}.")
     for note in notes_of(staged):
         staged = replace(staged, extract=replace(staged.extract, notes=(*staged.extract.notes, note)))
         journal.warned(note)

@@ -28,6 +28,7 @@ from rivet_assets.run.drift import Drift, compare, judge
 from rivet_assets.run.journal import Journal
 from rivet_assets.run.observation import ObservedRun, ObservedTable, Observer, begun_run, table_of, watched
 from rivet_assets.run.progress import Progress
+from rivet_assets.run.read_limits import ends_at_closing
 from rivet_resources.commit.manifest import window_manifest
 from rivet_resources.commit.publish import sweep
 from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, Handover, Lag, LogSource, Position
@@ -39,6 +40,7 @@ from rivet_resources.contracts.source import Session
 from rivet_resources.drain.checkpoint_book import chain_of
 from rivet_resources.drain.drain import drain
 from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, EndWithin, never_ends, write_finding
+from rivet_resources.read.meter import refuse_now
 from rivet_resources.read.source_cost import log_harm, total
 from rivet_resources.shape.shape import schema_of
 from rivet_resources.state.checkpoints.stores import Checkpoints, file_checkpoints, state_checkpoints
@@ -111,6 +113,10 @@ def run_drain(site: DrainSite) -> Drained:
         site.state.lease(export.name, LEASE, run_id) as lease,
         _record_runs(site, run_id, started_at) as outcome,
     ):
+        refuse_now(
+            site.source, name=f"Export {export.name}", state=site.state, pace=pace(site.source.tuning, export.tuning),
+            at=started_at,
+        )  # fmt: skip
         if site.begin_anew is not None:
             site.begin_anew()
         plan = plan_of(site, run_id, started_at)
@@ -127,7 +133,7 @@ def run_drain(site: DrainSite) -> Drained:
             scratch=Path(tempfile.gettempdir()),
             tell=site.tell,
             step=site.step,
-            is_asked_to_end=site.is_asked_to_end,
+            is_asked_to_end=ends_at_closing(site.source, site.is_asked_to_end),
             end_within=site.end_within,
         )
         drained = drain(plan, hands)

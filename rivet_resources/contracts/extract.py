@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from rivet_resources.contracts.boundary import BoundaryEnds
 from rivet_resources.contracts.parts import ChunkResult, Measures, Part
 from rivet_resources.contracts.provenance import Provenance
+from rivet_resources.contracts.read_limits import Metering, RateLimit
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.contracts.row_errors import RowPolicy
 from rivet_resources.contracts.row_folders import RowFolders
@@ -172,6 +173,8 @@ class Extract:
     row_folders: RowFolders | None = None  # parts lie in folders by a column's time; None: all in the window's
     on_error: RowPolicy = "stop"  # of rows that cannot be exported; a step may have a word of its own
     provenance: Provenance | None = None  # whose rows they are; None: nobody asked the database
+    rate_limit: RateLimit | None = None  # of the export itself
+    metering: Metering | None = None  # how tasks keep to limits; None: nothing is counted
     of_chunks: int = 0  # of the whole window, where `chunks` are those of one job; 0: `chunks` are all
 
     @property
@@ -187,6 +190,10 @@ class Extract:
     def resumable(self) -> bool:
         """Return whether finished chunks of a dead run may be kept."""
         return bool(self.fingerprint) and all(chunk.identity for chunk in self.chunks)
+
+    def with_metering(self, metering: Metering, *, pace: Pace) -> Extract:
+        """Return the same, read under limits at this pace."""
+        return replace(self, metering=metering, pace=pace)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from rivet_resources.errors import RivetError, WindowBusy
+from rivet_resources.errors import BudgetReached, ReadWindowClosed, RivetError, WindowBusy
 
 STEP_RETRIES = 1  # a page was tried `max_retries` times and a task three times before the step hears of it
 
@@ -36,6 +36,13 @@ def failure(error: RivetError, *, text: str | None = None, facts: Mapping[str, A
     """Return the Failure that tells people what `error` tells, or `text` where there is more to say."""
     return dg.Failure(
         text or str(error),
-        metadata={"rivet/code": error.code, "rivet/exit_code": error.exit_code, **(facts or {})},
+        metadata={"rivet/code": error.code, "rivet/exit_code": error.exit_code, **_not_before(error), **(facts or {})},
         allow_retries=False,
     )
+
+
+def _not_before(error: RivetError) -> dict[str, Any]:
+    """Return when the same may be tried again, in unix seconds, where a limit of the source says so."""
+    if not isinstance(error, ReadWindowClosed | BudgetReached):
+        return {}
+    return {"rivet/not_before": dg.MetadataValue.timestamp(error.not_before)}

@@ -30,6 +30,7 @@ from rivet_resources import scratch
 from rivet_resources.commit.manifest import window_manifest
 from rivet_resources.contracts.extract import Extract, Staged
 from rivet_resources.contracts.parts import ChunkResult, Measures
+from rivet_resources.contracts.read_limits import MonthRead
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.errors import RivetError
@@ -47,6 +48,7 @@ from rivet_resources.read.executor import (
     run_in_arrow,
 )
 from rivet_resources.read.governor_thread import ChunkSlots, Governor, govern
+from rivet_resources.read.meter import is_limited, metered, refuse_now, utc_now
 from rivet_resources.read.rows_so_far import Progress, StageProgress, nobody_watches
 from rivet_resources.read.source_cost import harm
 from rivet_resources.shape.shape import schema_of
@@ -77,6 +79,13 @@ class Chunks(Protocol):
     def lease(self, export: str, window: str, run_id: str) -> AbstractContextManager[Any]:
         """Hold a name until the block ends; permits to connect are such names (`connections.py`)."""
 
+    @property
+    def url(self) -> str:
+        """Return the URL that opens the same store elsewhere; asked for where reading has limits."""
+
+    def read_in_month(self, place: str, at: datetime) -> MonthRead:
+        """Return what was read of a source in the month of `at`; asked for where it has a budget."""
+
 
 @dataclass(frozen=True)
 class Exporter:
@@ -88,7 +97,12 @@ class Exporter:
     def permits(
         self, source: object, *, run_id: str, pace: Pace, on_event: Event | None = None
     ) -> AbstractContextManager[Permits]:
-        """Wait until a run may connect to its source (`max_connections`); hold on to them until the block ends."""
+        """Wait until a run may connect to its source (`max_connections`); hold on to them until the block ends.
+
+        Raises:
+            ReadWindowClosed, BudgetReached: the source may not be read now.
+        """
+        refuse_now(source, name=f"Run {run_id}", state=self.state, pace=pace, at=utc_now())
         return connections.permits(source, state=self.state, run_id=run_id, pace=pace, on_event=on_event)
 
     def stage(
@@ -114,6 +128,7 @@ class Exporter:
             SparkUnavailable: no session could be started.
         """
         started, clock = datetime.now(UTC), time.monotonic()
+        extract = self._metered(extract)
         root = extract.destination.root(extract.export)
         standing = window_manifest(root, extract.window) if root.keeps_manifests else None
         kept = self._finished_chunks(extract, root)
@@ -157,6 +172,12 @@ class Exporter:
             kept=of_kept,
             refusing=tuple(result for result in results if result.measures.refused_rows),
         )
+
+    def _metered(self, extract: Extract) -> Extract:
+        """Return what tasks need for keeping to limits, where there are any."""
+        if not is_limited(extract):
+            return extract
+        return metered(extract, store=self.state.url, is_far=self.spark.is_cluster)
 
     def _finished_chunks(self, extract: Extract, root: Root) -> dict[str, ChunkResult]:
         """Find finished chunks of a dead run whose files are all still there, by identity."""

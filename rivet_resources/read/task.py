@@ -26,6 +26,7 @@ from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.row_errors import RefusedCells, RefusedRows
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import RivetError, SourceLost
+from rivet_resources.read.meter import Meter, meter_of
 from rivet_resources.read.rows_so_far import RowsSoFar
 from rivet_resources.read.sieve import Sieve
 from rivet_resources.read.throttle import MemoryGate, Throttle
@@ -113,8 +114,8 @@ class _Reading:
                 so_far.add(shaped.table.num_rows)
 
             try:
-                with write_behind(keep) as hand_over:
-                    for page in self._pages(throttle):
+                with write_behind(keep) as hand_over, meter_of(self.extract) as meter:
+                    for page in self._pages(throttle, meter):
                         hand_over(page)
                 staged, dead = parts.finish(), letters.finish()
                 unique = self._stage_sidecars(tally)
@@ -155,9 +156,11 @@ class _Reading:
         left = rows.column(rows.num_columns - 1).to_numpy()
         return rows.remove_column(rows.num_columns - 1), [replace(each, rows=each.rows[left]) for each in page.refused]
 
-    def _pages(self, throttle: Throttle) -> Iterator[Page]:
+    def _pages(self, throttle: Throttle, meter: Meter | None) -> Iterator[Page]:
         """Read the chunk page by page, as many rows as are wanted, waiting for memory in between."""
         gate = MemoryGate(self.extract.pace)
+        if meter is not None:
+            throttle.limited(meter.begin())
         pages = self.extract.source.pages(
             self.chunk,
             self.extract.relation.columns,
@@ -170,6 +173,8 @@ class _Reading:
         with closing(self._kept_effort(pages)) as open_pages:
             for page in open_pages:
                 throttle.saw(page.table.num_rows, page.statement_ms)
+                if meter is not None:
+                    throttle.limited(meter.count(page))
                 found = page if left is None else page.first(left)
                 yield found
                 if left is not None and (left := left - found.table.num_rows) == 0:

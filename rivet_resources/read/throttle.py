@@ -83,6 +83,11 @@ class Throttle:
         self._since = time.monotonic()
         return speed if speed < 1 else None
 
+    def limited(self, seconds: float) -> None:
+        """Remember a wait for a `rate_limit`, which is no sign of how long the page took."""
+        self.waited_seconds += seconds
+        self._since += seconds
+
     def _hold(self, period: float) -> float:
         """Wait on top of a page's period until it is stretched as the speed says; gives the speed at the end."""
         started = time.monotonic()

@@ -119,7 +119,7 @@ class SparkRuntime:
         if self.inline:
             return False
         if self._session_of is not None:
-            return not self.is_remote and is_cluster(self._any_context().master)
+            return self.is_remote or is_cluster(self._any_context().master)
         return self.settings.is_cluster
 
     @property

@@ -170,6 +170,19 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE export_lease ADD COLUMN process_space TEXT",
         "ALTER TABLE export_metrics ADD COLUMN process_space TEXT",
     ),
+    (
+        """CREATE TABLE source_reading (
+            source TEXT NOT NULL,
+            month TEXT NOT NULL,
+            total_rows BIGINT NOT NULL,
+            total_bytes BIGINT NOT NULL,
+            PRIMARY KEY (source, month)
+        )""",
+        """CREATE TABLE rate_meter (
+            name TEXT PRIMARY KEY,
+            paid_at DOUBLE PRECISION NOT NULL
+        )""",
+    ),
 )
 
 LOCK_KEY = 0x5249564554  # "RIVET": keeps two processes from creating the tables of one server at once

@@ -22,8 +22,20 @@ from sqlalchemy import select, union
 from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.parts import ChunkResult
 from rivet_resources.contracts.provenance import Provenance
+from rivet_resources.contracts.read_limits import MonthRead, PageCounted
 from rivet_resources.errors import StateError
-from rivet_resources.state import chunks, cursors, files, journal, leases, provenances, runs, schemas, verifications
+from rivet_resources.state import (
+    chunks,
+    cursors,
+    files,
+    journal,
+    leases,
+    provenances,
+    readings,
+    runs,
+    schemas,
+    verifications,
+)
 from rivet_resources.state.adoption import Adoptions
 from rivet_resources.state.checkpoints.table import TableCheckpoints
 from rivet_resources.state.chunks import ChunkProgress
@@ -209,6 +221,18 @@ class State:
         """Name every run of an export that this store has recorded; runs of other stores are strangers."""
         with self._database.read() as connection:
             return runs.known_runs(connection, self._key(export))
+
+    # --- what was read of sources ----------------------------------------------------------------
+
+    def count_page(self, place: str, page: MonthRead, costs: Mapping[str, float]) -> PageCounted:
+        """Add a page to the month of its source, and put each meter off by its cost in seconds; in one transaction."""
+        with self._database.write() as connection:
+            return readings.count(connection, place, page, costs=costs)
+
+    def read_in_month(self, place: str, at: datetime) -> MonthRead:
+        """Return what all runs have read of a source in the month of `at`, failed ones too."""
+        with self._database.read() as connection:
+            return readings.read_in_month(connection, place, at)
 
     # --- journal and verdicts --------------------------------------------------------------------
 

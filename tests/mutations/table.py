@@ -1627,8 +1627,8 @@ OUTAGES = (
     Fault(
         "lasting_failures_are_asked_for_again",
         "rivet_assets/dagster/retry_sensor.py",
-        "            if code == TRANSIENT:\n",
-        "            if code is not None:\n",
+        "            if failure.exit_code == TRANSIENT:\n",
+        "            if failure is not None:\n",
         "a schedule runs into the same wall every half hour",
         ("tests/assets/test_retry_sensor.py::test_failure_that_stays_is_not_asked_for_again",),
     ),
@@ -1882,6 +1882,51 @@ LATEST = (
         "    if True:\n",
         "a server that was just started ends a schedule for good",
         ("tests/engines/sqlserver/test_connect.py::test_a_database_that_cannot_be_opened_yet_may_pass",),
+    ),
+    Fault(
+        "each_run_has_the_rate_for_itself",
+        "rivet_resources/state/readings.py",
+        "    later = case((before > at, before), else_=at) + seconds\n",
+        "    later = case((before > at + 1e9, before), else_=at) + seconds\n",
+        "two runs of one source read twice as fast as its rate_limit allows",
+        (
+            "tests/unit/state/test_readings.py::test_pages_of_two_processes_wait_for_each_other_to_the_instant[sqlite]",
+            "tests/unit/read/test_meter.py::test_two_tasks_in_turn_read_no_faster_than_the_rate",
+        ),
+    ),
+    Fault(
+        "idle_time_is_saved_up",
+        "rivet_resources/state/readings.py",
+        "else_=at) + seconds\n",
+        "else_=before) + seconds\n",
+        "after a quiet night a source is read without any rate",
+        ("tests/unit/state/test_readings.py::test_time_that_was_not_used_is_not_saved_up[sqlite]",),
+    ),
+    Fault(
+        "budget_throws_away_the_page_that_crosses_it",
+        "rivet_resources/read/meter.py",
+        "            before = MonthRead(counted.month.rows - page.rows, counted.month.size_bytes - page.size_bytes)\n",
+        "            before = counted.month\n",
+        "a chunk that was read whole is read again in the next month",
+        ("tests/unit/read/test_meter.py::test_page_that_crosses_the_budget_is_kept_and_the_next_refused",),
+    ),
+    Fault(
+        "window_over_midnight_ends_at_midnight",
+        "rivet_resources/contracts/read_limits.py",
+        "        for ahead in range(-1, days):\n",
+        "        for ahead in range(0, days):\n",
+        "a night's export is refused after midnight",
+        ("tests/unit/contracts/test_read_limits.py::test_window_over_midnight_is_open_in_its_own_zone",),
+    ),
+    Fault(
+        "refused_run_is_asked_for_every_half_hour",
+        "rivet_resources/dagster/errors.py",
+        "**_not_before(error), ",
+        "",
+        "a schedule outside of read_windows fails 48 times a day",
+        (
+            "tests/assets/test_read_limits.py::test_refused_run_is_asked_for_again_when_the_source_may_be_read[CLOSED-RIVET_READ_WINDOW_CLOSED]",
+        ),
     ),
 )
 

@@ -17,6 +17,7 @@ from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
 from rivet_resources.contracts.mode_facts import ModeFacts
+from rivet_resources.contracts.read_limits import SourceBudget, SourceRate, SourceWindows
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace, Settings, Tuning
 from rivet_resources.contracts.source import Page, Session, Wait
@@ -70,6 +71,9 @@ class Datagen(Settings):
     cdc_mode: bool = Field(default=False, description="true: a stream of changes, for mode cdc only; it may be endless")
     clock: datetime | None = Field(default=None, description="the now of all dates; default: start of the run")
     tuning: Tuning | None = Field(default=None, description="how hard the source may be driven")
+    rate_limit: SourceRate = None
+    read_windows: SourceWindows = None
+    budget: SourceBudget = None
 
     @field_validator("events_per_second")
     @classmethod

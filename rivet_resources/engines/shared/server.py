@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import Field, SecretStr, model_validator
 
+from rivet_resources.contracts.read_limits import SourceBudget, SourceRate, SourceWindows
 from rivet_resources.contracts.settings import Settings, Tls, Tuning
 from rivet_resources.errors import ConfigError
 from rivet_resources.secrets import resolve_secret
@@ -47,6 +48,9 @@ class Server(Settings):
         default=None, ge=2, description="most connections of exports at once, over all runs that share a state store"
     )
     tls: Tls | None = Field(default=None, description="needed unless the host is this machine; mode: disable opts out")
+    rate_limit: SourceRate = None
+    read_windows: SourceWindows = None
+    budget: SourceBudget = None
 
     @property
     def only_here(self) -> str:

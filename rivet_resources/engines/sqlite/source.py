@@ -19,6 +19,7 @@ from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Effort, Gauge
 from rivet_resources.contracts.mode_facts import ModeFacts
+from rivet_resources.contracts.read_limits import SourceBudget, SourceRate, SourceWindows
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace, Settings, Tuning
 from rivet_resources.contracts.source import Page, Session, Wait
@@ -54,6 +55,9 @@ class Sqlite(Settings):
     path_env: str | None = Field(default=None, description="environment variable that holds the path")
     url: str | None = Field(default=None, description="sqlite:///relative.db or sqlite:////absolute.db")
     tuning: Tuning | None = Field(default=None, description="how hard the source may be driven")
+    rate_limit: SourceRate = None
+    read_windows: SourceWindows = None
+    budget: SourceBudget = None
     shared_path: bool = Field(
         default=False,
         exclude_if=lambda given: not given,  # a key that came later leaves the fingerprints of before as they are

@@ -27,6 +27,7 @@ from rivet_assets.dagster.location import joined
 from rivet_assets.run.drain import LEASE
 from rivet_assets.run.log_status import read_position
 from rivet_assets.run.scope import state_of
+from rivet_resources.contracts.read_limits import ReadWindow
 from rivet_resources.errors import LogBusy, SourceUnreachable
 from rivet_resources.state.checkpoints.stores import Checkpoint, state_checkpoints
 from tests.fake_logs import IDENTITY, FakeLog, FakeSource, Gate, place, settle
@@ -252,6 +253,17 @@ def test_lost_position_asks_for_a_snapshot_and_for_no_drain(bench):
     assert "RIVET_LOG_POSITION_LOST" in reason
     assert "needs a new snapshot" in reason
     assert "rivet state reset" in reason
+
+
+def test_no_drain_is_asked_for_while_the_source_may_not_be_read(bench):
+    """It would be refused; the reason says until when."""
+    object.__setattr__(bench.source, "read_windows", (ReadWindow(start="10:00", end="11:00"),))
+
+    before, after = bench.tick(), bench.tick(NOW + 7200)  # 08:00 and 10:00
+
+    assert not before.run_requests
+    assert "its source may not be read before 2027-01-15 10:00 UTC" in str(before.skip_reason)
+    assert 1 == len(after.run_requests)
 
 
 def test_one_export_in_trouble_leaves_the_others(tmp_path, instance):
