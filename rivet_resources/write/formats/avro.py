@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import BinaryIO, ClassVar, Literal, Self
 
 import pyarrow as pa
-from pydantic import model_validator
 
 from rivet_resources.contracts.format import FormatKeys
 from rivet_resources.contracts.settings import Settings
@@ -34,6 +33,7 @@ class Avro(Settings):
     tells_null: ClassVar[bool] = True
     is_parquet: ClassVar[bool] = False
     is_one_line_a_row: ClassVar[bool] = False
+    refused_codecs: ClassVar[frozenset[str]] = frozenset({"lz4"})  # the specification has no name for it
     is_always_native: ClassVar[bool] = True  # `parquet: {types: portable}` is for readers of Parquet
 
     @classmethod
@@ -43,13 +43,6 @@ class Avro(Settings):
         if keys.compression_profile is not None:
             codec, level = COMPRESSION_PROFILES[keys.compression_profile]
         return cls.model_validate({"compression": codec, "compression_level": level})
-
-    @model_validator(mode="after")
-    def _codec_is_of_avro(self) -> Avro:
-        """Refuse what the specification has no name for."""
-        if self.compression == "lz4":
-            raise ValueError("Avro has no lz4; choose zstd, snappy, gzip (written as deflate) or none")
-        return self
 
     @property
     def extension(self) -> str:
@@ -110,7 +103,9 @@ class Avro(Settings):
                 head = avro_read.header(file)
                 found = sum(count for count, _ in avro_read.blocks(file, head))
         except pa.ArrowInvalid as error:
-            raise PartCorrupt(f"Part {path.name} is no whole Avro file: {error}. Run again to write it anew.") from error
+            raise PartCorrupt(
+                f"Part {path.name} is no whole Avro file: {error}. Run again to write it anew."
+            ) from error
         if not head.schema.equals(schema):
             raise PartCorrupt(f"Part {path.name} has not the {len(schema)} columns that were planned. Run again.")
         return found

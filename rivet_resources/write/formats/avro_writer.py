@@ -96,9 +96,7 @@ def header_of(schema: pa.Schema, codec: str) -> bytes:
 
 
 def _map(entries: Mapping[str, bytes]) -> bytes:
-    spelled = b"".join(
-        varint(len(each)) + each for name, value in entries.items() for each in (name.encode(), value)
-    )
+    spelled = b"".join(varint(len(each)) + each for name, value in entries.items() for each in (name.encode(), value))
     return varint(len(entries)) + spelled + b"\0"
 
 
@@ -158,7 +156,9 @@ def _stream(content: bytes, codec: str, most: int) -> bytes:
             shift += 7
             if byte < 128:
                 break
-        plain = bytes(pa.decompress(content, size, codec="snappy", asbytes=True)) if size <= most else b"\0" * (most + 1)
+        plain = (
+            bytes(pa.decompress(content, size, codec="snappy", asbytes=True)) if size <= most else b"\0" * (most + 1)
+        )
     if len(plain) > most:
         raise ValueError("a block is too large")
     return plain
