@@ -113,7 +113,7 @@ def parquet_has_its_own_codec(block: Block, mode: ModeFacts) -> Iterator[InitErr
 def avro_has_the_codec(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     """Refuse a codec that the specification of Avro has no name for."""
     form, codec = str(block.get("format")), block.get("compression")
-    refused = getattr(FORMATS[form], "refused_codecs", frozenset()) if form in FORMATS else frozenset()
+    refused: frozenset[str] = getattr(FORMATS[form], "refused_codecs", frozenset()) if form in FORMATS else frozenset()
     if codec in refused:
         message = (
             f"{codec} does not exist in {form.capitalize()}; choose zstd, snappy, gzip (written as deflate) or none"

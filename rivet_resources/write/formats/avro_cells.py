@@ -108,7 +108,8 @@ def _numbers(column: pa.Array, kind: pa.DataType) -> Numbers:
 def _matrix(column: pa.Array, kind: pa.DataType) -> Bytes:
     """Return the bytes of cells that all have one width, as rows."""
     if pa.types.is_boolean(kind):
-        return column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint8).reshape(-1, 1)
+        bits: Bytes = column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint8)
+        return bits.reshape(-1, 1)
     if pa.types.is_floating(kind):
         width = 8 if kind == pa.float64() else 4
         floats = column.cast(pa.float32()) if kind == pa.float16() else column

@@ -85,7 +85,8 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 def decimal_width(precision: int) -> int:
     """Return how many bytes hold every number of so many digits, with its sign."""
-    return ((10**precision).bit_length() + 8) // 8
+    most: int = 10**precision
+    return (most.bit_length() + 8) // 8
 
 
 def is_uuid(kind: pa.DataType) -> bool:
