@@ -243,6 +243,31 @@ def test_damage_is_seen_and_no_cell_is_shown(tmp_path: Path, codec: Any) -> None
         form.rows(tmp_path / "x", pa.schema([("id", pa.int64())]))
 
 
+@pytest.mark.parametrize("precision", range(1, 77))
+def test_every_number_of_digits_has_room_for_its_sign(tmp_path: Path, precision: int) -> None:
+    """The largest and smallest of each precision are the same to us and to another reader."""
+    kind = pa.decimal128(precision, 0) if precision <= 38 else pa.decimal256(precision, 0)
+    most = Decimal("9" * precision)
+    table = pa.table({"x": pa.array([most, -most, Decimal(0), None], kind)})
+
+    path = write(tmp_path / "x", table, Avro(compression="none"))
+
+    assert [most, -most, 0, None] == [row["x"] for row in read_by_fastavro(path)]
+    assert read(path).equals(table)
+
+
+def test_marker_that_differs_is_seen(tmp_path: Path) -> None:
+    """A block that does not end where it says is damage."""
+    table = pa.table({"id": range(100)})
+    path = write(tmp_path / "x", table, Avro(compression="none"))
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+    with pytest.raises(PartCorrupt, match="a block does not end where it says"):
+        Avro().rows(path, table.schema)
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 10_000), byte=st.integers(0, 255))
 def test_hostile_bytes_are_refused_or_read(tmp_path: Path, place: int, byte: int) -> None:
