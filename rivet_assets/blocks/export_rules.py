@@ -115,9 +115,8 @@ def avro_has_the_codec(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetai
     form, codec = str(block.get("format")), block.get("compression")
     refused: frozenset[str] = getattr(FORMATS[form], "refused_codecs", frozenset()) if form in FORMATS else frozenset()
     if codec in refused:
-        message = (
-            f"{codec} does not exist in {form.capitalize()}; choose zstd, snappy, gzip (written as deflate) or none"
-        )
+        message = f"is {codec}, which {form.capitalize()} does not have; "
+        message += "choose zstd, snappy, gzip (written as deflate) or none"
         yield refusal("RIVET_CONFIG_AVRO_CODEC", message, loc=("compression",))
 
 
