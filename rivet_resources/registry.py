@@ -140,6 +140,7 @@ FORMATS = Registry(
         "parquet": "rivet_resources.write.formats.parquet:Parquet",
         "csv": "rivet_resources.write.formats.csv:Csv",
         "ndjson": "rivet_resources.write.formats.ndjson:Ndjson",
+        "avro": "rivet_resources.write.formats.avro:Avro",
     },
     kind="format",
 )

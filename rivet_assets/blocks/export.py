@@ -140,7 +140,9 @@ class Export(Settings):
     table: TableName | None = Field(None, description='name or schema.name; quoted where SQL needs it: public."Orders"')
     params: Texts = Field(default_factory=dict, description="values bound to :name in the query, as text")
     format: Annotated[str, OneWordOf(FORMATS)] = Field(description="how parts are written")
-    compression: Codec = Field("zstd", description="codec of Parquet parts; for CSV and NDJSON see text_compression")
+    compression: Codec = Field(
+        "zstd", description="codec of Parquet and Avro parts; for CSV and NDJSON see text_compression"
+    )
     compression_level: int | None = Field(None, description="zstd 1 to 22, default 3; gzip 0 to 10, default 6")
     compression_profile: Literal["none", "fast", "balanced", "compact"] | None = Field(
         None, description="instead of compression: fast is snappy, balanced zstd 3, compact zstd 9"
@@ -407,5 +409,6 @@ class Export(Settings):
             on_special_value=self.on_special_value,
             refuses_rows=(self.on_error or "stop") != "stop",
             on_unsupported=self.on_unsupported,
-            typing=self.parquet.types,
+            # Formats of plugins of before do not have the word.
+            typing="native" if getattr(FORMATS[self.format], "is_always_native", False) else self.parquet.types,
         )

@@ -110,6 +110,16 @@ def parquet_has_its_own_codec(block: Block, mode: ModeFacts) -> Iterator[InitErr
         )
 
 
+def avro_has_the_codec(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
+    """Refuse a codec that the specification of Avro has no name for."""
+    form, codec = str(block.get("format")), block.get("compression")
+    refused: frozenset[str] = getattr(FORMATS[form], "refused_codecs", frozenset()) if form in FORMATS else frozenset()
+    if codec in refused:
+        message = f"is {codec}, which {form.capitalize()} does not have; "
+        message += "choose zstd, snappy, gzip (written as deflate) or none"
+        yield refusal("RIVET_CONFIG_AVRO_CODEC", message, loc=("compression",))
+
+
 def stdout_is_one_stream(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     """Refuse what would write several files into one stream."""
     kind = str(inner(block, "destination", "type"))
@@ -251,6 +261,7 @@ RULES: tuple[Rule, ...] = (
     level_fits_codec,
     csv_has_no_profile,
     parquet_has_its_own_codec,
+    avro_has_the_codec,
     stdout_is_one_stream,
     quality_is_possible,
     contract_is_of_rows,

@@ -72,6 +72,8 @@ def _codecs(block: Any, config: RivetConfig) -> Iterator[tuple[Loc, str]]:
                         f"{key} is not applied to {export.format.upper()}; parts are written "
                         f"{'as text_compression says' if export.text_compression else 'plain, and manifests say none'}",
                     )
+        elif getattr(FORMATS[export.format], "is_always_native", False) and at(block, (*loc, "parquet")) is not None:
+            yield (*loc, "parquet"), f"parquet is not applied to {export.format.upper()}"
         elif export.compression == "gzip" and (export.compression_level or 0) > GZIP_HIGHEST:
             yield (
                 (*loc, "compression_level"),

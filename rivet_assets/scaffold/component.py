@@ -22,7 +22,7 @@ attributes:
   exports:
     - name: {name}
       table: orders
-      format: parquet # csv, ndjson
+      format: parquet # csv, ndjson, avro
       destination: {{type: local, path: exports}} # {{type: s3, bucket: …, prefix: …}}, or gcs, azure
       quality: {{row_count_min: 1}} # a window that fails is not published
       # mode: incremental # only what is new since the last run

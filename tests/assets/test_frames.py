@@ -35,6 +35,7 @@ exports:
     {name: parquet, source: shop, table: orders, format: parquet, destination: {type: local, path: lake}}
   - {<<: *orders, name: csv, format: csv}
   - {<<: *orders, name: ndjson, format: ndjson}
+  - {<<: *orders, name: avro, format: avro}
   - {<<: *orders, name: seen, preview: 2, transforms: [{type: mask, fields: [card], method: partial, last: 4}]}
   - name: days
     source: made
@@ -123,7 +124,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
         yield Shop(tmp_path, instance)
 
 
-@pytest.mark.parametrize("form", ["parquet", "csv", "ndjson"])
+@pytest.mark.parametrize("form", ["parquet", "csv", "ndjson", "avro"])
 def test_rows_come_as_the_input_is_annotated(shop: Shop, form: str) -> None:
     """Each frame holds the committed rows, of each format."""
     assert shop.run(f"shop/{form}").success

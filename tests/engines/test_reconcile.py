@@ -401,7 +401,7 @@ def test_counts_of_several_instants_say_so(lab: Lab) -> None:
 # --- shaped rows -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["parquet", "csv", "ndjson"])
+@pytest.mark.parametrize("form", ["parquet", "csv", "ndjson", "avro"])
 @pytest.mark.parametrize("depth", ["counts", "checksums", "rows"])
 def test_filtered_and_masked_rows_are_compared_as_they_were_shaped(
     lab: Lab, form: str, depth: Depth, monkeypatch: pytest.MonkeyPatch

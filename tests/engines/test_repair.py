@@ -438,10 +438,10 @@ def test_streams_of_changes_are_refused_with_the_way_out(lab: Lab) -> None:
 # --- formats and stores ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["csv", "ndjson"])
+@pytest.mark.parametrize("form", ["csv", "ndjson", "avro"])
 @every_mode
-def test_text_formats_are_repaired_too(lab: Lab, block: str, form: str) -> None:
-    """CSV and NDJSON parts come right like Parquet's."""
+def test_other_formats_are_repaired_too(lab: Lab, block: str, form: str) -> None:
+    """CSV, NDJSON and Avro parts come right like Parquet's."""
     block = block.replace("}", f", format: {form}}}")
     exported(lab, block)
     lab.sql("DELETE FROM orders WHERE id = 25", "UPDATE orders SET note = '' WHERE id = 26")

@@ -101,8 +101,8 @@ def test_csv_is_the_same_in_every_mode_and_reader(lab: Lab) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "keys",
-    [{"parquet": NATIVE}, {}, {"format": "csv"}, {"format": "ndjson"}],
-    ids=["native", "portable", "csv", "ndjson"],
+    [{"parquet": NATIVE}, {}, {"format": "csv"}, {"format": "ndjson"}, {"format": "avro"}],
+    ids=["native", "portable", "csv", "ndjson", "avro"],
 )
 def test_spark_reads_the_cells_pyarrow_reads(lab: Lab, spark_runtime: Any, keys: dict[str, str]) -> None:
     """With the manifest's schema Spark has the portable file's cells, from whichever file; '' is NULL in CSV."""

@@ -22,6 +22,7 @@ from rivet_resources.prove.flaws import Depth
 from rivet_resources.prove.validate import TOLD_OBJECTS, validate
 from rivet_resources.shape.change_envelope import as_inserts
 from rivet_resources.state.store import default_url, open_state
+from rivet_resources.write.formats.avro import Avro
 from rivet_resources.write.formats.csv import Csv
 from rivet_resources.write.formats.ndjson import Ndjson
 from rivet_resources.write.formats.parquet import Parquet
@@ -78,6 +79,7 @@ COMPARED = {
     "parquet": (Parquet(), []),
     "ndjson": (Ndjson(), []),
     "csv": (Csv(), []),
+    "avro": (Avro(), []),
 }
 
 
@@ -115,6 +117,7 @@ TYPED: dict[str, pa.Array] = {
 }
 OWN_WAY = {  # columns that a format spells so that their cells do not come back bit by bit
     "parquet": [],
+    "avro": [],
     "ndjson": ["nan", "wide", "nanos", "clock", "fixed", "uuid", "json", "clocks", "row"],
     "csv": ["nan", "clock", "bytes", "uuid", "json"],
 }
@@ -129,7 +132,7 @@ def is_held(form: Any, kind: pa.DataType) -> bool:
     return True
 
 
-@pytest.mark.parametrize("form", [Parquet(), Ndjson(), Csv()], ids=["parquet", "ndjson", "csv"])
+@pytest.mark.parametrize("form", [Parquet(), Avro(), Ndjson(), Csv()], ids=["parquet", "avro", "ndjson", "csv"])
 def test_every_type_is_compared_or_told_as_not_compared(disk: Published, form: Any) -> None:
     """Whatever a column holds, an untouched part never looks wrong; what was not compared is named."""
     columns = {name: cells for name, cells in TYPED.items() if is_held(form, cells.type)}
@@ -505,7 +508,7 @@ ORDER = {
 }
 
 
-@pytest.mark.parametrize("form", [Parquet(), Ndjson(), Csv()], ids=["parquet", "ndjson", "csv"])
+@pytest.mark.parametrize("form", [Parquet(), Avro(), Ndjson(), Csv()], ids=["parquet", "avro", "ndjson", "csv"])
 @pytest.mark.parametrize("pieces", [1, 2, 4])
 @pytest.mark.parametrize(("places", "codes"), ORDER.values(), ids=ORDER)
 def test_order_of_changes_is_seen(

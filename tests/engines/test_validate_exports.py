@@ -44,7 +44,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-@pytest.mark.parametrize("form", ["parquet", "ndjson", "csv"])
+@pytest.mark.parametrize("form", ["parquet", "avro", "ndjson", "csv"])
 def test_export_of_every_engine_validates(
     engine: Engine, form: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1957,6 +1957,53 @@ CLUSTERS = (
     ),
 )
 
+# --- Avro ----------------------------------------------------------------------------------------
+
+AVRO_RULES = "tests/unit/contracts/test_avro_compatibility.py"
+
+AVRO = (
+    Fault(
+        "avro_sign_of_decimals_is_lost",
+        "rivet_resources/write/formats/avro_schema.py",
+        "    return (most.bit_length() + 8) // 8",
+        "    return (most.bit_length() + 7) // 8",
+        "decimals near the end of their precision change their sign for every reader",
+        ("tests/unit/write/test_avro.py::test_every_number_of_digits_has_room_for_its_sign",),
+    ),
+    Fault(
+        "avro_members_of_a_null_row_are_written",
+        "rivet_resources/write/formats/avro_cells.py",
+        "    if present is None or not pieces:\n        return marks + pieces\n",
+        "    if True:\n        return marks + pieces\n",
+        "every row behind a row that is NULL inside is read shifted",
+        ("tests/unit/write/test_avro.py::test_columns_without_null_are_no_unions",),
+    ),
+    Fault(
+        "avro_null_is_written_where_none_may_be",
+        "rivet_resources/write/formats/avro_cells.py",
+        "        if column.null_count and not field.nullable:\n",
+        "        if False:\n",
+        "a NULL is read as 0 without an error",
+        ("tests/unit/write/test_avro.py::test_null_where_none_was_declared_stops_the_part",),
+    ),
+    Fault(
+        "avro_marker_is_not_looked_at",
+        "rivet_resources/write/formats/avro_read.py",
+        "        if _exactly(file, SYNC_BYTES, SYNC_BYTES) != head.sync:\n",
+        "        if _exactly(file, SYNC_BYTES, SYNC_BYTES) is None:\n",
+        "a part whose block has another length than it says is counted as whole",
+        ("tests/unit/write/test_avro.py::test_marker_that_differs_is_seen",),
+    ),
+    Fault(
+        "avro_transitive_asks_the_newest_only",
+        "rivet_resources/contracts/avro_compatibility.py",
+        "    for old in olds if reach else olds[-1:]:\n",
+        "    for old in olds[-1:]:\n",
+        "readers of an older schema break though the rule promised them not to",
+        (f"{AVRO_RULES}::test_each_word_asks_its_direction_and_reach",),
+    ),
+)
+
 FAULTS = (
     *COMMITTING,
     *RUNNING,
@@ -1970,4 +2017,5 @@ FAULTS = (
     *OUTAGES,
     *LATEST,
     *CLUSTERS,
+    *AVRO,
 )

@@ -15,7 +15,9 @@ from rivet_assets.cli.options import say
 @click.option("--source-file", metavar="PATH", help="file that holds the URL")
 @click.option("--table", required=True, metavar="T", help="name or schema.name")
 @click.option("--output", metavar="DIR", help="write files there; default: one line of NDJSON per change on stdout")
-@click.option("--format", "form", type=click.Choice(["parquet", "csv", "ndjson"]), help="of files; default parquet")
+@click.option(
+    "--format", "form", type=click.Choice(["parquet", "csv", "ndjson", "avro"]), help="of files; default parquet"
+)
 @click.option("--checkpoint", metavar="PATH", help="file that keeps the position; default: the state store here")
 @click.option("--rollover", type=int, metavar="N", help="changes per part")
 @click.option("--max-events", type=int, metavar="N", help="end with the first commit at or past N changes")
