@@ -26,7 +26,7 @@ NAME = click.option(
 
 @click.group("schema", cls=CommandGroup)
 def schema_group() -> None:
-    """Schemas: of rivet.yaml for editors, of exports in Avro for readers."""
+    """Schemas: of rivet.yaml, and of exports in Avro."""
 
 
 @schema_group.command("config")
