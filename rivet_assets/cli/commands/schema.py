@@ -65,7 +65,14 @@ def schema_show(path: Path, params: Sequence[str], name: str, fingerprints: bool
     metavar="FILE",
     help="an Avro schema; several: the newest last",
 )
-@click.option("--compatibility", type=click.Choice(RULES), default="backward", show_default=True, help="what must hold")
+@click.option(
+    "--compatibility",
+    type=click.Choice(RULES),
+    metavar="RULE",
+    default="backward",
+    show_default=True,
+    help="none, backward, forward or full; the last three also with _transitive",
+)
 @JSON
 def schema_check(
     path: Path, params: Sequence[str], name: str, against: Sequence[Path], compatibility: str, as_json: bool
