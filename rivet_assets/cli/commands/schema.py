@@ -26,7 +26,7 @@ NAME = click.option(
 
 @click.group("schema", cls=CommandGroup)
 def schema_group() -> None:
-    """Schemas: of rivet.yaml for editors, of exports in Avro for readers."""
+    """Schemas: of rivet.yaml, and of exports in Avro."""
 
 
 @schema_group.command("config")
@@ -65,7 +65,14 @@ def schema_show(path: Path, params: Sequence[str], name: str, fingerprints: bool
     metavar="FILE",
     help="an Avro schema; several: the newest last",
 )
-@click.option("--compatibility", type=click.Choice(RULES), default="backward", show_default=True, help="what must hold")
+@click.option(
+    "--compatibility",
+    type=click.Choice(RULES),
+    metavar="RULE",
+    default="backward",
+    show_default=True,
+    help="none, backward, forward or full; the last three also with _transitive",
+)
 @JSON
 def schema_check(
     path: Path, params: Sequence[str], name: str, against: Sequence[Path], compatibility: str, as_json: bool
