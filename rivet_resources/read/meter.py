@@ -219,22 +219,32 @@ def is_limited(extract: Extract) -> bool:
     return limits.is_counted or extract.rate_limit is not None or bool(limits.windows and extract.resumable)
 
 
-def metered(extract: Extract, *, store: str, is_far: bool) -> Extract:
+def metered(extract: Extract, *, store: str, is_far: bool, is_encrypted: bool) -> Extract:
     """Return an extract whose tasks keep to the limits of its source and its export.
 
     Args:
         store: URL of the state store.
         is_far: whether tasks run on other machines.
+        is_encrypted: whether the lines to these are.
 
     Raises:
-        ConfigError: tasks elsewhere could not reach a store that is a file here.
+        ConfigError: tasks elsewhere could not reach a store that is a file here, or would get its password in clear.
     """
+    from sqlalchemy import make_url  # start
+
     limits = limits_of(extract.source)
     if is_far and store.startswith("sqlite"):
         raise ConfigError(
             f"Export {extract.export} has limits (`rate_limit`, `read_windows` or `budget`), which tasks on other "
             f"machines count in the state store, and that is a file of this one. Write `state: postgresql://…`, run "
             f"with a local master, or remove the limits."
+        )
+    if is_far and not is_encrypted and make_url(store).password:
+        raise ConfigError(
+            f"Export {extract.export} has limits (`rate_limit`, `read_windows` or `budget`), which tasks on other "
+            f"machines count in the state store, and the password in its URL would travel to them over lines that are "
+            f'not encrypted. Set spark.authenticate and spark.network.crypto.enabled to "true" in `spark: conf`, let '
+            f"the store take its password from elsewhere (PGPASSFILE), or remove the limits."
         )
     return extract.with_metering(
         Metering(

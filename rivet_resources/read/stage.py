@@ -177,7 +177,8 @@ class Exporter:
         """Return what tasks need for keeping to limits, where there are any."""
         if not is_limited(extract):
             return extract
-        return metered(extract, store=self.state.url, is_far=self.spark.is_cluster)
+        spark = self.spark
+        return metered(extract, store=self.state.url, is_far=spark.is_cluster, is_encrypted=spark.is_encrypted)
 
     def _finished_chunks(self, extract: Extract, root: Root) -> dict[str, ChunkResult]:
         """Find finished chunks of a dead run whose files are all still there, by identity."""

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rivet_resources.contracts.settings import Spark, is_cluster
+from rivet_resources.contracts.settings import Spark, is_cluster, is_encrypted
 from rivet_resources.errors import SparkUnavailable
 from rivet_resources.spark import cluster, jvm, jvm_archive
 from rivet_resources.spark import sessions as spark_sessions
@@ -121,6 +121,11 @@ class SparkRuntime:
         if self._session_of is not None:
             return self.is_remote or is_cluster(self._any_context().master)
         return self.settings.is_cluster
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Return whether what the driver tells a cluster's tasks is encrypted, as far as the settings tell."""
+        return is_encrypted(self.settings.conf)
 
     @property
     def most_parallel(self) -> int:

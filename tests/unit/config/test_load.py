@@ -337,8 +337,8 @@ def test_fault_in_a_component_stands_on_its_line(tmp_path: Path, monkeypatch: py
 
     with pytest.raises(ConfigError) as caught:
         config_from_attributes({"source": {"type": "postgres", "url_env": "SHOP_URL"}, "exports": [block]}, file=file)
-    told = "shop/defs.yaml:7: exports.orders: format 'parqet' is not one of parquet, csv, ndjson, avro. Did you mean parquet?"
-    assert told == str(caught.value)
+    told = "format 'parqet' is not one of parquet, csv, ndjson, avro. Did you mean parquet?"
+    assert f"shop/defs.yaml:7: exports.orders: {told}" == str(caught.value)
 
 
 def test_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:

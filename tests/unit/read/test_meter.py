@@ -210,9 +210,20 @@ def test_tasks_elsewhere_need_a_store_that_they_reach(tmp_path: Path) -> None:
     extract = extract_of(pa.table({"id": [1]}), tmp_path, source=source)
 
     with pytest.raises(ConfigError, match="Write `state: postgresql://"):
-        metered(extract, store=default_url(tmp_path), is_far=True)
-    far = metered(extract, store="postgresql://rivet:hunter2@state/rivet", is_far=True)
+        metered(extract, store=default_url(tmp_path), is_far=True, is_encrypted=True)
+    far = metered(extract, store="postgresql://rivet:hunter2@state/rivet", is_far=True, is_encrypted=True)
     assert "hunter2" not in repr(far)
+
+
+def test_password_of_the_store_travels_over_encrypted_lines_only(tmp_path: Path) -> None:
+    """One that signs in without may go over any."""
+    source = Sqlite(path=tmp_path / "shop.db", rate_limit=RateLimit(rows_per_second=1))
+    extract = extract_of(pa.table({"id": [1]}), tmp_path, source=source)
+
+    with pytest.raises(ConfigError, match="not encrypted") as refused:
+        metered(extract, store="postgresql://rivet:hunter2@state/rivet", is_far=True, is_encrypted=False)
+    assert "hunter2" not in str(refused.value)
+    assert metered(extract, store="postgresql://rivet@state/rivet", is_far=True, is_encrypted=False).metering
 
 
 def test_two_blocks_of_one_file_are_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
