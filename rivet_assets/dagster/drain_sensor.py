@@ -178,8 +178,9 @@ def _not_now(
     if seen.holder:
         return f"a drain is in flight: {seen.holder}"
     windows = limits_of(each.source).windows
-    if (opens := next_opening(windows, datetime.fromtimestamp(now, UTC)).timestamp()) > now:
-        return f"its source may not be read before {datetime.fromtimestamp(opens, UTC):%Y-%m-%d %H:%M} UTC"
+    at = datetime.fromtimestamp(now, UTC)  # of whole microseconds, so later than `now` at times
+    if (opens := next_opening(windows, at)) > at:
+        return f"its source may not be read before {opens:%Y-%m-%d %H:%M} UTC"
     if seen.lost is not None:
         return f"position lost ({seen.lost.code}): it needs a new snapshot; {START_ANEW}"
     if each.export.schedule is not None:

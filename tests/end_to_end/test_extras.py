@@ -188,7 +188,11 @@ def test_missing_java_is_named_before_anything_is_read(tmp_path):
 def test_missing_client_of_spark_connect_is_named_before_anything_is_read(tmp_path):
     """The endpoint is there; nobody can speak to it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        config(tmp_path, more=f"spark: {{remote: 'sc://127.0.0.1:{server.getsockname()[1]}'}}")
+        shared = {
+            "source": SQLITE.replace("}", ", shared_path: true}"),
+            "destination": LOCAL.replace("}", ", shared_path: true}"),
+        }
+        config(tmp_path, more=f"spark: {{remote: 'sc://127.0.0.1:{server.getsockname()[1]}'}}", **shared)
         run, doctor = answers(tmp_path, ["grpc_status", "zstandard"], ["run"], ["doctor", "--json"])
 
     assert (1, 1) == (run.code, doctor.code)

@@ -155,10 +155,12 @@ def test_limits_change_no_digest(write) -> None:
     assert (0, [6000]) == (code, published()), told
 
 
+@pytest.mark.spark
 def test_rate_holds_in_sparks_workers(write) -> None:
     """Tasks of Spark count in the same store as this process."""
     write("rate_limit: {rows_per_second: 1000000}")
     text = Path("rivet.yaml").read_text().replace("spark: inline", 'spark: {master: "local[2,3]"}')
+    text = text.replace("path: lake", f"path: {Path.cwd() / 'lake'}")  # the JVM may be one that began elsewhere
     Path("rivet.yaml").write_text(text.replace("mode: full", MODES["chunked"] + "\n    parallel: 2"))
 
     code, told = rivet("run")

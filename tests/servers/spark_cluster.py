@@ -9,6 +9,7 @@ Namespaces need root; without it the cluster cannot be made, and its tests are s
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import shutil
@@ -30,18 +31,26 @@ MASTER_PORT, MASTER_UI, DRIVER_PORT = 57077, 57080, 57081
 MASTER_URL = f"spark://{DRIVER}:{MASTER_PORT}"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 MASTER = "org.apache.spark.deploy.master.Master"
-START_SECONDS = 60
+START_SECONDS = 180
 
 
+@functools.cache
 def unmakeable() -> str:
     """Return why no cluster can be made here, "" where one can."""
     if sys.platform != "linux" or os.geteuid():
         return "a cluster of two hosts needs Linux and root, for network namespaces"
     if not shutil.which("ip") or not shutil.which("unshare"):
         return "a cluster of two hosts needs the programs ip and unshare"
-    probe = subprocess.run(["ip", "netns", "add", "rvtprobe"], capture_output=True, text=True)
-    subprocess.run(["ip", "netns", "del", "rvtprobe"], capture_output=True)
-    return "" if probe.returncode == 0 else f"no network namespace can be made: {probe.stderr.strip()}"
+    name = f"rvt{os.getpid()}"
+    tried = [
+        f"ip netns add {name}", f"ip link add v{name} type veth peer name p{name}", f"ip link add b{name} type bridge",
+        f"ip netns exec {name} unshare -m -u --propagation private true",
+    ]  # fmt: skip
+    done = [subprocess.run(shlex.split(command), capture_output=True, text=True) for command in tried]
+    for left in (f"link del v{name}", f"link del b{name}", f"netns del {name}"):
+        subprocess.run(["ip", *left.split()], capture_output=True)
+    refused = next((each for each in done if each.returncode), None)
+    return f"no network namespace can be made: {refused.stderr.strip()}" if refused else ""
 
 
 @dataclass

@@ -266,6 +266,11 @@ def test_no_drain_is_asked_for_while_the_source_may_not_be_read(bench):
     assert 1 == len(after.run_requests)
 
 
+def test_no_part_of_a_microsecond_closes_a_source(bench):
+    """A clock tells parts of a microsecond, and a datetime rounds them, up as often as down."""
+    assert 1 == len(bench.tick(NOW + 7e-7).run_requests)
+
+
 def test_one_export_in_trouble_leaves_the_others(tmp_path, instance):
     """The tick succeeds; the reason of the other one is in the log of the sensor."""
     bench = Bench(tmp_path, instance, CONFIG + SECOND)
