@@ -67,6 +67,7 @@ def test_host_that_dies_costs_time_and_no_row(place: Place) -> None:
     assert place.is_proved()
 
 
+@pytest.mark.rare
 def test_host_without_a_variable_is_named(place: Place) -> None:
     """Not one row is read; `rivet doctor` finds the same before any run."""
     place.config(password_env="HIDDEN_PASSWORD")
