@@ -20,6 +20,7 @@ from rivet_assets.modes.protocol import Planning, compose, require_column
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.mode_facts import ModeFacts
+from rivet_resources.contracts.read_limits import known_zone
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.source import Source
 from rivet_resources.contracts.types import Column
@@ -59,13 +60,7 @@ class TimeWindow(Export):
     @classmethod
     def zone_is_known(cls, name: str) -> str:
         """Refuse a name that the time zone database does not have."""
-        try:
-            ZoneInfo(name)
-        except (KeyError, ValueError, OSError) as error:
-            raise PydanticCustomError(
-                "RIVET_CONFIG_TIMEZONE", "'{name}' is not an IANA time zone, such as Europe/Prague", {"name": name}
-            ) from error
-        return name
+        return known_zone(name)
 
     @model_validator(mode="after")
     def windows_are_bounded(self) -> TimeWindow:

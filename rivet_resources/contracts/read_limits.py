@@ -47,7 +47,12 @@ def _some(listed: tuple[Listed, ...] | None) -> tuple[Listed, ...] | None:
     return listed
 
 
-def _zone(name: str) -> str:
+def known_zone(name: str) -> str:
+    """Return the name of a time zone.
+
+    Raises:
+        PydanticCustomError: the time zone database does not have it.
+    """
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
@@ -88,7 +93,7 @@ class ReadWindow(Settings):
     days: Annotated[tuple[Day, ...], AfterValidator(_some)] = Field(
         DAYS, description="on which it starts; default: all"
     )
-    timezone: Annotated[str, AfterValidator(_zone)] = Field("UTC", description="IANA name, such as Europe/Prague")
+    timezone: Annotated[str, AfterValidator(known_zone)] = Field("UTC", description="IANA name, such as Europe/Prague")
 
     @model_validator(mode="after")
     def _has_a_length(self) -> Self:

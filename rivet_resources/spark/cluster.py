@@ -3,8 +3,8 @@
 Belongs here: what is sent, what a host is asked, what its refusal means. Not here: sessions (`sessions.py`), tasks.
 
 A worker needs a Python of the driver's version with what `pip install rivet` brings, the drivers of its source and
-destination, and whatever variables and files the configuration names. Our own two packages come from the driver, so
-that both sides always run the same code.
+destination, and whatever variables and files the configuration names. Our own package comes from the driver, so that
+both sides always run the same code.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Answer:
 def examine(context: SparkContext, ends: Ends) -> list[str]:
     """Ask every host that is there to reach source and destination; return their names.
 
-    A host that joins later is not asked; its tasks fail by themselves, and `misfit` tells why.
+    A host that joins later is not asked; its tasks fail by themselves, and `unfit` tells why.
 
     Raises:
         WorkerUnfit: a host cannot do the work; each is named with its reason.
