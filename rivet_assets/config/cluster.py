@@ -31,7 +31,9 @@ def of_one_machine(spark: Spark, exports: Iterable[tuple[Export, Source]]) -> It
                 mounted = ", or set `shared_path: true` where it is mounted on all" if may_be_mounted else ""
                 message = f"{only_here}, and {where} runs tasks on others; use one that every worker reaches{mounted}"
                 yield refusal("RIVET_CONFIG_CLUSTER", message, loc=(*loc, key))
-        if not is_encrypted(spark.conf) and (written := list(_written_secrets(source, "source"))):
+        blocks = [("source", source), *((f"transforms.{n}", step) for n, step in enumerate(export.transforms))]
+        written = [key for name, block in blocks for key in _written_secrets(block, name)]
+        if written and not is_encrypted(spark.conf):
             message = (
                 f"would travel to the workers over lines that are not encrypted ({where}); name a variable that the "
                 "workers have (`url_env`, `password_env`, `key_env`), or set spark.authenticate and "

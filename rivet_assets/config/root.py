@@ -100,9 +100,8 @@ class RivetConfig(Settings):
             raise refusals(cls.__name__, [*details(error), *faults]) from None
         faults = faults or [*_check_tuning(config), *_check_modes(config), *_shared_logs(config), *_sparkless(config)]
         faults = faults or [*_shards_have_addresses(config), *_refused_rows_have_a_place(config)]
-        faults = faults or [
-            *of_one_machine(config.spark, [(each, config.source_of(each)[1]) for each in config.exports])
-        ]
+        whole = [_with_steps(export, config.transforms) for export in config.exports]
+        faults = faults or [*of_one_machine(config.spark, [(each, config.source_of(each)[1]) for each in whole])]
         faults = faults or [*_limits_can_be_kept(config)]
         if faults:
             raise refusals(cls.__name__, faults)

@@ -64,3 +64,14 @@ def test_unused_key_changes_no_digest() -> None:
     )
 
     assert "shared_path" not in config.exports[0].destination.model_dump_json()
+
+
+def test_written_key_of_a_mask_is_a_secret_too() -> None:
+    """It travels with each task, as the source does."""
+    step = "transforms: [{type: mask, fields: [note], method: hash, key: hunter2-hunter2-hunter2}]"
+    text = FILE.replace("SOURCE", SERVER).replace("SPARK", "master: spark://h:7077")
+    text = text.replace("SHARED}}", f", shared_path: true}}, {step}}}")
+
+    with pytest.raises(ConfigError, match=r"transforms\.0\.key would travel") as refused:
+        load_text(text, file=FILE_NAME)
+    assert "hunter2" not in str(refused.value)
