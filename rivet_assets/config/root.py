@@ -98,15 +98,20 @@ class RivetConfig(Settings):
             config: Self = validate(block)
         except ValidationError as error:
             raise refusals(cls.__name__, [*details(error), *faults]) from None
-        faults = faults or [*_check_tuning(config), *_check_modes(config), *_shared_logs(config), *_sparkless(config)]
+        if faults:
+            raise refusals(cls.__name__, faults)
+        config = config.model_copy(
+            update={"exports": tuple(_with_steps(export, config.transforms) for export in config.exports)}
+        )
+        faults = [*_check_tuning(config), *_check_modes(config), *_shared_logs(config), *_sparkless(config)]
         faults = faults or [*_shards_have_addresses(config), *_refused_rows_have_a_place(config)]
-        whole = [_with_steps(export, config.transforms) for export in config.exports]
-        faults = faults or [*of_one_machine(config.spark, [(each, config.source_of(each)[1]) for each in whole])]
+        faults = faults or [
+            *of_one_machine(config.spark, [(each, config.source_of(each)[1]) for each in config.exports])
+        ]
         faults = faults or [*_limits_can_be_kept(config)]
         if faults:
             raise refusals(cls.__name__, faults)
-        exports = tuple(_with_steps(export, config.transforms) for export in config.exports)
-        return config.model_copy(update={"exports": exports, "spark": _spark_settings(config)})
+        return config.model_copy(update={"spark": _spark_settings(config)})
 
     @property
     def file(self) -> Path | None:
@@ -264,7 +269,7 @@ def _refused_rows_have_a_place(config: RivetConfig) -> Iterator[InitErrorDetails
     """Refuse to take rows out where changes must follow one another, and to set them aside where nothing is kept."""
     names = {export.name for export in config.exports}
     for index, export in enumerate(config.exports):
-        told, policies = "", _with_steps(export, config.transforms).row_policies
+        told, policies = "", export.row_policies
         mode, key = export.answers, "on_error"
         if not policies and export.max_errors is not None:
             key = "max_errors"
