@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from rivet_assets.modes.by_shard import kept_as, same_address, shard_window
 from rivet_assets.run.adoption_evidence import evidence_at, evidence_in
 from rivet_resources.commit.manifest import Manifest, manifest_paths, read_manifest
-from rivet_resources.commit.publish import sweep
+from rivet_resources.commit.publish import sweep_if_due
 from rivet_resources.commit.supersede import BESIDE_IN_PATHS
 from rivet_resources.contracts.provenance import DatabaseIdentity, Provenance
 from rivet_resources.errors import ProvenanceRefused
@@ -83,7 +83,7 @@ class Admission:
             if site.shard not in self._found:
                 found = read_provenance(site.source, site.source_name, session, relation)
                 self._admit(site, found)
-                removed = 0 if self._found else sweep(site.root, export=site.export.name, state=site.state)
+                removed = 0 if self._found else sweep_if_due(site.root, export=site.export.name, state=site.state)
                 if removed:
                     site.tell(f"{site.export.name}: removed {removed} leftovers of dead runs.")
                 self._found[site.shard] = found

@@ -121,7 +121,7 @@ def run_drain(site: DrainSite) -> Drained:
             site.begin_anew()
         plan = plan_of(site, run_id, started_at)
         roots = site.roots
-        _sweep_after_death(site, roots, run_id)
+        _sweep_after_death(site, roots)
         hands = DrainServices(
             state=site.state,
             checkpoints=checkpoints_of(export, folder=site.folder, state=site.state),
@@ -328,15 +328,14 @@ class _Judge:
                 self.site.tell(f"{name}: the columns of {table} changed: {drift}.")
 
 
-def _sweep_after_death(site: DrainSite, roots: Mapping[str, Root], run_id: str) -> None:
-    """Remove what dead runs left; only after a run that did not end well, since it reads every manifest."""
-    earlier = [run for run in site.state.runs(site.export.name, last=2) if run.run_id != run_id]
-    if earlier and earlier[0].status in ("success", "skipped"):
-        return
+def _sweep_after_death(site: DrainSite, roots: Mapping[str, Root]) -> None:
+    """Remove what dead runs left; only where a run did not end well, since it reads every manifest."""
     for table, root in roots.items():
-        removed = sweep(root, export=site.export.folder_of(table), state=site.state)
+        name = site.export.folder_of(table)
+        is_due = site.state.failures_to_sweep(name, root.uri) is not None
+        removed = sweep(root, export=name, state=site.state) if is_due else 0
         if removed:
-            site.tell(f"{site.export.folder_of(table)}: removed {removed} leftovers of dead runs.")
+            site.tell(f"{name}: removed {removed} leftovers of dead runs.")
 
 
 @contextmanager

@@ -1,12 +1,12 @@
 """Making a staged window visible, or gone: the order of effects, written once for every mode.
 
-Belongs here: `publish`, `discard`, `sweep`. Not here: how a store does each step (`destinations/`), what a
-manifest holds (`manifest.py`), which older ones it replaces (`supersede.py`).
+Belongs here: `publish`, `discard`, `sweep` and when one is due. Not here: how a store does each step (`destinations/`),
+what a manifest holds (`manifest.py`), which older ones it replaces (`supersede.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -45,6 +45,8 @@ class Ledger(Protocol):
     def live_runs(self, export: str) -> set[str]: ...
     def resumable_runs(self, export: str) -> set[str]: ...
     def known_runs(self, export: str) -> set[str]: ...
+    def failures_to_sweep(self, export: str, place: str) -> int | None: ...
+    def note_sweep(self, export: str, place: str, *, failures: int) -> None: ...
 
 
 def no_hook(name: str) -> None:
@@ -112,10 +114,20 @@ def discard(staged: Staged, *, root: Root) -> None:
     root.delete(sidecars(staged))
 
 
+def sweep_if_due(root: Root, *, export: str, state: Ledger) -> int:
+    """Remove what dead runs left, as `sweep` does; where none can have left more, only what is staged is looked at.
+
+    That is where each run since the last whole look ended well. So a run costs what it commits, not what is there.
+    """
+    if root.keeps_manifests and state.failures_to_sweep(export, root.uri) is not None:
+        return sweep(root, export=export, state=state)
+    return root.sweep(keep=owned_runs(export, root=root, state=state))
+
+
 def sweep(root: Root, *, export: str, state: Ledger) -> int:
     """Remove what dead runs left: staged parts, parts that no manifest names, manifests that another one hides.
 
-    Only files that carry this export's part names are touched. Once per run is enough: it reads every
+    Only files that carry this export's part names are touched. It lists every object and reads every
     manifest of the export. Runs that share a destination should share a state store, which knows who lives: what
     a run that this store does not know left stays for a day, since that run may be about to commit it.
 
@@ -125,23 +137,26 @@ def sweep(root: Root, *, export: str, state: Ledger) -> int:
     removed = root.sweep(keep=owned_runs(export, root=root, state=state))
     if not root.keeps_manifests:
         return removed
+    failures = state.failures_to_sweep(export, root.uri)
     # In this order: a run that is neither living nor finished when asked cannot have published anything listed before.
     listed = root.list()
-    living = {nonce_of(run_id) for run_id in owned_runs(export, root=root, state=state)}
-    known = {nonce_of(run_id) for run_id in state.known_runs(export)}
+    living = nonces_of(state.live_runs(export))
+    owned = living | nonces_of(owned_runs(export, root=root, state=state))
+    known = nonces_of(state.known_runs(export))
     manifests = read_manifests(root, manifest_paths(root))
     hidden = collect_superseded(manifests)
     named = {part.path for manifest in manifests if manifest.entry not in hidden for part in manifest.files}
-    orphans = [
-        path
+    unnamed = {
+        path: nonce
         for path in listed
-        if (nonce := part_nonce(path, export=export)) is not None
-        and path not in named
-        and nonce not in living
-        and (nonce in known or not is_fresh(path))
-    ]
+        if (nonce := part_nonce(path, export=export)) is not None and path not in named and nonce not in living
+    }
+    orphans = [path for path, by in unnamed.items() if by not in owned and (by in known or not is_fresh(path))]
     remove_manifests([manifest for manifest in manifests if manifest.entry in hidden], root=root)
     root.delete(orphans)
+    # Living runs account for themselves; what else was spared, a later look has to find.
+    if failures is not None and len(orphans) == len(unnamed):
+        state.note_sweep(export, root.uri, failures=failures)
     return removed + len(orphans)
 
 
@@ -149,6 +164,11 @@ def is_fresh(run: str) -> bool:
     """Return whether a run, by its id or a part's path, began so lately that somebody may be about to commit it."""
     began = read_start(run)
     return began is not None and datetime.now(UTC) - began < UNKNOWN_RUN_GRACE
+
+
+def nonces_of(runs: Iterable[str]) -> set[str]:
+    """Return what the names of parts say of these runs."""
+    return {nonce_of(run_id) for run_id in runs}
 
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -231,8 +251,9 @@ def owned_runs(export: str, *, root: Root, state: Ledger) -> Iterator[str]:
     The store is asked when the first name is taken, not before: a sweep lists first.
     """
     yield from state.live_runs(export) | state.resumable_runs(export)
-    known = state.known_runs(export)
-    yield from (run_id for run_id in root.staged_runs() if run_id not in known and is_fresh(run_id))
+    strangers = [run_id for run_id in root.staged_runs() if is_fresh(run_id)]
+    known = state.known_runs(export) if strangers else set()
+    yield from (run_id for run_id in strangers if run_id not in known)
 
 
 def boundary_to_keep(staged: Staged) -> Boundary | None:

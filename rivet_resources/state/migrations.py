@@ -183,6 +183,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             paid_at DOUBLE PRECISION NOT NULL
         )""",
     ),
+    (
+        """CREATE TABLE export_leftovers (
+            export_name TEXT PRIMARY KEY,
+            failures BIGINT NOT NULL,
+            swept BIGINT NOT NULL,
+            place TEXT NOT NULL
+        )""",
+    ),
 )
 
 LOCK_KEY = 0x5249564554  # "RIVET": keeps two processes from creating the tables of one server at once

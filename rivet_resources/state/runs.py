@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from rivet_resources.errors import StateError
-from rivet_resources.state import leases
+from rivet_resources.state import leases, leftovers
 from rivet_resources.state.database import METADATA, Instant, now, upsert
 from rivet_resources.state.process import Process, is_alive, is_here, this_process
 
@@ -165,6 +165,7 @@ def begin(connection: Connection, run: RunRecord) -> None:
         if dead.run_id != run.run_id and not _lives(connection, dead):
             said = f"Process {dead.pid} on {dead.host} ended without finishing the run."
             _change(connection, dead.run_id, {"status": "interrupted", "error_message": said})
+            leftovers.note_failure(connection, dead.export)
     me = this_process()
     ours = replace(run, host=me.host, pid=me.pid, process_start=me.start, process_space=me.space)
     upsert(connection, export_metrics, _row(ours))
@@ -179,6 +180,8 @@ def finish(connection: Connection, run_id: str, status: Status, outcome: RunEnd)
     run = find(connection, run_id)
     if run is None:
         raise StateError(f"Run {run_id} is not in the state store. Call begin_run before finish_run.")
+    if status in ("failed", "interrupted"):
+        leftovers.note_failure(connection, run.export)
     finished_at = outcome.get("finished_at") or run.finished_at or now(connection)
     duration_ms = outcome.get("duration_ms", round((finished_at - run.started_at).total_seconds() * 1000))
     _change(connection, run_id, {**outcome, "status": status, "finished_at": finished_at, "duration_ms": duration_ms})

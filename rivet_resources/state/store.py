@@ -30,6 +30,7 @@ from rivet_resources.state import (
     files,
     journal,
     leases,
+    leftovers,
     provenances,
     readings,
     runs,
@@ -222,6 +223,17 @@ class State:
         with self._database.read() as connection:
             return runs.known_runs(connection, self._key(export))
 
+    def failures_to_sweep(self, export: str, place: str) -> int | None:
+        """Return how many runs have failed so far, where one of them may have left something; None: none can have."""
+        with self._database.read() as connection:
+            key = self._key(export)
+            return leftovers.failures(connection, key) if leftovers.is_due(connection, key, place) else None
+
+    def note_sweep(self, export: str, place: str, *, failures: int) -> None:
+        """Note that what these failed runs left at a place is gone."""
+        with self._database.write() as connection:
+            leftovers.note_sweep(connection, self._key(export), place, failures=failures)
+
     # --- what was read of sources ----------------------------------------------------------------
 
     def count_page(self, place: str, page: MonthRead, costs: Mapping[str, float]) -> PageCounted:
@@ -348,6 +360,7 @@ class State:
             chunks.forget(connection, key)
             schemas.forget(connection, key)
             provenances.give_up(connection, key)
+            leftovers.forget(connection, key)
 
     def rebuild(
         self,

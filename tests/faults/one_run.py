@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from rivet_resources.commit.manifest import Manifest, current_manifests, window_manifest
-from rivet_resources.commit.publish import publish, sweep
+from rivet_resources.commit.publish import publish, sweep_if_due
 from rivet_resources.contracts.destination import Destination, Root
 from rivet_resources.contracts.extract import CursorMove, Extract, Staged, Window
 from rivet_resources.contracts.parts import Measures, Part
@@ -90,7 +90,7 @@ def execute(run: Run) -> Manifest | None:
     cursor = state.cursor(EXPORT)
     extract = plan(run, destination, run_id, low=cursor.value if cursor else None)
     state.begin_run(RunRecord(run_id, EXPORT, extract.window.key, now, mode=extract.mode))
-    sweep(root, export=EXPORT, state=state)
+    sweep_if_due(root, export=EXPORT, state=state)
     staged = stage(extract, root, first=int(extract.cursor.low or 0) + 1 if extract.cursor else 1, last=run.rows)
     mortal = Mortal(root, run.die_at) if isinstance(run.die_at, int) else root
     manifest = publish(staged, root=mortal, state=state, step=lambda name: die(name, at=run.die_at))

@@ -7,7 +7,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from rivet_resources.commit.manifest import (
     success_marker,
     window_manifest,
 )
-from rivet_resources.commit.publish import discard, publish, sweep
+from rivet_resources.commit.publish import discard, publish, sweep, sweep_if_due
 from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.extract import CursorMove, Extract, Staged, Window
 from rivet_resources.contracts.parts import Measures
@@ -48,6 +48,8 @@ class Notebook:
     resumable: set[str] = field(default_factory=set)
     cursor: str | None = None
     commits: list[str] = field(default_factory=list)
+    failed: int = 0
+    swept: dict[str, int] = field(default_factory=dict)
 
     def advance_cursor(
         self, export: str, value: str, *, expected: str | None, visit: int = 0, boundary: Boundary | None = None
@@ -72,6 +74,14 @@ class Notebook:
     def resumable_runs(self, export: str) -> set[str]:
         """Name whose chunks count."""
         return self.resumable
+
+    def failures_to_sweep(self, export: str, place: str) -> int | None:
+        """Count runs that did not end well since the last look at a place."""
+        return self.failed if self.swept.get(place, -1) < self.failed else None
+
+    def note_sweep(self, export: str, place: str, *, failures: int) -> None:
+        """Note a look."""
+        self.swept[place] = failures
 
 
 @dataclass
@@ -712,6 +722,44 @@ def test_sweep_removes_hidden_manifests_with_their_parts(lake: Lake) -> None:
     assert ["_rivet/after=start.json"] == [path for path in lake.root.list() if path.startswith("_rivet/")]
     assert 2 == len(lake.parts())
     assert list(range(1, 7)) == lake.rows()
+
+
+class BlindRoot(LocalRoot):
+    """A folder in which nobody looks around."""
+
+    def list(self, prefix: str = "") -> dict[str, int]:
+        """Refuse to."""
+        raise AssertionError("listed everything")
+
+
+def test_look_for_leftovers_is_taken_once_and_again_after_a_failure(lake: Lake, orphaned: Staged) -> None:
+    """The first run of a place looks, whatever the store knows; then only what failed makes it look."""
+    blind = BlindRoot(**{field.name: getattr(lake.root, field.name) for field in fields(lake.root)})
+    lake.state.commits.append(orphaned.extract.run_id)
+
+    assert len(orphaned.parts) == sweep_if_due(lake.root, export="orders", state=lake.state)
+    assert 0 == sweep_if_due(blind, export="orders", state=lake.state)
+
+    lake.state.failed += 1
+    with pytest.raises(AssertionError, match="listed everything"):
+        sweep_if_due(blind, export="orders", state=lake.state)
+
+
+def test_leftovers_that_were_spared_are_looked_for_again(lake: Lake, orphaned: Staged) -> None:
+    """Of a run whose chunks another one may use, and of a stranger that began today; a living run tells its own end."""
+    lake.state.resumable.add(orphaned.extract.run_id)
+    assert 0 == sweep_if_due(lake.root, export="orders", state=lake.state)
+
+    lake.state.resumable.clear()
+    lake.state.commits.append(orphaned.extract.run_id)
+    stranger = f"orders_{datetime.now(UTC):%Y%m%d_%H%M%S}_000_0000ff_chunk0.parquet"
+    lake.root.put(stranger, b"")
+    assert len(orphaned.parts) == sweep_if_due(lake.root, export="orders", state=lake.state)
+    assert {} == lake.state.swept
+
+    lake.root.delete([stranger])
+    assert 0 == sweep_if_due(lake.root, export="orders", state=lake.state)
+    assert {lake.root.uri: 0} == lake.state.swept
 
 
 # --- paths out of files ----------------------------------------------------------------------------

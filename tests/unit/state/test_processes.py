@@ -183,8 +183,10 @@ def test_run_of_a_killed_process_becomes_interrupted_when_the_next_begins(url: s
         child.kill()
         child.wait()
     assert state.live_runs("orders") == set()
+    state.note_sweep("orders", "/lake/orders", failures=0)
     state.begin_run(run("r2"))
 
+    assert state.failures_to_sweep("orders", "/lake/orders") == 1
     assert {found.run_id: found.status for found in state.runs("orders")} == {"r1": "interrupted", "r2": "running"}
     assert state.live_runs("orders") == {"r2"}
 

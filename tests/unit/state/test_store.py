@@ -225,6 +225,41 @@ def test_run_ends_with_its_figures(state: State):
     assert state.live_runs("orders") == set()
 
 
+@pytest.mark.parametrize("status", ["success", "skipped"])
+def test_run_that_ended_well_leaves_nothing_to_look_for(state: State, status: str):
+    """A place is looked at once, and not again while its runs end well."""
+    assert state.failures_to_sweep("orders", "/lake/orders") == 0
+    state.note_sweep("orders", "/lake/orders", failures=0)
+    state.begin_run(run())
+    state.finish_run("orders_r1", status)
+
+    assert state.failures_to_sweep("orders", "/lake/orders") is None
+    assert state.failures_to_sweep("orders", "/other/orders") == 0
+    assert state.failures_to_sweep("events", "/lake/orders") == 0
+
+
+@pytest.mark.parametrize("status", ["failed", "interrupted"])
+def test_run_that_failed_may_have_left_something(state: State, status: str):
+    """A look that began before a failure did not see what that run left."""
+    state.note_sweep("orders", "/lake/orders", failures=0)
+    state.begin_run(run())
+    state.finish_run("orders_r1", status)
+    assert state.failures_to_sweep("orders", "/lake/orders") == 1
+
+    state.note_sweep("orders", "/lake/orders", failures=0)
+    assert state.failures_to_sweep("orders", "/lake/orders") == 1
+    state.note_sweep("orders", "/lake/orders", failures=1)
+    assert state.failures_to_sweep("orders", "/lake/orders") is None
+
+
+def test_reset_asks_for_a_look(state: State):
+    """What an export begins anew beside is looked at once more."""
+    state.note_sweep("orders", "/lake/orders", failures=0)
+    state.reset("orders")
+
+    assert state.failures_to_sweep("orders", "/lake/orders") == 0
+
+
 def test_run_that_never_began_cannot_end(state: State):
     """Finishing an unknown run is an error that says what was forgotten."""
     with pytest.raises(StateError, match="begin_run"):

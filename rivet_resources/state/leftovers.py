@@ -1,0 +1,57 @@
+"""Whether runs that died may have left something at an export's destination, so that looking for it is due.
+
+Belongs here: the table `export_leftovers`. Not here: the look itself (`commit/publish.py`), which lists every object
+and reads every manifest, and so would cost each run as much as the export's whole past.
+
+Two numbers per export: how many runs did not end well, and how many of these had ended when a look last removed all
+they left. A run that fails counts itself; one that was killed is counted by the next run of its export.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Connection, Table, Text, delete, select
+
+from rivet_resources.state.database import METADATA, insert
+
+export_leftovers = Table(
+    "export_leftovers",
+    METADATA,
+    Column("export_name", Text, primary_key=True),
+    Column("failures", BigInteger, nullable=False),
+    Column("swept", BigInteger, nullable=False),
+    Column("place", Text, nullable=False),
+)
+
+
+def note_failure(connection: Connection, export: str) -> None:
+    """Count a run that did not end well."""
+    row = insert(connection, export_leftovers).values(export_name=export, failures=1, swept=0, place="")
+    more = {"failures": export_leftovers.c.failures + 1}
+    connection.execute(row.on_conflict_do_update(index_elements=["export_name"], set_=more))
+
+
+def failures(connection: Connection, export: str) -> int:
+    """Return how many runs did not end well, as far as this store knows."""
+    query = select(export_leftovers.c.failures).where(export_leftovers.c.export_name == export)
+    return connection.execute(query).scalar_one_or_none() or 0
+
+
+def is_due(connection: Connection, export: str, place: str) -> bool:
+    """Return whether a run did not end well since the last look at a place, or none was ever taken there."""
+    query = select(export_leftovers).where(export_leftovers.c.export_name == export)
+    row = connection.execute(query).one_or_none()
+    return row is None or row.place != place or row.failures > row.swept
+
+
+def note_sweep(connection: Connection, export: str, place: str, *, failures: int) -> None:
+    """Note that a place holds nothing of the runs that had failed, as they were counted when the look began."""
+    row = insert(connection, export_leftovers).values(
+        export_name=export, failures=failures, swept=failures, place=place
+    )
+    seen = {"swept": failures, "place": place}
+    connection.execute(row.on_conflict_do_update(index_elements=["export_name"], set_=seen))
+
+
+def forget(connection: Connection, export: str) -> None:
+    """Forget that anybody looked: the next run does."""
+    connection.execute(delete(export_leftovers).where(export_leftovers.c.export_name == export))
