@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from rivet_resources.contracts.addressing import parent_of
 from rivet_resources.contracts.evidence import Pressure
 from rivet_resources.contracts.extract import Extract, Window
 from rivet_resources.contracts.parts import Part
@@ -167,6 +168,11 @@ class FolderRoot:
         return {
             path: size for path, size in files.items() if path.startswith(prefix) and not path.startswith("_staged/")
         }
+
+    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
+        """List what follows a path in its folder."""
+        found = (each for each in self.list(parent_of(path)) if each > path)
+        return tuple(sorted(found))[:most]
 
     def staged(self) -> set[str]:
         """List invisible files: for tests only."""

@@ -14,10 +14,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from rivet_assets.modes.by_shard import kept_as, same_address, shard_window
 from rivet_assets.run.adoption_evidence import evidence_at, evidence_in
+from rivet_resources.commit.listing import last_paths
 from rivet_resources.commit.manifest import Manifest, manifest_paths, read_manifest
 from rivet_resources.commit.publish import sweep_if_due
 from rivet_resources.commit.supersede import BESIDE_IN_PATHS
@@ -149,7 +151,7 @@ def any_manifest(root: Root) -> Manifest | None:
 
     Of windows of time the last is looked at; None when nothing is committed there.
     """
-    paths = manifest_paths(root) if root.keeps_manifests else ()
+    paths = last_paths(root, now=datetime.now(UTC)) if root.keeps_manifests else ()
     for path in reversed(paths):
         if found := read_manifest(root, path):
             return found[0]

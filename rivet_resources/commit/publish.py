@@ -45,6 +45,11 @@ class Ledger(Protocol):
     def live_runs(self, export: str) -> set[str]: ...
     def resumable_runs(self, export: str) -> set[str]: ...
     def known_runs(self, export: str) -> set[str]: ...
+
+
+class SweepLedger(Ledger, Protocol):
+    """What sweeping asks beside that."""
+
     def failures_to_sweep(self, export: str, place: str) -> int | None: ...
     def note_sweep(self, export: str, place: str, *, failures: int) -> None: ...
 
@@ -114,7 +119,7 @@ def discard(staged: Staged, *, root: Root) -> None:
     root.delete(sidecars(staged))
 
 
-def sweep_if_due(root: Root, *, export: str, state: Ledger) -> int:
+def sweep_if_due(root: Root, *, export: str, state: SweepLedger) -> int:
     """Remove what dead runs left, as `sweep` does; where none can have left more, only what is staged is looked at.
 
     That is where each run since the last whole look ended well. So a run costs what it commits, not what is there.
@@ -124,7 +129,7 @@ def sweep_if_due(root: Root, *, export: str, state: Ledger) -> int:
     return root.sweep(keep=owned_runs(export, root=root, state=state))
 
 
-def sweep(root: Root, *, export: str, state: Ledger) -> int:
+def sweep(root: Root, *, export: str, state: SweepLedger) -> int:
     """Remove what dead runs left: staged parts, parts that no manifest names, manifests that another one hides.
 
     Only files that carry this export's part names are touched. It lists every object and reads every

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rivet_resources.commit.chain import ends_at, starts_at
+from rivet_resources.commit.listing import first_paths, has_strangers, paths_near
 from rivet_resources.commit.manifest import (
     Manifest,
     current_manifests,
@@ -68,10 +69,34 @@ def succession(staged: Staged, *, root: Root) -> Replacement:
             f"Window {extract.window.key} of export {extract.export} was committed by run "
             f"{previous.run_id if previous else '(removed since)'} while run {extract.run_id} read it. Run again."
         )
-    others = tuple(path for path in manifest_paths(root) if path != manifest_path(extract.window))
+    others = tuple(path for path in paths_beside(extract, root=root) if path != manifest_path(extract.window))
     refuse_neighbours(extract, others, root=root)
     ruled = tuple(read_replaced(extract, previous, others, root=root))
     return Replacement(previous, with_hidden(previous, ruled, root=root))
+
+
+def paths_beside(extract: Extract, *, root: Root) -> tuple[str, ...]:
+    """List the manifests that decide about a window: all there are, in the order of their names.
+
+    Where windows of its family are too many to list for each new one, those near it: the windows of time that may
+    overlap it, and nothing of a chain that it continues.
+    """
+    listed, are_all = first_paths(root)
+    if are_all:
+        return listed
+    kind = extract.window.kind
+    if starts_anew(extract) or has_strangers(kind, listed, root=root):
+        return manifest_paths(root)
+    if kind == "after":
+        return ()
+    near = paths_near(extract.window, root=root)
+    of_values = any(map(_column_of_path, (*listed, *near, manifest_path(extract.window))))
+    return manifest_paths(root) if of_values else near
+
+
+def starts_anew(extract: Extract) -> bool:
+    """Return whether a window of a moved cursor is the first of its chain."""
+    return extract.window.kind == "after" and (extract.cursor is None or extract.cursor.low is None)
 
 
 def read_replaced(
@@ -86,7 +111,7 @@ def read_replaced(
         return read_manifests(root, outdated(extract, others))
     if extract.cursor is None or extract.cursor.low is None:
         return read_manifests(root, of_kinds(others, "all", "after"))
-    return descendants(previous, frozenset(others), root=root)
+    return descendants(previous, root=root)
 
 
 def outdated(extract: Extract, others: tuple[str, ...]) -> tuple[str, ...]:
@@ -97,13 +122,13 @@ def outdated(extract: Extract, others: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(path for path in snapshots[: -extract.keep] if path != manifest_path(extract.window))
 
 
-def descendants(manifest: Manifest | None, others: frozenset[str], *, root: Root) -> Iterator[Manifest]:
+def descendants(manifest: Manifest | None, *, root: Root) -> Iterator[Manifest]:
     """Follow a chain of `after=` windows onward from a manifest, without it."""
     passed = set[str]()
     while manifest is not None and manifest.cursor is not None and manifest.cursor.high is not None:
         place, manifest = ends_at(manifest.cursor), None
         path = manifest_path(Window.after(*place))
-        found = read_manifest(root, path) if path in others and path not in passed else None
+        found = None if path in passed else read_manifest(root, path)
         if found and found[0].cursor and starts_at(found[0].cursor) == place:
             manifest = found[0]
             passed.add(path)
@@ -133,13 +158,12 @@ def refuse_neighbours(extract: Extract, others: tuple[str, ...], *, root: Root) 
         WindowConflict: naming both modes, or both windows.
     """
     kind = extract.window.kind
-    starts_anew = kind == "after" and (extract.cursor is None or extract.cursor.low is None)
     foreign: tuple[str, ...] = {
         "all": (),
         "time": ("all", "after", "value", "snapshot"),
         "value": ("all", "after", "time", "snapshot"),
         "snapshot": ("all", "after", "time", "value"),
-        "after": ("time", "value", "snapshot") if starts_anew else ("time", "value", "snapshot", "all"),
+        "after": ("time", "value", "snapshot") if starts_anew(extract) else ("time", "value", "snapshot", "all"),
     }[kind]
     if of_kinds(others, *foreign):
         current = [each for each in current_manifests(root).values() if Window(each.window).kind in foreign]

@@ -180,6 +180,11 @@ Place = Annotated[str, AfterValidator(check_place)]
 WindowFolder = Annotated[str, AfterValidator(check_folder)]
 
 
+def parent_of(path: str) -> str:
+    """Return the folder of a path with its `/`; '' of a path in the root itself."""
+    return path[: path.rfind("/") + 1]
+
+
 def is_reserved(path: str) -> bool:
     """Return whether a path relative to an export's root is hidden from listings: staged, or a stray temp file."""
     return path.startswith(f"{STAGED}/") or path.rpartition("/")[2].startswith(".")

@@ -62,6 +62,12 @@ class Root(Protocol):
     def list(self, prefix: str = "") -> dict[str, int]:
         """List visible objects below a path: {path: size}; `_staged/` is not among them."""
 
+    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
+        """List the first visible objects whose paths follow this one in its folder, in the order of their paths.
+
+        Where the store can begin to list anywhere that is one request per 1,000, however many come before.
+        """
+
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects; missing ones are fine."""
 

@@ -35,6 +35,7 @@ from rivet_resources.contracts.addressing import (
     date_of,
     export_prefix,
     is_reserved,
+    parent_of,
     runs_of,
     staged_run,
     with_date,
@@ -237,6 +238,10 @@ class AzureRoot:
     def list(self, prefix: str = "") -> dict[str, int]:
         """List objects; staged and dot names are not seen."""
         return {path: size for path, size in self._objects(prefix).items() if not is_reserved(path)}
+
+    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
+        """List the folder, and take what follows: a container is listed from its beginning."""
+        return tuple(each for each in sorted(self.list(parent_of(path))) if each > path)[:most]
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects, eight at a time."""

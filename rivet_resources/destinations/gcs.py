@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal, Self
 
@@ -29,6 +30,7 @@ from rivet_resources.contracts.addressing import (
     date_of,
     export_prefix,
     is_reserved,
+    parent_of,
     runs_of,
     staged_run,
     with_date,
@@ -181,6 +183,14 @@ class GcsRoot:
     def list(self, prefix: str = "") -> dict[str, int]:
         """List objects; staged and dot names are not seen."""
         return {path: size for path, size in self._objects(prefix).items() if not is_reserved(path)}
+
+    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
+        """List from a place on."""
+        with self._translate(f"list after {path}") as bucket:
+            about = {"prefix": self._key(parent_of(path)), "start_offset": self._key(path), "page_size": most + 1}
+            found = bucket.client.list_blobs(bucket, **about, **control())
+            paths = (blob.name.removeprefix(f"{self.prefix}/") for blob in found)  # the place itself may be the first
+            return tuple(islice((each for each in paths if each != path and not is_reserved(each)), most))
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects, eight at a time."""

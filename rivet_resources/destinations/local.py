@@ -16,6 +16,7 @@ import errno
 import fcntl
 import fnmatch
 import hashlib
+import heapq
 import os
 import shutil
 import time
@@ -36,6 +37,7 @@ from rivet_resources.contracts.addressing import (
     Template,
     export_path,
     is_reserved,
+    parent_of,
     stays_inside,
     with_date,
 )
@@ -167,6 +169,18 @@ class LocalRoot:
                     if size is not None:  # None: reserved, or removed since the folder was read
                         found[relative] = size
             return found
+
+    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
+        """List the folder's own files, without asking for their sizes."""
+        folder = parent_of(path)
+        with self._translate(f"list {folder or 'the folder'}"):
+            try:
+                found = os.scandir(self._file(folder.rstrip("/")) if folder else self.uri)
+            except FileNotFoundError:
+                return ()
+            with found:
+                paths = (f"{folder}{each.name}" for each in found if not each.is_dir(follow_symlinks=False))
+                return tuple(heapq.nsmallest(most, (each for each in paths if each > path and not is_reserved(each))))
 
     def delete(self, paths: Iterable[str]) -> None:
         """Unlink, then remove folders that became empty."""

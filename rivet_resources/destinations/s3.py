@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal, Self
 
@@ -34,6 +35,7 @@ from rivet_resources.contracts.addressing import (
     export_prefix,
     is_reserved,
     nonce_of,
+    parent_of,
     part_nonce,
     runs_of,
     staged_run,
@@ -63,6 +65,7 @@ PIECE_BYTES = 8 << 20
 LARGEST_PIECE_BYTES = 64 << 20
 PIECES = 10_000
 DELETE_THREADS = 8
+PAGE_KEYS = 1000  # the most that one answer to a listing has
 
 
 class S3(Settings):
@@ -233,6 +236,12 @@ class S3Root:
         with self._translate(f"list {prefix or 'the prefix'}"):
             return {path: size for path, size in self._objects(prefix) if not is_reserved(path)}
 
+    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
+        """List from a place on."""
+        with self._translate(f"list after {path}"):
+            found = (each for each, _ in self._objects(parent_of(path), after=path, most=most) if not is_reserved(each))
+            return tuple(islice(found, most))
+
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects, eight requests at a time; not every store takes the checksums of DeleteObjects."""
         with self._translate("remove objects") as client, ThreadPoolExecutor(DELETE_THREADS) as pool:
@@ -351,11 +360,14 @@ class S3Root:
                 if error_code(error) not in ABSENT:
                     raise
 
-    def _objects(self, prefix: str) -> Iterator[tuple[str, int]]:
+    def _objects(self, prefix: str, *, after: str = "", most: int = PAGE_KEYS) -> Iterator[tuple[str, int]]:
         """Walk the objects below a path, with sizes."""
         client = connect(self.location)
-        pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.location.bucket, Prefix=self._key(prefix))
-        for page in pages:
+        about = {"Bucket": self.location.bucket, "Prefix": self._key(prefix)}
+        if after:
+            about["StartAfter"] = self._key(after)
+        sizes = {"PageSize": min(most, PAGE_KEYS)}
+        for page in client.get_paginator("list_objects_v2").paginate(**about, PaginationConfig=sizes):
             for item in page.get("Contents", []):
                 yield item["Key"].removeprefix(f"{self.prefix}/"), item["Size"]
 

@@ -129,6 +129,10 @@ class StdoutRoot:
         """Find nothing: what was written is gone."""
         return {}
 
+    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
+        """Find nothing, as `list` does."""
+        return ()
+
     def delete(self, paths: Iterable[str]) -> None:
         """Remove sidecars."""
         self.staging.delete(paths)

@@ -100,6 +100,10 @@ class NullRoot:
         """List nothing."""
         return {}
 
+    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
+        """List nothing."""
+        return ()
+
     def delete(self, paths: Iterable[str]) -> None:
         """Remove nothing."""
 

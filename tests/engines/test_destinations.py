@@ -279,6 +279,21 @@ def test_listing_sees_what_is_below_a_path_and_nothing_hidden(root: Any, tmp_pat
     assert {} == root.list("nowhere/")
 
 
+def test_listing_goes_on_after_a_path(root: Any) -> None:
+    """In the order of the names, whatever comes before; the path itself, and what is hidden, is none of it."""
+    names = ("2026-01-01.json", "2026-01-01-05~3A00.json", "after=5.json", "all.json", ".lock", "column=a.json")
+    for name in names:
+        root.put(f"_rivet/{name}", b"1")
+    listed = sorted(f"_rivet/{name}" for name in names if name != ".lock")
+
+    assert tuple(listed) == root.list_after("_rivet/", most=100)
+    assert tuple(listed[:2]) == root.list_after("_rivet/", most=2)
+    assert tuple(listed[2:4]) == root.list_after(listed[1], most=2)
+    assert ("_rivet/after=5.json",) == root.list_after("_rivet/:", most=1)
+    assert () == root.list_after(listed[-1], most=1)
+    assert () == root.list_after("nowhere/", most=1)
+
+
 def test_sweep_spares_the_runs_it_is_told_to_keep(root: Any, tmp_path: Path) -> None:
     """Staged parts and sidecars of other runs go; those of kept runs stay and can be published."""
     kept = staged(root, tmp_path)

@@ -136,9 +136,11 @@ class Lake:
         return sorted(path for path in self.root.list() if path.endswith(".parquet"))
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    """An empty one."""
+@pytest.fixture(params=["listed at once", "listed in pieces"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """An empty one; the second time as if it had so many manifests that only those near a window are listed."""
+    if request.param == "listed in pieces":
+        monkeypatch.setattr("rivet_resources.commit.listing.MANY", 1)
     return Lake(tmp_path)
 
 
@@ -815,3 +817,49 @@ def test_deeply_nested_manifest_is_refused_by_name(lake: Lake) -> None:
     ):
         with pytest.raises(ManifestUnreadable, match=r"m\.json cannot be read"):
             parse(content, where="m.json")
+
+
+# --- very many windows -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def blind(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A lake of so many manifests that whoever lists all of them is refused."""
+    monkeypatch.setattr("rivet_resources.commit.listing.MANY", 1)
+    monkeypatch.setattr(LocalRoot, "list", BlindRoot.list)
+    return lake
+
+
+def test_window_of_time_is_committed_beside_its_neighbours_alone(blind: Lake) -> None:
+    """Years of other windows are neither listed nor read, and one that overlaps is still refused."""
+    for number in (1, 200, 400, 600):
+        blind.commit(day(number), 1, 2)
+
+    with pytest.raises(WindowConflict, match="overlaps"):
+        blind.commit(Window("2026-07-18-05:00", day(199).start, day(201).end, "dt=x"), 1, 2)
+
+
+def test_chain_goes_on_without_a_list(blind: Lake) -> None:
+    """A window that continues meets none of the others, and its repetition replaces what descended from it."""
+    blind.state.cursor = "5"
+    blind.commit(Window("after=5"), 6, 8, cursor=CursorMove("5", "8", "id"))
+    blind.commit(Window("after=8"), 9, 9, cursor=CursorMove("8", "9", "id"))
+    blind.state.cursor = "5"  # as after a crash
+    blind.commit(Window("after=5"), 6, 8, cursor=CursorMove("5", "8", "id"))
+
+    assert None is blind.root.read("_rivet/after=8.json")
+
+
+def test_stranger_beside_very_many_windows_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its name: before them, after them, or of a column whose name begins as theirs do."""
+    monkeypatch.setattr("rivet_resources.commit.listing.MANY", 1)
+    for number in (1, 40):
+        lake.commit(day(number), 1, 2)
+    for key, mode in (("after=5", "incremental"), ("all", "full")):
+        stranger = lake.stage(Window("all"), 1, 2)
+        extract = replace(stranger.extract, window=Window(key), mode=mode)
+        lake.root.put(f"_rivet/{Window(key).file_name}", build_manifest(replace(stranger, extract=extract), ()).content)
+        with pytest.raises(WindowConflict, match="rows twice"):
+            lake.commit(day(80), 1, 2)
+        lake.root.delete([f"_rivet/{Window(key).file_name}"])
+    lake.commit(day(80), 1, 2)

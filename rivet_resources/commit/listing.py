@@ -1,0 +1,72 @@
+"""Which manifests there are, as far as a run needs to know: a few names of a folder that may have very many.
+
+Belongs here: bounded lists of names. Not here: what follows from them (`supersede.py`).
+
+An object store lists a thousand names per request, and a run of one hour must not pay for five years of hours. Names
+sort as their windows do: times by their digits, then `after=`, `all`, `snapshot=` and values of columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from rivet_resources.commit.manifest import manifest_paths
+from rivet_resources.contracts.addressing import MANIFESTS
+from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.extract import Window
+
+MANY = 1000  # an object store lists no more names at once
+# Names of manifests lie between these: windows of time begin with a digit.
+FAMILIES = {"time": (("0", ":"),), "after": (("after+", "after,"), ("after=", "after>"))}
+LONGEST_WINDOW = timedelta(days=33)  # a month, and what time zones add
+
+
+def first_paths(root: Root) -> tuple[tuple[str, ...], bool]:
+    """List the first manifests below an export's folder, in the order of their names; and whether these are all."""
+    listed = root.list_after(f"{MANIFESTS}/", most=MANY)
+    return manifests_of(listed), len(listed) < MANY
+
+
+def has_strangers(kind: str, first: Iterable[str], *, root: Root) -> bool:
+    """Return whether there are manifests whose names are not of this family; one request for each place beside it.
+
+    Args:
+        first: the manifests whose names come first.
+    """
+    if kind not in FAMILIES:  # its names may be anything
+        return True
+    spans = [(f"{MANIFESTS}/{start}", f"{MANIFESTS}/{end}") for start, end in FAMILIES[kind]]
+    beyond = [path for _, end in spans for path in root.list_after(end, most=1)]
+    return not all(any(start <= path < end for start, end in spans) for path in (*first, *beyond))
+
+
+def paths_near(window: Window, *, root: Root) -> tuple[str, ...]:
+    """List the manifests of windows of time around one: all that may overlap it, whose keys begin with their days."""
+    start, end = window.start, window.end
+    if start is None or end is None:
+        return manifest_paths(root)
+    found, beyond = [], f"{MANIFESTS}/{end + LONGEST_WINDOW:%Y-%m-%d}"
+    place = f"{MANIFESTS}/{start - LONGEST_WINDOW:%Y-%m-%d}"
+    while page := root.list_after(place, most=MANY):
+        found += [path for path in page if path < beyond]
+        if len(page) < MANY or page[-1] >= beyond:
+            break
+        place = page[-1]
+    return manifests_of(found)
+
+
+def last_paths(root: Root, *, now: datetime) -> tuple[str, ...]:
+    """List manifests of a place, the last by name among them: all, or of very many windows of time the latest."""
+    listed, are_all = first_paths(root)
+    if are_all:
+        return listed
+    recent = f"{now - LONGEST_WINDOW:%Y-%m-%d}"
+    # Windows of time begin with a digit; those of all else follow them.
+    found = root.list_after(f"{MANIFESTS}/:", most=MANY) or root.list_after(f"{MANIFESTS}/{recent}", most=MANY)
+    return manifests_of(found) or manifest_paths(root)
+
+
+def manifests_of(paths: Iterable[str]) -> tuple[str, ...]:
+    """Pick the manifests; what else somebody put beside them is none."""
+    return tuple(path for path in paths if path.endswith(".json"))
