@@ -189,8 +189,9 @@ class GcsRoot:
         with self._translate(f"list after {path}") as bucket:
             about = {"prefix": self._key(parent_of(path)), "start_offset": self._key(path), "page_size": most + 1}
             found = bucket.client.list_blobs(bucket, **about, **control())
-            paths = (blob.name.removeprefix(f"{self.prefix}/") for blob in found)  # the place itself may be the first
-            return tuple(islice((each for each in paths if each != path and not is_reserved(each)), most))
+            paths = (blob.name.removeprefix(f"{self.prefix}/") for blob in found)
+            # The place itself may be among them; emulators begin at the beginning whatever they are asked.
+            return tuple(islice((each for each in paths if each > path and not is_reserved(each)), most))
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects, eight at a time."""

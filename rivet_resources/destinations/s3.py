@@ -239,8 +239,8 @@ class S3Root:
     def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
         """List from a place on."""
         with self._translate(f"list after {path}"):
-            found = (each for each, _ in self._objects(parent_of(path), after=path, most=most) if not is_reserved(each))
-            return tuple(islice(found, most))
+            found = (each for each, _ in self._objects(parent_of(path), after=path, most=most))
+            return tuple(islice((each for each in found if each > path and not is_reserved(each)), most))
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects, eight requests at a time; not every store takes the checksums of DeleteObjects."""
