@@ -196,7 +196,7 @@ class FolderRoot:
         """Name the runs that have staged."""
         return {run.name for run in (self.folder / "_staged").glob("*")}
 
-    def sweep(self, *, keep: Iterable[str]) -> int:
+    def sweep(self, *, keep: Iterable[str], everywhere: bool = True) -> int:
         """Remove staged folders of other runs."""
         listed = list((self.folder / "_staged").glob("*"))
         kept = set(keep)

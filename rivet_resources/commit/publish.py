@@ -109,7 +109,7 @@ def publish(staged: Staged, *, root: Root, state: Ledger, step: Step = no_hook) 
     state.record_commit(manifest)
     root.delete(sidecars(staged))
     if staged.consistency == "resumed":  # the dead run's unfinished chunks were kept until now
-        root.sweep(keep=owned_runs(manifest.export_name, root=root, state=state))
+        root.sweep(keep=owned_runs(manifest.export_name, root=root, state=state), everywhere=False)
     return manifest
 
 
@@ -126,7 +126,7 @@ def sweep_if_due(root: Root, *, export: str, state: SweepLedger) -> int:
     """
     if root.keeps_manifests and state.failures_to_sweep(export, root.uri) is not None:
         return sweep(root, export=export, state=state)
-    return root.sweep(keep=owned_runs(export, root=root, state=state))
+    return root.sweep(keep=owned_runs(export, root=root, state=state), everywhere=False)
 
 
 def sweep(root: Root, *, export: str, state: SweepLedger) -> int:

@@ -84,8 +84,13 @@ class Root(Protocol):
     def staged_runs(self) -> set[str]:
         """Name the runs that have something staged here."""
 
-    def sweep(self, *, keep: Iterable[str]) -> int:
-        """Remove what runs staged here and did not publish, but for the run ids in `keep`; how many were removed."""
+    def sweep(self, *, keep: Iterable[str], everywhere: bool = True) -> int:
+        """Remove what runs staged here and did not publish, but for the run ids in `keep`; how many were removed.
+
+        Args:
+            keep: asked for only where something is staged.
+            everywhere: also look for what a death left in any folder, where a place has such; that costs what is there.
+        """
 
     def check(self) -> None:
         """Prove that this place can be written: write `.rivet_doctor_probe`, read it, remove it.

@@ -278,10 +278,10 @@ class AzureRoot:
         """Name the runs that have something staged here."""
         return runs_of(self._objects(f"{STAGED}/"))
 
-    def sweep(self, *, keep: Iterable[str]) -> int:
+    def sweep(self, *, keep: Iterable[str], everywhere: bool = True) -> int:
         """Remove what lies staged by runs outside `keep`; blocks go with their markers, as `discard` says."""
         found = self._objects(f"{STAGED}/")
-        kept = set(keep)  # asked after the listing: a run that began since has nothing in it
+        kept = set(keep if found else ())  # asked after the listing: a run that began since has nothing in it
         dead = [path for path in found if staged_run(path, keep=kept)]
         self.delete(dead)
         return len(dead)

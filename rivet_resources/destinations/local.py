@@ -200,16 +200,16 @@ class LocalRoot:
         with self._translate("sweep"):
             return {folder.name for folder in entries(self._file(STAGED))}
 
-    def sweep(self, *, keep: Iterable[str]) -> int:
+    def sweep(self, *, keep: Iterable[str], everywhere: bool = True) -> int:
         """Remove staging folders of other runs, and temp files nobody writes any more."""
         removed = 0
         with self._translate("sweep"):
             folders = entries(self._file(STAGED))
-            kept = set(keep)  # asked after the listing: a run that began since has nothing in it
+            kept = set(keep if folders else ())  # asked after the listing: a run that began since has nothing in it
             for folder in folders:
                 if folder.name not in kept:
                     removed += remove_tree(folder)
-            for place, _, names in os.walk(self.uri, onerror=raise_unless_missing):
+            for place, _, names in os.walk(self.uri, onerror=raise_unless_missing) if everywhere else ():
                 for name in fnmatch.filter(names, ".*.rivet-tmp"):
                     stray = Path(place, name)
                     if is_older(stray, STRAY_SECONDS):

@@ -268,7 +268,7 @@ class S3Root:
         with self._translate("sweep"):
             return runs_of(path for path, _ in self._objects(f"{STAGED}/"))
 
-    def sweep(self, *, keep: Iterable[str]) -> int:
+    def sweep(self, *, keep: Iterable[str], everywhere: bool = True) -> int:
         """Abort uploads that runs outside `keep` left, by their markers and by the run nonce in their keys.
 
         Markers name the run exactly, and serve stores that list uploads by whole key only (MinIO); the
@@ -276,7 +276,9 @@ class S3Root:
         """
         with self._translate("sweep"):
             found, uploads = list(self._objects(f"{STAGED}/")), list(self._uploads())
-            kept = set(keep)  # asked after the listing: a run that began since has nothing in it
+            kept = set(
+                keep if found or uploads else ()
+            )  # asked after the listing: a run that began since has nothing in it
             dead = [path for path, _ in found if staged_run(path, keep=kept)]
             for path in dead:
                 marker = self.read(path) if path.endswith(".upload") else None

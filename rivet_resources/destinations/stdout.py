@@ -148,7 +148,7 @@ class StdoutRoot:
         """Name the runs that have something staged here."""
         return self.staging.staged_runs()
 
-    def sweep(self, *, keep: Iterable[str]) -> int:
+    def sweep(self, *, keep: Iterable[str], everywhere: bool = True) -> int:
         """Remove staging folders of other runs, and those of other exports that nobody touched for a day."""
         removed, base = self.staging.sweep(keep=keep), stage_folder()
         if not Path(self.beside.uri).is_relative_to(base):

@@ -122,7 +122,7 @@ class NullRoot:
         """Name no run."""
         return set()
 
-    def sweep(self, *, keep: Iterable[str]) -> int:
+    def sweep(self, *, keep: Iterable[str], everywhere: bool = True) -> int:
         """Remove nothing."""
         return 0
 

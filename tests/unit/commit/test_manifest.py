@@ -832,11 +832,13 @@ def blind(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
 
 def test_window_of_time_is_committed_beside_its_neighbours_alone(blind: Lake) -> None:
     """Years of other windows are neither listed nor read, and one that overlaps is still refused."""
-    for number in (1, 200, 400, 600):
-        blind.commit(day(number), 1, 2)
+    for number, days in ((1, 1), (200, 31), (400, 1), (600, 1)):
+        blind.commit(day(number, days), 1, 2)
 
-    with pytest.raises(WindowConflict, match="overlaps"):
-        blind.commit(Window("2026-07-18-05:00", day(199).start, day(201).end, "dt=x"), 1, 2)
+    for overlapping in (day(199, 2), day(230)):
+        with pytest.raises(WindowConflict, match="overlaps"):
+            blind.commit(overlapping, 1, 2)
+    blind.commit(day(231), 1, 2)
 
 
 def test_chain_goes_on_without_a_list(blind: Lake) -> None:

@@ -1,0 +1,210 @@
+"""`python -m tests.bench.scale [--windows 10,100,1000,10000]`: what one more commit costs beside so many windows.
+
+Belongs here: CPU seconds and requests by how much is there already. Not here: throughput (`full.py`).
+
+The windows that are there are copies of one that a run committed, each with its own key and its row in the state store:
+made by hand, since 10,000 runs would take an hour, and since a run looks at names and manifests, not at parts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sqlite3
+import statistics
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from rivet_resources.commit.manifest import manifest_path
+from rivet_resources.contracts.destination import Destination
+from rivet_resources.contracts.extract import Window
+from rivet_resources.destinations.local import Local
+from rivet_resources.destinations.s3 import S3
+from tests.bench.measuring import table
+from tests.fence import Fence
+from tests.servers.postgres import moto_s3
+
+FIRST = datetime(2020, 1, 1, tzinfo=UTC)
+RUNS = 3
+HEADER = ("hourly windows there", "CPU s", "of the fewest", "requests", "of these")
+YAML = """
+source: {{type: sqlite, path: {folder}/shop.db}}
+state: sqlite:///{folder}/state.db
+spark: inline
+exports:
+  - name: orders
+    query: SELECT 1 AS id, '2020-01-01 00:30:00' AS at
+    columns: {{at: timestamp}}
+    mode: time_window
+    time_column: at
+    granularity: hour
+    start: 2020-01-01
+    skip_empty: false
+    format: parquet
+    destination: {destination}
+"""
+
+
+@dataclass
+class Place:
+    """Where windows lie, and how its requests are counted."""
+
+    name: str
+    yaml: str
+    destination: Destination
+    requests: Callable[[], Counter[str]]
+
+
+def main() -> None:
+    """Print one table for each place."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--windows", default="10,100,1000,10000")
+    parser.add_argument("--folder", default="/var/tmp/rivet-bench/scale", help="everything is written here, and kept")
+    arguments = parser.parse_args()
+    sizes = [int(each) for each in arguments.windows.split(",")]
+    os.environ |= {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "DAGSTER_DISABLE_TELEMETRY": "yes",
+        "PYTHONWARNINGS": "ignore",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    with moto_s3() as store, counting(store.endpoint) as (endpoint, seen):
+        for kind in ("local", "s3"):
+            lines: list[tuple[object, ...]] = []
+            for size in sizes:
+                folder = Path(arguments.folder) / f"{datetime.now(UTC):%H%M%S}-{kind}-{size}"
+                folder.mkdir(parents=True)
+                place = local(folder) if kind == "local" else on_s3(folder, endpoint, seen)
+                cpu, requests = commit_beside(place, folder, windows=size)
+                ratio = cpu / float(lines[0][1]) if lines else 1.0  # type: ignore[arg-type]
+                told = ", ".join(f"{count} {name}" for name, count in sorted(requests.items()))
+                lines.append((f"{size:,}", round(cpu, 2), f"{ratio:.2f}", sum(requests.values()), told))
+                print(f"  {kind} {size}", file=sys.stderr)
+            print(f"\n{kind}\n" + table(HEADER, lines))
+
+
+def local(folder: Path) -> Place:
+    """Return a folder of this machine; nobody counts."""
+    path = folder / "lake"
+    return Place("local", f"{{type: local, path: {path}}}", Local(path=str(path)), Counter)
+
+
+def on_s3(folder: Path, endpoint: str, seen: Counter[str]) -> Place:
+    """Return a prefix of the emulator, behind the proxy that counts."""
+    yaml = f"{{type: s3, bucket: lake, prefix: {folder.name}, endpoint: '{endpoint}'}}"
+    return Place("s3", yaml, S3(bucket="lake", prefix=folder.name, endpoint=endpoint), lambda: Counter(seen))
+
+
+def commit_beside(place: Place, folder: Path, *, windows: int) -> tuple[float, Counter[str]]:
+    """Return the CPU seconds of a run of one new window beside so many, and its requests; medians of `RUNS`."""
+    (folder / "rivet.yaml").write_text(YAML.format(folder=folder, destination=place.yaml))
+    sqlite3.connect(folder / "shop.db").close()
+    run(folder, hour=0)
+    run(folder, hour=1)  # the first look for leftovers is over
+    multiply(place.destination, folder / "state.db", windows=windows)
+    costs, requests = [], []
+    for number in range(RUNS):
+        before = place.requests()
+        costs.append(run(folder, hour=windows + number))
+        requests.append(place.requests() - before)
+    return statistics.median(costs), sorted(requests, key=lambda each: sum(each.values()))[RUNS // 2]
+
+
+def run(folder: Path, *, hour: int) -> float:
+    """Run one window; its CPU seconds.
+
+    Raises:
+        RuntimeError: it failed; with the end of what it wrote.
+    """
+    command = [sys.executable, "-m", "rivet_assets.cli.main", "run", "-q", "--partition", key_of(hour)]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as child:
+        assert child.stdout is not None
+        said = child.stdout.read()
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {child.returncode}:\n{said[-3000:]}")
+    return used.ru_utime + used.ru_stime
+
+
+def multiply(destination: Destination, state: Path, *, windows: int) -> None:
+    """Copy the manifest and the history of hour 1 to each hour up to `windows`."""
+    root = destination.root("orders")
+    found = root.read(manifest_path(Window(key_of(1))))
+    assert found is not None
+    original = json.loads(found[0])
+    with sqlite3.connect(state) as store:
+        for hour in range(2, windows):
+            run_id = f"orders_{FIRST:%Y%m%dT%H%M%S}.000_{hour:06x}"
+            start, end = (f"{FIRST + timedelta(hours=each):%Y-%m-%dT%H:%M:%SZ}" for each in (hour, hour + 1))
+            made = {**original, "run_id": run_id, "window": key_of(hour), "window_start": start, "window_end": end}
+            root.put(manifest_path(Window(key_of(hour))), json.dumps(made, indent=2).encode())
+            copy_rows(store, original["run_id"], run_id, key_of(hour))
+
+
+def copy_rows(store: sqlite3.Connection, like: str, run_id: str, window: str) -> None:
+    """Copy what the store keeps of a run."""
+    for name in ("export_metrics", "file_manifest"):
+        columns = [row[1] for row in store.execute(f"PRAGMA table_info({name})")]
+        values = ["?" if column in ("run_id", "window_key") else column for column in columns]
+        given = [
+            {"run_id": run_id, "window_key": window}[column] for column in columns if column in ("run_id", "window_key")
+        ]
+        store.execute(
+            f"INSERT INTO {name} ({', '.join(columns)}) SELECT {', '.join(values)} FROM {name} WHERE run_id = ?",
+            (*given, like),
+        )
+
+
+def key_of(hour: int) -> str:
+    """Name the window of an hour."""
+    return f"{FIRST + timedelta(hours=hour):%Y-%m-%d-%H:00}"
+
+
+@contextmanager
+def counting(endpoint: str) -> Iterator[tuple[str, Counter[str]]]:
+    """Serve a proxy before a store; its endpoint, and what passed: {LIST, GET, PUT …: how often}."""
+    seen: Counter[str] = Counter()
+
+    class Counting(Fence):
+        upstream = urlsplit(endpoint).netloc
+        lock = threading.Lock()
+
+        def ask(
+            self, method: str, path: str, body: bytes, headers: Mapping[str, str]
+        ) -> tuple[int, dict[str, str], bytes]:
+            """Count, and pass on."""
+            seen[kind_of(method, path)] += 1
+            return super().ask(method, path, body, dict(headers))
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Counting)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", seen
+    finally:
+        server.shutdown()
+
+
+def kind_of(method: str, path: str) -> str:
+    """Name a request as a bill does."""
+    query = parse_qs(urlsplit(path).query, keep_blank_values=True)
+    return "LIST" if method == "GET" and ("list-type" in query or "uploads" in query) else method
+
+
+if __name__ == "__main__":
+    main()
