@@ -143,8 +143,8 @@ class Manifest(Entry):
 
 
 def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple[Superseded, ...] = ()) -> Manifest:
-    """Describe a staged window as it will be once published."""
-    extract = staged.extract
+    """Describe a staged window as it will be once published; parts that stand already come first."""
+    extract, parts = staged.extract, (*staged.standing, *parts)
     window = extract.window
     schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
     uri = extract.destination.root(extract.export).uri

@@ -129,6 +129,23 @@ class MetaColumns:
 
 
 @dataclass(frozen=True)
+class Piece:
+    """What one task wrote of a mirror: parts that a later version keeps where they lie while no change is theirs.
+
+    `low` and `high` are the least and the greatest of the first key column's values, as numbers or texts that sort as
+    these do; None: every one is NULL. Sums are decimal texts, as elsewhere in manifests.
+    """
+
+    paths: tuple[str, ...]
+    low: int | str | None
+    high: int | str | None
+    rows: int
+    nulls: dict[str, int] = field(default_factory=dict)
+    special_values: dict[str, dict[str, int]] = field(default_factory=dict)
+    checksums: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class AppliedChanges:
     """How much of a change export a table made from it holds; kept in its manifest."""
 
@@ -137,6 +154,7 @@ class AppliedChanges:
     key: tuple[str, ...]
     high: str  # `Position.key` that the applied windows reach
     newest: str  # highest __pos among them; '' when there were only rows of the first copy
+    pieces: tuple[Piece, ...] = ()  # of a mirror; (): its next version is written whole
 
 
 @dataclass(frozen=True)
@@ -215,6 +233,7 @@ class Staged:
     harm: dict[str, float] = field(default_factory=dict)  # what the reading cost the source (read/source_cost.py)
     kept_chunks: int = 0  # read by a run that died, and used by this one
     kept: Measures = field(default_factory=Measures)  # of these chunks; part of `measures`
+    standing: tuple[Part, ...] = ()  # published by an earlier version, and part of this one too
     refusing: tuple[ChunkResult, ...] = ()  # the chunks with rows that could not be exported, in order
 
     @property

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from rivet_resources.contracts.destination import Root
 from rivet_resources.spark.cells import from_spark, to_spark
+from rivet_resources.tables.pieces import Edge, sortable
 from rivet_resources.tables.reading import Truncate
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
@@ -35,11 +36,16 @@ WEIGHTS = np.cumprod(np.full(64, MIX))
 
 @dataclass(frozen=True)
 class RowAddress:
-    """A part, and the chunk of the new version that its living rows go to."""
+    """A part, and the chunk of the new version that its living rows go to.
+
+    From each row of `cuts` on they go to the next one. `chunk` -1: each row goes where its key does.
+    """
 
     root: Root
     path: str
+    rows: int
     chunk: int
+    cuts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,7 @@ class SurvivingRows:
     newest: str  # the highest position that the base holds
     cut: Truncate | None  # nothing before it lives
     buckets: int
+    bounds: tuple[Edge, ...] = ()  # least key of each chunk, ascending, where rows of changes go where their keys do
 
 
 # --- keys and places, in buckets -----------------------------------------------------------------
@@ -175,13 +182,22 @@ def decide(batches: Iterator[pa.RecordBatch], *, choice: SurvivingRows) -> Itera
             messages.setdefault(bucket, []).append(pa.ipc.open_stream(keys.as_buffer()).read_all())
     for bucket in sorted(messages):
         rows = pa.concat_tables(messages.pop(bucket))
-        for number, living in _living(rows, choice.base_parts):
-            cells = [choice.places[number].chunk], [number], [living.tobytes()]
-            yield pa.RecordBatch.from_arrays(list(map(pa.array, cells, KEPT.types)), schema=KEPT)
+        for chunk, number, living in _living(rows, choice):
+            yield kept_rows(chunk, number, living)
 
 
-def _living(rows: pa.Table, base_parts: int) -> Iterator[tuple[int, Numbers]]:
-    """Yield the living rows of each part: the last change of a key that is no delete, base rows of other keys."""
+def kept_rows(chunk: int, number: int, rows: Numbers) -> pa.RecordBatch:
+    """Write down that these rows of a part live, and where they go."""
+    cells = [chunk], [number], [rows.astype(np.uint32).tobytes()]
+    return pa.RecordBatch.from_arrays(list(map(pa.array, cells, KEPT.types)), schema=KEPT)
+
+
+def _living(rows: pa.Table, choice: SurvivingRows) -> Iterator[tuple[int, int, Numbers]]:
+    """Yield the living rows of each part: the last change of a key that is no delete, base rows of other keys.
+
+    With each the chunk they go to, and the part's number.
+    """
+    base_parts = choice.base_parts
     group, part, row = _groups(rows), rows["part"].to_numpy(), rows["row"].to_numpy()
     last = np.full(int(group.max()) + 1, -1)
     (changed,) = np.nonzero(part >= base_parts)
@@ -192,10 +208,31 @@ def _living(rows: pa.Table, base_parts: int) -> Iterator[tuple[int, Numbers]]:
     winners = changed[winners[~changes["gone"].to_numpy()[winners]]]
     (untouched,) = np.nonzero((part < base_parts) & (last[group] < 0))
     kept = np.concatenate([untouched, winners])
+    if not len(kept):
+        return
     kept = kept[np.lexsort((row[kept], part[kept]))]
     numbers, starts = np.unique(part[kept], return_index=True)
-    if len(kept):
-        yield from zip(numbers.tolist(), np.split(row[kept], starts[1:]), strict=True)
+    for number, mine in zip(numbers.tolist(), np.split(kept, starts[1:]), strict=True):
+        place = choice.places[number]
+        chunks = _by_cuts(place, row[mine]) if place.chunk >= 0 else _by_keys(rows["key0"], mine, choice.bounds)
+        for chunk in np.unique(chunks).tolist():
+            yield chunk, number, row[mine][chunks == chunk]
+
+
+def _by_cuts(place: RowAddress, rows: Numbers) -> Numbers:
+    """Return the chunks that rows of a part go to by where they stand in it."""
+    chunks: Numbers = place.chunk + np.searchsorted(np.array(place.cuts, np.int64), rows, side="right")
+    return chunks
+
+
+def _by_keys(keys: pa.ChunkedArray, rows: Numbers, bounds: tuple[Edge, ...]) -> Numbers:
+    """Return the chunks that rows go to by their keys; those before the first bound, or without a key, to the first."""
+    cells = sortable(keys.take(pa.array(rows)).combine_chunks())
+    assert cells is not None, "rows go by keys only where these have an order"
+    kind: Any = np.int64 if pa.types.is_integer(cells.type) else object
+    filled = cells.fill_null(bounds[0]).to_numpy(zero_copy_only=False).astype(kind)
+    chunks: Numbers = np.maximum(np.searchsorted(np.array(bounds, kind), filled, side="right") - 1, 0)
+    return chunks
 
 
 def _groups(rows: pa.Table) -> Numbers:

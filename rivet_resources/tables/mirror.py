@@ -10,6 +10,7 @@ were not written since, one that was altered is read as its new type.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,11 +18,12 @@ import pyarrow as pa
 from rivet_resources.contracts.change_log import BEFORE, ENVELOPE
 from rivet_resources.contracts.extract import Extract, Staged
 from rivet_resources.errors import UnknownColumn
+from rivet_resources.shape.shape import schema_of
 from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.tables import frames
-from rivet_resources.tables.places import mirror_job, suits
+from rivet_resources.tables.places import lay_out, mirror_job, suits
 from rivet_resources.tables.reading import EnvelopeSurvey, PendingWindows, frame_of, pending, survey
-from rivet_resources.tables.writing import Derived, input_bytes, rows_job, session_for, stage
+from rivet_resources.tables.writing import Derived, describe, input_bytes, rows_job, session_for, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,17 +49,25 @@ def stage_mirror(derived: Derived, *, spark: SparkRuntime) -> Staged | None:
         return None
     table = table_schema(todo.schema, derived.key, export=derived.export)
     seen = survey(spark.task_session(), derived.changes, todo.changes, newest=todo.newest, key=derived.key)
-    job = _job(derived, todo, seen, table, spark)
-    return stage(job, derived, todo, mode=MODE, schema=table, newest=newest_of(todo, seen), runtime=spark)
+    do = partial(
+        stage, derived=derived, todo=todo, mode=MODE, schema=table, newest=newest_of(todo, seen), runtime=spark
+    )
+    # Rows become Spark's only where some change did not carry all of its own.
+    if seen.lacking_of(table.names) or not suits(derived, table):
+        return do(_rows_job(derived, todo, seen, table, spark))
+    layout = lay_out(derived, todo, seen, written_schema(derived, todo, table), parallelism=spark.parallelism)
+    job = mirror_job(derived, todo, seen, table, layout=layout, runtime=spark)
+    return do(job, chunks=layout.chunks, kept=layout.kept)
 
 
-def _job(
+def written_schema(derived: Derived, todo: PendingWindows, table: pa.Schema) -> pa.Schema:
+    """Return the schema that parts of the table get, with what they say of each column."""
+    return schema_of(describe(derived, todo, mode=MODE, schema=table, newest="", parallelism=1))
+
+
+def _rows_job(
     derived: Derived, todo: PendingWindows, seen: EnvelopeSurvey, table: pa.Schema, spark: SparkRuntime
 ) -> Callable[[Extract], DataFrame]:
-    """Choose the way: rows become Spark's only where some change did not carry all of its own."""
-    lacking = [name for name in table.names if name in seen.lacking]
-    if not lacking and suits(derived, table):
-        return mirror_job(derived, todo, seen, table, runtime=spark)
     session = session_for(spark, input_bytes(todo))
     base = None if seen.truncates else _base(session, todo, derived, table)
     made = _apply_changes(session, base, todo, seen, derived, table) if seen.rows or base is None else base
@@ -83,7 +93,7 @@ def _apply_changes(
     changes = frame_of(session, derived.changes, todo.changes, pa.schema([*ENVELOPE, *table]))
     cut = seen.truncates[-1] if seen.truncates else None
     rows = frames.beyond(changes, todo.newest, (cut.pos, cut.seq) if cut else None)
-    lacking = [name for name in table.names if name in seen.lacking]
+    lacking = seen.lacking_of(table.names)
     if lacking:
         rows = frames.filled(rows, base, derived.key, lacking, moves=seen.moves)
     few = seen.rows <= BROADCAST_ROWS

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from rivet_resources.commit.manifest import Manifest
+from rivet_resources.commit.manifest import Manifest, schema_of
+from rivet_resources.commit.manifest_entries import ManifestPart
 from rivet_resources.contracts.destination import Root
-from rivet_resources.contracts.extract import Extract
+from rivet_resources.contracts.extract import Extract, Piece
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.types import Column
@@ -29,17 +32,33 @@ from rivet_resources.read.executor import ROWS_DDL
 from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.tables.buckets import (
     BUCKETS_DDL,
+    KEPT,
     KEPT_DDL,
+    KEYS_ROWS,
     Numbers,
     RowAddress,
     SurvivingRows,
     as_type,
     batches_of,
     decide,
+    kept_rows,
     spread_keys,
 )
+from rivet_resources.tables.pieces import (
+    MOST_KEYS,
+    MOST_PIECES,
+    PIECE_BYTES,
+    Cutting,
+    Edge,
+    Group,
+    Rewriting,
+    Span,
+    groups_of,
+    rewriting,
+    sortable,
+)
 from rivet_resources.tables.reading import BATCH_ROWS, EnvelopeSurvey, PendingWindows
-from rivet_resources.tables.writing import Derived, told
+from rivet_resources.tables.writing import SPREAD_BYTES, Derived, told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,49 +72,163 @@ def suits(derived: Derived, table: pa.Schema) -> bool:
     return not any(pa.types.is_floating(kind) or pa.types.is_nested(kind) for kind in kinds)
 
 
+@dataclass(frozen=True)
+class MirrorLayout:
+    """What the next version is made of, and which task writes what; `kept` pieces stay where they are."""
+
+    base: tuple[RowAddress, ...]
+    changes: tuple[RowAddress, ...]
+    chunks: int
+    bounds: tuple[Edge, ...] = ()
+    kept: tuple[Piece, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows are looked at."""
+        return sum(each.rows for each in (*self.base, *self.changes))
+
+
+def lay_out(
+    derived: Derived, todo: PendingWindows, seen: EnvelopeSurvey, schema: pa.Schema, *, parallelism: int
+) -> MirrorLayout:
+    """Decide what is written again: the pieces that changes touch, or everything where nobody can tell.
+
+    Args:
+        schema: of the parts to be written.
+    """
+    changes = [(derived.changes, part) for window in todo.changes for part in window.parts] if seen.rows else []
+    key = schema.field(derived.key[0])
+    pieces = _known_pieces(derived, todo, seen, schema)
+    keys = changed_keys(changes, key) if pieces else None
+    if pieces and keys is not None and todo.base is not None:
+        return _touched(derived.root, todo.base, rewriting(pieces, keys, sizes_of(todo.base)), changes)
+    if seen.truncates:
+        base = []
+    elif todo.base is not None:
+        base = [(derived.root, part) for part in todo.base.parts]
+    else:
+        base = [(derived.changes, part) for window in todo.copy for part in window.parts]
+    return _whole(base, changes, key, parallelism=parallelism)
+
+
+def _known_pieces(derived: Derived, todo: PendingWindows, seen: EnvelopeSurvey, schema: pa.Schema) -> tuple[Piece, ...]:
+    """Return the pieces of the version before, where they may be kept as they are; else ()."""
+    base = todo.base
+    # Values are unique or not over all rows, and hashes of kept ones were not kept.
+    if base is None or base.applied is None or seen.truncates or derived.unique_columns:
+        return ()
+    return base.applied.pieces if schema_of(base).equals(schema, check_metadata=True) else ()
+
+
+def _touched(
+    root: Root, base: Manifest, chosen: Rewriting, changes: Sequence[tuple[Root, ManifestPart]]
+) -> MirrorLayout:
+    """Lay out a version that keeps what no change touches."""
+    chunk_of = {path: number for number, piece in enumerate(chosen.touched) for path in piece.paths}
+    parts = tuple(
+        RowAddress(root, part.path, part.rows, chunk_of[part.path]) for part in base.parts if part.path in chunk_of
+    )
+    routed = tuple(RowAddress(place, part.path, part.rows, -1) for place, part in changes)
+    return MirrorLayout(parts, routed if chosen.chunks else (), chosen.chunks, chosen.bounds, chosen.kept)
+
+
+def _whole(
+    base: Sequence[tuple[Root, ManifestPart]],
+    changes: Sequence[tuple[Root, ManifestPart]],
+    key: pa.Field,
+    *,
+    parallelism: int,
+) -> MirrorLayout:
+    """Lay out a version that is written whole, in pieces of about equal size that follow the order of the base."""
+    size = sum(part.size_bytes for _, part in (*base, *changes))
+    wanted = max(PIECE_BYTES, size // MOST_PIECES)
+    cutting = Cutting(max(1, min(wanted, max(SPREAD_BYTES, size // parallelism))))
+    dealt = [
+        RowAddress(root, part.path, part.rows, *cutting.deal(groups))
+        for (root, part), groups in zip(base, groups_of(base, key), strict=True)
+    ]
+    bounds = tuple(bound for bound in cutting.bounds if bound is not None)
+    is_routed = bool(bounds) and len(bounds) == len(cutting.bounds) and list(bounds) == sorted(bounds)
+    others = [
+        RowAddress(
+            root, part.path, part.rows, -1 if is_routed else cutting.deal([Group(part.rows, part.size_bytes, None)])[0]
+        )
+        for root, part in changes
+    ]
+    return MirrorLayout(tuple(dealt), tuple(others), max(1, len(cutting.bounds)), bounds if is_routed else ())
+
+
 def mirror_job(
-    derived: Derived, todo: PendingWindows, seen: EnvelopeSurvey, table: pa.Schema, *, runtime: SparkRuntime
+    derived: Derived,
+    todo: PendingWindows,
+    seen: EnvelopeSurvey,
+    table: pa.Schema,
+    *,
+    layout: MirrorLayout,
+    runtime: SparkRuntime,
 ) -> Callable[[Extract], DataFrame]:
     """Return the job that stages the next version of a mirror, for changes that carry all their columns."""
-    cut = seen.truncates[-1] if seen.truncates else None
-    first = [(derived.root, todo.base)] if todo.base else [(derived.changes, window) for window in todo.copy]
-    base = [] if cut else first
-    changes = [(derived.changes, window) for window in todo.changes] if seen.rows else []
 
     def job(extract: Extract) -> DataFrame:
         session = runtime.task_session()
-        places = _spread([*base, *changes], len(extract.chunks))
-        rows = sum(window.row_count for _, window in (*base, *changes))
+        places = (*layout.base, *layout.changes)
         choice = SurvivingRows(
             places=places,
-            base_parts=sum(len(window.parts) for _, window in base),
+            base_parts=len(layout.base),
             key=pa.schema([table.field(name) for name in derived.key]),
             newest=todo.newest,
-            cut=cut,
-            buckets=max(runtime.parallelism if rows > BATCH_ROWS else 1, -(-rows // BUCKET_ROWS)),
+            cut=seen.truncates[-1] if seen.truncates else None,
+            buckets=max(runtime.parallelism if layout.rows > BATCH_ROWS else 1, -(-layout.rows // BUCKET_ROWS)),
+            bounds=layout.bounds,
         )
-        kept = _survivors(session, choice) if changes else _everything(session, places)
-        write = partial(_write, pickle.dumps(extract), runtime.task_attempts, places)
+        kept = _survivors(session, choice) if layout.changes else _everything(session, places)
+        write = partial(_write, pickle.dumps(extract), runtime.task_attempts, places, derived.key[0])
         return kept.repartitionById(len(extract.chunks), "chunk").mapInArrow(write, ROWS_DDL)
 
     return job
 
 
-def _spread(windows: Sequence[tuple[Root, Manifest]], chunks: int) -> tuple[RowAddress, ...]:
-    """Deal parts to chunks, about as many bytes to each: the largest first, to the chunk that has least."""
-    parts = [(root, part) for root, window in windows for part in window.parts]
-    filled = [0] * chunks
-    chosen = [0] * len(parts)
-    for number in sorted(range(len(parts)), key=lambda each: -parts[each][1].size_bytes):
-        chosen[number] = filled.index(min(filled))
-        filled[chosen[number]] += parts[number][1].size_bytes
-    return tuple(RowAddress(root, part.path, chunk) for (root, part), chunk in zip(parts, chosen, strict=True))
+def changed_keys(changes: Sequence[tuple[Root, ManifestPart]], key: pa.Field) -> list[Edge] | None:
+    """Read which values of the first key column changes have, ascending; None: too many, a NULL, or none to sort."""
+    import pyarrow.parquet as pq  # start
+
+    found: set[Edge] = set()
+    if sum(part.rows for _, part in changes) > MOST_KEYS or sortable(pa.nulls(0, key.type)) is None:
+        return None
+    for root, part in changes:
+        with root.open(part.path) as file:
+            parquet = pq.ParquetFile(file)
+            for batch in parquet.iter_batches(KEYS_ROWS, columns=["__op", key.name], use_threads=False):
+                rows = batch.filter(pc.not_equal(batch.column("__op"), "truncate"))
+                cells = sortable(as_type(rows.column(key.name), key.type)) if key.name in rows.schema.names else None
+                if cells is None or cells.null_count:
+                    return None
+                found.update(pc.unique(cells).to_pylist())
+    return sorted(found)
+
+
+def sizes_of(base: Manifest) -> dict[str, int]:
+    """Return the bytes of each part."""
+    return {part.path: part.size_bytes for part in base.parts}
 
 
 def _everything(session: SparkSession, places: Sequence[RowAddress]) -> DataFrame:
     """Return a frame in which every row of the base lives."""
-    whole = [(place.chunk, number, None) for number, place in enumerate(places)]
-    return session.createDataFrame(whole, KEPT_DDL)
+    parts = session.range(0, len(places), 1, max(1, len(places)))
+    return parts.mapInArrow(partial(_all_rows, places=places), KEPT_DDL)
+
+
+def _all_rows(batches: Iterator[pa.RecordBatch], *, places: Sequence[RowAddress]) -> Iterator[pa.RecordBatch]:
+    """Run in an executor: name all rows of the parts whose numbers arrive; NULL for those of an uncut one."""
+    for numbers in batches:
+        for number in numbers.column(0).to_pylist():
+            place = places[number]
+            if not place.cuts:
+                whole = [[place.chunk], [number], [None]]
+                yield pa.RecordBatch.from_arrays(list(map(pa.array, whole, KEPT.types)), schema=KEPT)
+                continue
+            for step, (start, end) in enumerate(pairwise((0, *place.cuts, place.rows))):
+                yield kept_rows(place.chunk + step, number, np.arange(start, end))
 
 
 def _survivors(session: SparkSession, choice: SurvivingRows) -> DataFrame:
@@ -114,6 +247,8 @@ class Living:
     """The living rows of a chunk's parts as a source of pages; `rows` in order, None: all of them."""
 
     parts: Sequence[tuple[RowAddress, Numbers | None]]
+    key: str  # its first column
+    span: Span = field(default_factory=Span)  # of the rows that passed
     type: str = "spark"
     tuning: None = None
 
@@ -127,7 +262,9 @@ class Living:
                     if end - start < batch.num_rows:
                         batch = batch.take(pa.array(rows[start:end] - np.uint32(first)))
                 if batch.num_rows:
-                    yield Page(pa.Table.from_arrays(_fit(batch, columns), names=names), {}, statement_ms=0.0)
+                    cells = _fit(batch, columns)
+                    self.span.add(cells[names.index(self.key)])
+                    yield Page(pa.Table.from_arrays(cells, names=names), {}, statement_ms=0.0)
 
 
 def _fit(batch: pa.RecordBatch, columns: Sequence[Column]) -> list[pa.Array]:
@@ -141,7 +278,7 @@ def _fit(batch: pa.RecordBatch, columns: Sequence[Column]) -> list[pa.Array]:
 
 
 def _write(
-    packed: bytes, attempts: int, places: Sequence[RowAddress], batches: Iterator[pa.RecordBatch]
+    packed: bytes, attempts: int, places: Sequence[RowAddress], key: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Run in an executor: write and stage the rows of one chunk that are told to live."""
     rows: dict[int, list[Numbers] | None] = {}
@@ -152,4 +289,4 @@ def _write(
             elif (known := rows.setdefault(number, [])) is not None:
                 known.append(np.frombuffer(living.as_buffer(), np.uint32))
     parts = [(places[n], None if each is None else np.sort(np.concatenate(each))) for n, each in sorted(rows.items())]
-    yield told(packed, attempts, Living(parts))
+    yield told(packed, attempts, Living(parts, key))

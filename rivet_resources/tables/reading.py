@@ -235,6 +235,10 @@ class EnvelopeSurvey:
     null_keys: bool = False
     moves: bool = False  # some key was changed: a delete half has an even `__seq`
 
+    def lacking_of(self, names: Sequence[str]) -> list[str]:
+        """Return which of these columns some change did not carry, in their order."""
+        return [name for name in names if name in self.lacking]
+
     def __add__(self, other: EnvelopeSurvey) -> EnvelopeSurvey:
         """Join what two sets of changes tell."""
         truncates = {*self.truncates, *other.truncates}

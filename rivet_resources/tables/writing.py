@@ -13,7 +13,7 @@ import logging
 import pickle
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from rivet_resources import scratch
 from rivet_resources.contracts.destination import Destination, Root
-from rivet_resources.contracts.extract import AppliedChanges, Extract, Staged, Window
+from rivet_resources.contracts.extract import AppliedChanges, Extract, Piece, Staged, Window
 from rivet_resources.contracts.format import Format
-from rivet_resources.contracts.parts import ChunkResult, Measures
+from rivet_resources.contracts.parts import ChunkResult
 from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import Pace, Tuning, pace
 from rivet_resources.contracts.source import Page
@@ -36,6 +36,7 @@ from rivet_resources.shape.shape import schema_of
 from rivet_resources.spark.cells import from_spark
 from rivet_resources.spark.runtime import TASK_CONF, SparkRuntime
 from rivet_resources.tables.frames import LACKING
+from rivet_resources.tables.pieces import MOST_SUMS, Edge, Span, measures_of, piece_of, standing_parts
 from rivet_resources.tables.reading import PendingWindows
 
 if TYPE_CHECKING:
@@ -162,6 +163,8 @@ def stage(
     schema: pa.Schema,
     newest: str,
     runtime: SparkRuntime,
+    chunks: int | None = None,
+    kept: Sequence[Piece] = (),
 ) -> Staged:
     """Run a job and leave its rows staged: complete, verified, invisible.
 
@@ -169,17 +172,25 @@ def stage(
         job: makes the frame of shape `executor.ROWS`, one row for each chunk of the extract (`rows_job`, `places.py`).
         schema: of the parts.
         newest: the highest position among what is applied, for the manifest.
+        chunks: in so many tasks; None: by the size of what is read.
+        kept: pieces of the version before that are part of this one too.
 
     Raises:
         RivetError: the first fault of a task; what the others staged is removed.
     """
     started, clock = datetime.now(UTC), time.monotonic()
     extract = describe(derived, todo, mode=mode, schema=schema, newest=newest, parallelism=runtime.parallelism)
-    results = _run(job, extract, runtime)
+    if chunks is not None:
+        extract = replace(extract, chunks=tuple(replace(extract.chunks[0], index=each) for each in range(chunks)))
+    written = _run(job, extract, runtime) if extract.chunks else []
+    results = [each.result for each in written]
+    pieces = pieces_of(written, kept, columns=len(schema))
+    assert extract.applied is not None
     return Staged(
-        extract=extract,
+        extract=replace(extract, applied=replace(extract.applied, pieces=pieces)),
         parts=tuple(part for result in results for part in result.parts),
-        measures=sum((result.measures for result in results), Measures()),
+        standing=standing_parts(kept, todo.base.parts if todo.base else ()),
+        measures=sum((result.measures for result in results), measures_of(kept)),
         schema_ipc=schema_of(extract).serialize().to_pybytes(),
         previous=todo.fence,
         started_at=started,
@@ -231,8 +242,25 @@ def rows_job(rows: DataFrame, runtime: SparkRuntime) -> Callable[[Extract], Data
     return job
 
 
-def _run(job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRuntime) -> list[ChunkResult]:
-    """Write in as many tasks as the extract has chunks; their results, in order."""
+@dataclass(frozen=True)
+class Written:
+    """What a task tells: its result, and the range of its keys where it knows it."""
+
+    result: ChunkResult
+    span: Sequence[Edge | None] | None
+
+
+def pieces_of(written: Sequence[Written], kept: Sequence[Piece], *, columns: int) -> tuple[Piece, ...]:
+    """Describe the pieces of a version; () where one has no range, or all would be more than a manifest should hold."""
+    filled = [each for each in written if each.result.parts]
+    spans = [each.span for each in filled]
+    if None in spans or (len(filled) + len(kept)) * columns > MOST_SUMS:
+        return ()
+    return (*kept, *(piece_of(each.result, each.span) for each in filled if each.span is not None))
+
+
+def _run(job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRuntime) -> list[Written]:
+    """Write in as many tasks as the extract has chunks; what they tell, in order."""
     tag = f"rivet-{uuid.uuid4().hex}"
     with scratch.held(scratch.folder_of(extract.run_id)):
         try:
@@ -243,9 +271,7 @@ def _run(job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRu
             raise
 
 
-def _results(
-    job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRuntime, tag: str
-) -> list[ChunkResult]:
+def _results(job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRuntime, tag: str) -> list[Written]:
     from py4j.protocol import Py4JError  # Spark
     from pyspark.errors import PySparkException  # Spark
 
@@ -256,7 +282,8 @@ def _results(
         raise _job_failed(extract, str(error)) from None
     if fault := next((json.loads(row["body"]) for row in rows if not row["done"]), None):
         raise rebuild(fault)
-    return sorted((result_of(row["body"]) for row in rows), key=lambda result: result.chunk)
+    told = [Written(result_of(row["body"]), json.loads(row["body"]).get("span")) for row in rows]
+    return sorted(told, key=lambda each: each.result.chunk)
 
 
 def _clear(extract: Extract) -> None:
@@ -304,4 +331,6 @@ def told(packed: bytes, attempts: int, source: Any) -> pa.RecordBatch:
     extract: Extract = pickle.loads(packed)
     chunk = extract.chunks[context.partitionId() if context else 0]
     row = outcome(replace(extract, source=source), chunk, TaskAttempt(number, last=number + 1 >= attempts))
+    if row["done"] and isinstance(span := getattr(source, "span", None), Span):
+        row["body"] = json.dumps({**json.loads(row["body"]), "span": span.told})
     return pa.RecordBatch.from_pylist([row], schema=ROWS)

@@ -492,7 +492,7 @@ def test_parts_of_a_run_whose_job_died_are_removed(
     lake: Lake, spark_runtime: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What tasks staged before another one died goes; what other runs staged stays."""
-    monkeypatch.setattr("rivet_resources.tables.writing.SPREAD_BYTES", 1)
+    monkeypatch.setattr("rivet_resources.tables.places.SPREAD_BYTES", 1)
     lake.window(as_inserts(pa.Table.from_pylist([row(1), row(2)], TABLE), position(1)), high=position(1), pieces=2)
     other = stage_mirror(lake.derived("mirror"), spark=spark_runtime)
     dying = lake.derived("mirror", destination=SecondDiesDestination(lake.destination.path))  # type: ignore[attr-defined]

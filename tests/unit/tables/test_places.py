@@ -34,7 +34,10 @@ def parts_at(folder: Path, tables: list[pa.Table], *, row_group_size: int = 1_00
     """Write parts, to be read again as a destination gives them."""
     for number, table in enumerate(tables):
         pq.write_table(table, folder / f"{number}.parquet", row_group_size=row_group_size)
-    return tuple(RowAddress(FolderRoot(folder), f"{number}.parquet", chunk=number % 2) for number in range(len(tables)))
+    root = FolderRoot(folder)
+    return tuple(
+        RowAddress(root, f"{number}.parquet", table.num_rows, chunk=number % 2) for number, table in enumerate(tables)
+    )
 
 
 def decided(choice: SurvivingRows) -> dict[int, list[int]]:
@@ -58,7 +61,7 @@ def decided(choice: SurvivingRows) -> dict[int, list[int]]:
 def rows_of(choice: SurvivingRows, table: pa.Schema) -> Iterator[tuple[Any, ...]]:
     """Read the rows that live."""
     parts = [(choice.places[n], np.array(rows, np.uint32)) for n, rows in decided(choice).items()]
-    for page in Living(parts).pages(Chunk(0, "cursor", "orders"), columns_of(table)):
+    for page in Living(parts, KEY[0]).pages(Chunk(0, "cursor", "orders"), columns_of(table)):
         yield from (tuple(row.values()) for row in page.table.to_pylist())
 
 
@@ -180,7 +183,7 @@ def test_rows_told_are_the_rows_read(tmp_path: Path, rows: list[int] | None) -> 
     wanted = pa.schema([("id", pa.int64()), ("new", pa.string())])
     told = None if rows is None else np.array(rows, np.uint32)
 
-    pages = Living([(place, told)]).pages(Chunk(0, "cursor", "orders"), columns_of(wanted))
+    pages = Living([(place, told)], wanted.names[0]).pages(Chunk(0, "cursor", "orders"), columns_of(wanted))
 
     tables = [page.table for page in pages]
     assert all(table.schema.types == wanted.types for table in tables)
