@@ -44,7 +44,7 @@ os.environ.pop("RIVET_CONFIG", None)
 revisions.read_once()
 
 
-SHARES = {"wide": 3, "rare": 3, "matrix": 10, "vast": 100}  # by marker: one of so many tests runs without --whole
+SHARES = {"wide": 6, "rare": 6, "matrix": 20, "vast": 100}  # by marker: one of so many tests runs without --whole
 THREAD_SECONDS = 5.0  # for a thread that ends with its test to come to its end
 WORKERS_PER_CORE = 2  # a third of a test's time is waiting: for servers, for the disk, for a moment to come
 UNIT_WORKERS_PER_CORE = 1.5  # they wait less, and each worker begins with 12 CPU s of imports and collecting

@@ -51,6 +51,7 @@ def test_rows_of_one_snapshot_are_read_on_both_hosts(place: Place) -> None:
         assert secret not in written + told + "".join(host.logs() for host in place.cluster.hosts)
 
 
+@pytest.mark.rare
 def test_host_that_dies_costs_time_and_no_row(place: Place) -> None:
     """Its chunks are read again on the other host; what it had staged is not published beside them."""
     place.config(tuning={"batch_size": 100, "throttle_ms": 100})

@@ -197,6 +197,7 @@ def test_a_function_that_never_runs_its_export_fails(project: Path) -> None:
     assert not (project / "lake/billing").exists()
 
 
+@pytest.mark.rare
 @pytest.mark.slow
 def test_dg_lists_scaffolds_checks_and_launches(project: Path) -> None:
     """The commands of a newcomer, with nothing said about Rivet in pyproject.toml."""

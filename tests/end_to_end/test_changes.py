@@ -240,6 +240,7 @@ def test_mirror_and_history_follow_the_table(
     assert 100 - 1 == len(mirror)
 
 
+@pytest.mark.rare
 @pytest.mark.spark
 def test_reconcile_compares_a_mirror_with_its_table(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest

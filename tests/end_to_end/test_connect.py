@@ -58,6 +58,7 @@ def connect_server(tmp_path: Path, fresh_database: str) -> Iterator[str]:
             server.wait(30)
 
 
+@pytest.mark.rare
 def test_export_runs_over_spark_connect(lab_over: Lab, connect_server: str) -> None:
     """Chunks are read by the server's workers, in parallel, and committed here."""
     config = lab_over.folder / "rivet.yaml"
