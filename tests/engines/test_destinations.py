@@ -310,7 +310,7 @@ def test_sweep_spares_the_runs_it_is_told_to_keep(root: Any, tmp_path: Path) -> 
 
 def test_sweep_lists_before_it_asks_whom_to_keep(root: Any, tmp_path: Path) -> None:
     """A run that begins while a sweep runs loses nothing: names are asked for after the listing."""
-    parts = []
+    dead, parts = staged(root, tmp_path, run_id=OTHER_RUN, path=NAME.replace("aaaaaa", "bbbbbb")), []
 
     def names() -> Iterator[str]:
         parts.append(staged(root, tmp_path))
@@ -319,6 +319,17 @@ def test_sweep_lists_before_it_asks_whom_to_keep(root: Any, tmp_path: Path) -> N
     root.sweep(keep=names())
 
     assert root.staged_exists(parts[0])
+    assert not root.staged_exists(dead)
+
+
+def test_sweep_of_nothing_asks_nobody(root: Any) -> None:
+    """Whom to keep is a question to the state store, which a run that left nothing need not ask."""
+
+    def names() -> Iterator[str]:
+        raise AssertionError("asked")
+        yield
+
+    assert 0 == root.sweep(keep=names())
 
 
 def test_check_writes_and_leaves_nothing(root: Any) -> None:

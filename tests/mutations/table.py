@@ -163,8 +163,8 @@ COMMITTING = (
     Fault(
         "sweep_of_fresh_strangers",
         "rivet_resources/commit/publish.py",
-        "        and (nonce in known or not is_fresh(path))\n",
-        "",
+        " if by not in owned and (by in known or not is_fresh(path))]",
+        " if by not in owned]",
         "two hosts with two state stores delete each other's parts just before the manifest names them",
         ("tests/unit/commit/test_manifest.py::test_sweep_spares_fresh_parts_of_a_run_of_another_store",),
     ),
