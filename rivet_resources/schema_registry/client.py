@@ -95,7 +95,12 @@ class HttpSchemaRegistry:
     def find(self, subject: str, form: SchemaFormat, text: str) -> SubjectVersion | None:
         """Find the version of a subject that has this schema; None where none has."""
         found = self._ask("POST", f"/subjects/{_part(subject)}", _body(form, text), or_none=True)
-        return None if found is None else self._version({"schema": text, **_plain(found)}, subject)
+        # Apicurio's answer has no type here.
+        return (
+            None
+            if found is None
+            else self._version({"schema": text, "schemaType": WORDS[form], **_plain(found)}, subject)
+        )
 
     def check_owner(self, subject: str, *, owner: str) -> None:
         """Return: registries of this kind keep no owners."""
@@ -223,7 +228,7 @@ class HttpSchemaRegistry:
             return SchemaIncompatible(f"The schema registry {self.name} refuses the schema by its own rule: {said}")
         if status in PASSING:
             return SchemaRegistryUnreachable(
-                f"The schema registry {self.name} cannot answer at the moment (HTTP {status}). Run again later."
+                f"The schema registry {self.name} cannot answer at the moment (HTTP {status}: {said}). Run again later."
             )
         if 300 <= status < 400:
             return SchemaRegistryError(

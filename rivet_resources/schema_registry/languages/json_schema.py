@@ -1,6 +1,6 @@
 """JSON Schema as a language of registered schemas: of rows as Rivet's NDJSON has them.
 
-Belongs here: types and rules. Source: JSON Schema 2020-12; the words that both schemas use must be those of `KNOWN`,
+Belongs here: types and rules. Source: JSON Schema draft-07; the words that both schemas use must be those of `KNOWN`,
 any other one is refused by name, since what it allows is not known here.
 
 A reader understands a writer when every document of the writer's is one of the reader's. So a schema that allows
@@ -23,7 +23,8 @@ from rivet_resources.schema_registry.errors import SchemaUnreadable
 from rivet_resources.write.formats.avro_schema import is_json, is_uuid, plain_type
 
 FOLLOWS_VERSIONS, FOLLOWS_RULE = False, True
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
+# The newest that all registries compare: Apicurio 3.3.3 answers HTTP 500 to a second version of a later one.
+DIALECT = "http://json-schema.org/draft-07/schema#"
 NOTES = frozenset({
     "$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly",
 })  # fmt: skip
