@@ -17,6 +17,7 @@ from rivet_assets.blocks.export_values import Duration, rule_broken
 from rivet_resources.contracts.avro_compatibility import Compatibility
 from rivet_resources.contracts.schema_registry import LONGEST_SUBJECT, SchemaFormat
 from rivet_resources.contracts.settings import Settings
+from rivet_resources.extras import PROTOBUF, Extra
 from rivet_resources.webhooks import refused_address
 
 CODE = "RIVET_CONFIG_SCHEMA_REGISTRY"
@@ -98,6 +99,11 @@ class SchemaSubject(Settings):
         "the registry's rule for the subject",
     )
     auto_register: bool = Field(True, description="false: a schema that is not registered already stops the window")
+
+    @property
+    def extra(self) -> Extra | None:
+        """Return what the language of the schema needs to be installed; None: nothing."""
+        return {"protobuf": PROTOBUF}.get(self.format)
 
 
 def format_alone(value: object) -> object:

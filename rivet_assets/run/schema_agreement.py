@@ -22,11 +22,11 @@ import pyarrow as pa
 
 from rivet_resources.contracts.avro_compatibility import Compatibility
 from rivet_resources.contracts.schema_registry import (
+    KnownSchema,
     RegisteredSchema,
     SchemaFormat,
     SchemaRegistry,
     SubjectVersion,
-    identity,
 )
 from rivet_resources.schema_registry.client import HttpSchemaRegistry
 from rivet_resources.schema_registry.embedded import EmbeddedSchemaRegistry
@@ -37,7 +37,7 @@ from rivet_resources.schema_registry.errors import (
     SchemaUnreadable,
     SubjectTaken,
 )
-from rivet_resources.schema_registry.languages.language import breaks, fingerprints, language
+from rivet_resources.schema_registry.languages.language import breaks, fingerprints, is_same, language
 from rivet_resources.secrets import resolve_secret
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class SchemaGate:
         known = self.state.agreed_schema(self.export, self.registry.key, self.subject, columns)
         if known is not None and known.age_seconds < self.cache_seconds:
             return SchemaProposal("", columns, remembered=known.schema)
-        proposal = self._proposal(schema, columns)
+        proposal = self._proposal(schema, columns, known)
         if proposal.registered is not None:
             self._confirm(proposal.registered, proposal.text)
             if known is not None and known.schema.id != proposal.registered.id:
@@ -172,9 +172,12 @@ class SchemaGate:
         lines = "".join(f"{each.name}\t{each.type}\t{each.nullable}\n" for each in schema)
         return sha256(f"{self.form}\n{self.record}\n{self.rule}\n{lines}".encode()).hexdigest()
 
-    def _proposal(self, schema: pa.Schema, columns: str) -> SchemaProposal:
+    def _proposal(self, schema: pa.Schema, columns: str, known: KnownSchema | None = None) -> SchemaProposal:
         """Return the schema of columns, and the version that has it, if one has."""
         spoken = language(self.form)
+        if known is not None and spoken.FOLLOWS_VERSIONS:  # derived anew, it would be another schema
+            there = self.registry.version(self.subject, known.schema.version)
+            return SchemaProposal("" if there is None else there.text, columns, there)
         numbers = self.registry.versions(self.subject) if spoken.FOLLOWS_VERSIONS else []
         before = [self._version(numbers[-1]).text] if numbers else []
         rule = self._rule() if spoken.FOLLOWS_RULE else "none"
@@ -266,7 +269,7 @@ class SchemaGate:
             SchemaRegistryContradiction
         """
         meant = self.registry.schema(found.id)
-        if meant is None or identity(*meant) != identity(self.form, text):
+        if meant is None or meant[0] != self.form or not is_same(self.form, meant[1], text):
             what = "no schema" if meant is None else "another schema"
             raise self._contradiction(
                 f"says that version {found.version} of subject {self.subject} has id {found.id}, and means {what} by "

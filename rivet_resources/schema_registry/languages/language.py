@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rivet_resources.contracts import avro_compatibility as rules
 from rivet_resources.contracts.avro_compatibility import Compatibility
-from rivet_resources.contracts.schema_registry import SchemaFormat
+from rivet_resources.contracts.schema_registry import SchemaFormat, identity
 
 # Modules are loaded when a configuration names them.
 LANGUAGES: Mapping[SchemaFormat, str] = {
@@ -76,6 +76,17 @@ def breaks(form: SchemaFormat, new: str, olds: Sequence[str], *, rule: Compatibi
         SchemaUnreadable
     """
     return rules.breaks(new, olds, compatibility=rule, misread_by=language(form).misread)
+
+
+def is_same(form: SchemaFormat, one: str, other: str) -> bool:
+    """Return whether two texts are one schema; registries write Protobuf anew, so there only its meaning counts.
+
+    Raises:
+        SchemaUnreadable
+    """
+    if form == "protobuf":
+        return one == other or language(form).canonical(one) == language(form).canonical(other)
+    return identity(form, one) == identity(form, other)
 
 
 def fingerprints(form: SchemaFormat, text: str) -> dict[str, str]:
