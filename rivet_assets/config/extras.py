@@ -1,7 +1,7 @@
 """Which extras exports need, and what is said where one is not installed.
 
-Belongs here: extras of sources, destinations and languages of schemas. Not here: what an extra is (`rivet_resources/extras.py`), Java, which
-only a run needs (`launch/run_exports.py`).
+Belongs here: extras of sources, destinations and languages of schemas. Not here: what an extra is
+(`rivet_resources/extras.py`), Java, which only a run needs (`launch/run_exports.py`).
 """
 
 from __future__ import annotations

@@ -13,9 +13,10 @@ from __future__ import annotations
 import base64
 import json
 import ssl
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -170,11 +171,16 @@ class HttpSchemaRegistry:
         if self.username is not None:
             credentials = f"{self.username}:{self.password or ''}".encode()
             headers["Authorization"] = f"Basic {base64.b64encode(credentials).decode()}"
+        until = time.monotonic() + self.timeout_seconds
         try:
             with deadline(self.timeout_seconds, lambda: hang_up([line.sock] if line.sock else [])):
                 line.request(method, parts.path.rstrip("/") + path, body, headers)
                 answer = line.getresponse()
                 content = answer.read(MOST_BYTES + 1)
+                if time.monotonic() >= until:  # a line that was hung up amid the headers looks like their end
+                    raise TimeoutError
+                if answer.length and len(content) <= MOST_BYTES:  # `read` leaves that to its caller
+                    raise IncompleteRead(content, answer.length)
         except (Silent, OSError, HTTPException) as error:
             raise self._fault(error) from error
         finally:

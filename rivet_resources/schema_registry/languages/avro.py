@@ -19,7 +19,7 @@ from rivet_resources.contracts import avro_compatibility as rules
 from rivet_resources.contracts.avro_compatibility import Compatibility
 from rivet_resources.schema_registry.errors import SchemaUnreadable
 from rivet_resources.write.formats.avro import Avro
-from rivet_resources.write.formats.avro_schema import avro_schema
+from rivet_resources.write.formats.avro_schema import avro_schema, is_name
 
 FOLLOWS_VERSIONS, FOLLOWS_RULE = False, False
 NOT_AVRO = (KeyError, TypeError, AttributeError, RecursionError)
@@ -80,9 +80,41 @@ def _parsed(text: str) -> Any:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _unreadable() from error
-    if isinstance(found, str | list | dict):
-        return found
-    raise _unreadable()
+    try:
+        is_avro = _is_schema(found, set())
+    except NOT_AVRO as error:
+        raise _unreadable() from error
+    if not is_avro:
+        raise _unreadable()
+    return found
+
+
+def _is_schema(schema: Any, names: set[str]) -> bool:
+    """Return whether it is a schema, as far as readers depend on it; `names` are the types defined so far."""
+    if isinstance(schema, list):
+        return bool(schema) and all(not isinstance(each, list) and _is_schema(each, names) for each in schema)
+    if isinstance(schema, str):
+        return schema in rules.PRIMITIVES or schema.rpartition(".")[2] in names
+    kind = schema["type"]
+    if kind in ("record", "error", "enum", "fixed"):
+        names.add(_checked_name(schema["name"]).rpartition(".")[2])
+    if kind in ("record", "error"):
+        fields = schema["fields"]
+        is_once = len({_checked_name(each["name"]) for each in fields}) == len(fields)
+        return is_once and all(_is_schema(each["type"], names) for each in fields)
+    if kind == "enum":
+        return bool(schema["symbols"]) and all(isinstance(each, str) for each in schema["symbols"])
+    if kind == "fixed":
+        return type(schema["size"]) is int and schema["size"] >= 0
+    if kind in ("array", "map"):
+        return _is_schema(schema["items" if kind == "array" else "values"], names)
+    return _is_schema(kind, names)
+
+
+def _checked_name(name: Any) -> str:
+    if not isinstance(name, str) or not all(map(is_name, name.split("."))):
+        raise TypeError("a name")
+    return name
 
 
 def _unreadable() -> SchemaUnreadable:
