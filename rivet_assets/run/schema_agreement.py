@@ -104,6 +104,11 @@ class SchemaGate:
         proposal = self._proposal(schema, columns, known)
         if proposal.registered is not None:
             self._confirm(proposal.registered, proposal.text)
+            if known is not None and fingerprints(self.form, proposal.text)["sha256"] != known.schema.sha256:
+                raise self._contradiction(
+                    f"has another schema as version {proposal.registered.version} of subject {self.subject} than when "
+                    f"export {self.export} published by it."
+                )
             if known is not None and known.schema.id != proposal.registered.id:
                 raise self._contradiction(
                     f"has the schema of export {self.export} under id {proposal.registered.id}, and had it under id "
@@ -175,7 +180,7 @@ class SchemaGate:
     def _proposal(self, schema: pa.Schema, columns: str, known: KnownSchema | None = None) -> SchemaProposal:
         """Return the schema of columns, and the version that has it, if one has."""
         spoken = language(self.form)
-        if known is not None and spoken.FOLLOWS_VERSIONS:  # derived anew, it would be another schema
+        if known is not None and (spoken.FOLLOWS_VERSIONS or spoken.FOLLOWS_RULE):  # derived anew, it may be another
             there = self.registry.version(self.subject, known.schema.version)
             return SchemaProposal("" if there is None else there.text, columns, there)
         numbers = self.registry.versions(self.subject) if spoken.FOLLOWS_VERSIONS else []

@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from rivet_assets.cli.commands.schema import schema_group
 from rivet_assets.config.load import RivetConfig, load_config
+from rivet_assets.doctor.examine import examine
 from rivet_assets.launch.run_exports import Outcome, run_exports
 from rivet_assets.run.scope import state_of
 from rivet_resources.commit.manifest import Manifest, current_manifests
@@ -162,6 +163,15 @@ def test_registry_that_is_away_stops_every_window(shop: Shop) -> None:
         assert shop.run({"url": url, "cache": "1h"}).success
     assert shop.run({"url": url, "cache": "1h"}).success
     assert 2 == shop.run({"url": url, "timeout": 1}).exit_code
+
+
+def test_doctor_asks_the_registry(shop: Shop) -> None:
+    """Which rule each subject has; and where it is away, what to look at."""
+    asked = [row for row in examine(shop.config()) if row.about == "schema registry"]
+    away = [row for row in examine(shop.config({"url": "http://127.0.0.1:9"})) if row.about == "schema registry"]
+
+    assert [("ok", True)] == [(row.status, "orders-value" in row.text and "backward" in row.text) for row in asked]
+    assert [("fail", "connectivity")] == [(row.status, row.category) for row in away]
 
 
 def test_registry_that_dies_before_registering_leaves_nothing(shop: Shop) -> None:

@@ -165,6 +165,26 @@ def test_id_that_means_something_else_stops_the_window(
         gate(registry).agree(BASE)
 
 
+@pytest.mark.parametrize("form", ["json", "protobuf"])
+def test_version_that_has_another_schema_now_stops_the_window(registry: Watched, form: Language) -> None:
+    """Even where its id is the same."""
+    publish(gate(registry, form), BASE)
+    other = gate(registry, form).text_of(NICK)
+    registry.made_up["version"] = lambda answer: replace(answer, text=other)
+    registry.made_up["schema"] = lambda answer: (form, other)
+
+    with pytest.raises(SchemaRegistryContradiction, match="another schema as version 1"):
+        gate(registry, form).agree(BASE)
+
+
+def test_rule_of_a_registry_may_change(registry: Watched) -> None:
+    """A JSON schema says which changes may come; one that is registered stays what it is."""
+    publish(gate(registry, "json", rule=None), BASE)
+    registry.set_compatibility("orders-value", "forward")
+
+    assert 1 == publish(gate(registry, "json", rule=None), BASE).version
+
+
 def test_registry_that_was_set_up_anew_stops_the_window(registry: Watched, state: State) -> None:
     """The same schema under another id: published windows name the old one."""
     publish(gate(registry), BASE)
