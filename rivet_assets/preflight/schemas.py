@@ -12,6 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.json as arrow_json
+import pyarrow.parquet as pq
+from pyarrow import csv
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.config.root import RivetConfig
@@ -25,6 +28,7 @@ from rivet_resources.schema_registry.errors import SchemaUnreadable
 from rivet_resources.schema_registry.languages.language import breaks, language
 from rivet_resources.shape.shape import EXPORTED_AT, ROW_HASH
 
+SAMPLE_BYTES = 16 << 20
 CODES = ("RIVET_CONFIG_SCHEMA_REGISTRY",)
 
 
@@ -201,6 +205,36 @@ def read_version(config: RivetConfig, subject: str, number: int | None) -> Subje
         there = f"it has {', '.join(map(str, numbers))}" if numbers else "`rivet schema list` shows the subjects"
         raise ConfigError(f"There is no version {wanted or 1} of subject {subject}; {there}.", codes=CODES)
     return found
+
+
+def text_of_sample(path: Path, *, form: SchemaFormat) -> str:
+    """Return the schema of rows like those of a file, inferred from its first 16 MB: any column may be NULL.
+
+    Raises:
+        ConfigError: the file cannot be read, or is of no format that samples have.
+        UnsupportedColumn: the language cannot hold a column.
+    """
+    try:
+        found = _schema_of_file(path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or 'damaged'}. Name a file of rows.") from error
+    except pa.ArrowException:  # its text holds cells
+        raise ConfigError(f"{path} is no {path.suffix} file whose rows fit one another. Name another one.") from None
+    return language(form).derive(found, name=path.name.partition(".")[0], rule="backward", before=())
+
+
+def _schema_of_file(path: Path) -> pa.Schema:
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        return pq.read_schema(path)
+    if suffix == ".csv":
+        with csv.open_csv(path, read_options=csv.ReadOptions(block_size=SAMPLE_BYTES)) as reader:
+            return reader.schema
+    if suffix in (".ndjson", ".jsonl"):
+        options = arrow_json.ReadOptions(block_size=SAMPLE_BYTES)
+        with arrow_json.open_json(path, read_options=options) as reader:
+            return reader.schema
+    raise ConfigError(f"{path} is no sample that Rivet reads: name a .ndjson, .jsonl, .csv or .parquet file.")
 
 
 def read_schema_file(path: Path) -> str:

@@ -233,6 +233,28 @@ def test_commands_show_what_is_there(shop: Shop) -> None:
     assert isinstance(shop.schema("check", "-e", "orders").exception, ConfigError)
 
 
+def test_schema_is_inferred_from_a_sample(shop: Shop) -> None:
+    """Of the first rows of a file; one that is no sample is refused without its cells."""
+    shop.config()
+    (shop.folder / "rows.ndjson").write_text('{"id": 1, "tags": ["a"]}\n{"id": 2.5, "more": {"x": null}}\n')
+    (shop.folder / "rows.csv").write_text("id,day\n1,2026-01-31\n")
+    (shop.folder / "bad.ndjson").write_text('{"id": 1}\n{"id": "hunter2"}\n')
+    sample = str(shop.folder / "rows.ndjson")
+
+    found = json.loads(shop.schema("show", "--sample", sample, "--format", "json").output)
+    assert {"id", "tags", "more"} == set(found["properties"])
+    assert ["null", "number", "string"] == found["properties"]["id"]["type"]
+    assert "rows" == json.loads(shop.schema("show", "--sample", sample).output)["name"]
+    assert (
+        "optional int64 id = 1;"
+        in shop.schema("show", "--sample", str(shop.folder / "rows.csv"), "--format", "protobuf").output
+    )
+    for name in ("bad.ndjson", "shop.db", "none.csv"):
+        error = shop.schema("show", "--sample", str(shop.folder / name)).exception
+        assert isinstance(error, ConfigError)
+        assert "hunter2" not in str(error)
+
+
 def test_server_of_the_command_answers_until_it_is_interrupted(shop: Shop) -> None:
     """And refuses to open the store to other machines without a password, or to read one that others could."""
     shop.run()

@@ -68,24 +68,29 @@ def schema_list(path: Path, params: Sequence[str], as_json: bool) -> int:
 @NAME_OR_SUBJECT
 @click.option("--subject", metavar="NAME", help="of this subject in the schema registry")
 @click.option("--version", "number", type=int, metavar="N", help="of the subject; default: the newest")
+@click.option("--sample", type=click.Path(path_type=Path), metavar="FILE", help="of rows like those of this file")
 @FORMAT
 @click.option("--fingerprints", is_flag=True, help="its MD5 and SHA-256 instead, by its canonical form")
 def schema_show(
-    path: Path, params: Sequence[str], name: str | None, subject: str | None, number: int | None, form: str | None,
-    fingerprints: bool,
+    path: Path, params: Sequence[str], name: str | None, subject: str | None, number: int | None, sample: Path | None,
+    form: str | None, fingerprints: bool,
 ) -> int:  # fmt: skip
-    """Print the schema of the columns that an export has now, or one that is registered; reads no row."""
-    from rivet_assets.preflight.schemas import read_version, text_of_export  # start
+    """Print the schema of the columns that an export has now, one that is registered, or one inferred from a file."""
+    from rivet_assets.preflight.schemas import read_version, text_of_export, text_of_sample  # start
     from rivet_resources.schema_registry.languages.language import fingerprints as fingerprints_of  # start
 
-    if (name is None) == (subject is None):
-        raise click.UsageError("name either an export with -e, or a --subject")
-    config = load(path, params)
-    if subject is not None:
-        found = read_version(config, subject, number)
+    if sum(each is not None for each in (name, subject, sample)) != 1:
+        raise click.UsageError("name one of: an export with -e, a --subject, a --sample")
+    asked = cast("SchemaFormat | None", form)
+    word: SchemaFormat
+    if sample is not None:
+        word = asked or "avro"
+        text = text_of_sample(sample, form=word)
+    elif subject is not None:
+        found = read_version(load(path, params), subject, number)
         word, text = found.format, found.text
     else:
-        word, text = text_of_export(config, cast(str, name), form=cast("SchemaFormat | None", form))
+        word, text = text_of_export(load(path, params), cast(str, name), form=asked)
     if fingerprints:
         click.echo(json.dumps(fingerprints_of(word, text), indent=2))
     else:
