@@ -134,7 +134,11 @@ def test_number_of_a_field_is_never_another_ones() -> None:
     turned = pa.schema([*list(BASE)[::-1], pa.field("nick", pa.string())])
     third = protobuf.derive(turned, name="orders", rule="backward", before=[second])
 
+    without_last = BASE.remove(3).append(pa.field("nick", pa.string()))
+    other = protobuf.derive(without_last, name="orders", rule="backward", before=[first])
+
     assert {"id": 1, "status": 2, "total": 3, "at": 4} == numbers(first)
+    assert {"id": 1, "status": 2, "total": 3, "nick": 5} == numbers(other)
     assert {"id": 1, "total": 3, "at": 4} == numbers(second)
     assert {"id": 1, "status": 5, "total": 3, "at": 4, "nick": 6} == numbers(third)
 
