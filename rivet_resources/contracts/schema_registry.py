@@ -46,6 +46,10 @@ class RegisteredSchema:
     md5: str  # of the canonical form
     sha256: str
 
+    def __str__(self) -> str:
+        """Return it in one line."""
+        return f"{self.subject} version {self.version}, id {self.id}"
+
     @property
     def facts(self) -> dict[str, Any]:
         """Return it as manifests hold it."""
