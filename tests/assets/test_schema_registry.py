@@ -165,6 +165,21 @@ def test_registry_that_is_away_stops_every_window(shop: Shop) -> None:
     assert 2 == shop.run({"url": url, "timeout": 1}).exit_code
 
 
+def test_backfill_asks_a_registry_that_is_away_for_a_few_windows_only(shop: Shop) -> None:
+    """Each of them would wait for it; and one schema serves all windows of a run that finds it."""
+    shop.sql("DROP TABLE orders", "CREATE TABLE orders (id INTEGER PRIMARY KEY, at TIMESTAMP)")
+    days = {"mode": "time_window", "time_column": "at", "start": "2026-01-01", "columns": {"at": "timestamp"}}
+    with scripted_registry(lambda method, path: (503, {})) as (url, came):
+        [outcome] = run_exports(shop.config({"url": url}, **days), partitions=["2026-01-01...2026-01-20"])
+
+    assert 2 == outcome.exit_code
+    assert 0 < len(came) < 10
+    [outcome] = run_exports(shop.config({**EMBEDDED, "cache": "1h"}, **days), partitions=["2026-01-01...2026-01-06"])
+    assert outcome.success
+    assert 6 == len(shop.published)
+    assert {1} == {each.registered_schema.version for each in shop.published.values() if each.registered_schema}
+
+
 def test_doctor_asks_the_registry(shop: Shop) -> None:
     """Which rule each subject has; and where it is away, what to look at."""
     asked = [row for row in examine(shop.config()) if row.about == "schema registry"]
