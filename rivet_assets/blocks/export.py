@@ -33,6 +33,7 @@ from rivet_assets.blocks.export_values import (
     rule_broken,
 )
 from rivet_assets.blocks.partition_by import PartitionBy, column_alone
+from rivet_assets.blocks.schema_registry import SchemaSubject, format_alone
 from rivet_assets.blocks.shards import Shards
 from rivet_resources.contracts.destination import Destination
 from rivet_resources.contracts.engine_facts import EngineFacts
@@ -42,6 +43,7 @@ from rivet_resources.contracts.read_limits import RateLimit
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.row_errors import RowPolicy
 from rivet_resources.contracts.row_folders import Granularity, RowFolders
+from rivet_resources.contracts.schema_registry import SchemaFormat
 from rivet_resources.contracts.settings import Settings, Size, Tuning
 from rivet_resources.contracts.source import Source, TypeRules
 from rivet_resources.contracts.transform import Transform
@@ -126,6 +128,7 @@ class Export(Settings):
         "max_errors",
         "contract",
         "text_compression",
+        "schema_registry",
     )
 
     name: ExportName = Field(description="names its asset, folder, files and cursor; unique in the file")
@@ -191,6 +194,12 @@ class Export(Settings):
     )
     on_schema_drift: Literal["warn", "continue", "fail"] = Field(
         "warn", description="columns changed since the last run: tell, stay silent, or stop with exit code 4"
+    )
+    schema_registry: (
+        Annotated[SchemaSubject, BeforeValidator(format_alone, json_schema_input_type=SchemaFormat | SchemaSubject)]
+        | None
+    ) = Field(
+        None, description="registers the schema, and refuses changes that break readers: avro, json, protobuf, or more"
     )
     tuning: Tuning | None = Field(None, description="overrides the source's tuning field by field")
     rate_limit: RateLimit | None = Field(

@@ -177,6 +177,13 @@ def contract_is_of_rows(block: Block, mode: ModeFacts) -> Iterator[InitErrorDeta
             yield refusal(code, _said_twice(name, "unique"), loc=("quality", "unique_columns"))
 
 
+def schema_is_of_rows(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
+    """Refuse registered schemas of changes: their columns follow the log, in the middle of a window too."""
+    if block.get("schema_registry") is not None and mode.holds_changes:
+        message = f"is for rows, and mode {mode.name} keeps changes; give an export of the table in another mode one"
+        yield refusal("RIVET_CONFIG_SCHEMA_REGISTRY", message, loc=("schema_registry",))
+
+
 def _has_local_parquet(block: Block) -> bool:
     form = str(block.get("format"))
     return form in FORMATS and FORMATS[form].is_parquet and inner(block, "destination", "type") == "local"
@@ -265,6 +272,7 @@ RULES: tuple[Rule, ...] = (
     stdout_is_one_stream,
     quality_is_possible,
     contract_is_of_rows,
+    schema_is_of_rows,
     partitions_fit,
     shards_fit,
 )

@@ -1,7 +1,7 @@
 """Which extras exports need, and what is said where one is not installed.
 
-Belongs here: extras of sources and destinations. Not here: what an extra is (`rivet_resources/extras.py`), Java, which
-only a run needs (`launch/run_exports.py`).
+Belongs here: extras of sources, destinations and languages of schemas. Not here: what an extra is
+(`rivet_resources/extras.py`), Java, which only a run needs (`launch/run_exports.py`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 def extras_of(config: RivetConfig, export: Export) -> list[Extra]:
-    """Return the extras that an export needs: its source's, and its destination's."""
+    """Return the extras that an export needs: its source's, its destination's, and that of its schema's language."""
     _, source = config.source_of(export)
-    return [extra for extra in (source.facts.extra, export.destination.extra) if extra is not None]
+    of_schema = export.schema_registry.extra if export.schema_registry is not None else None
+    return [extra for extra in (source.facts.extra, export.destination.extra, of_schema) if extra is not None]
 
 
 def missing_extras(config: RivetConfig, exports: Iterable[Export]) -> ExtraMissing | None:

@@ -28,6 +28,7 @@ from rivet_assets.blocks.export_values import SOURCE_NAME, project_name
 from rivet_assets.blocks.notifications import Notifications
 from rivet_assets.blocks.observability import Observability
 from rivet_assets.blocks.op import Op
+from rivet_assets.blocks.schema_registry import SchemaRegistrySettings
 from rivet_assets.blocks.translation import Translation
 from rivet_assets.config.cluster import of_one_machine
 from rivet_assets.modes.by_shard import source_of_shard
@@ -84,6 +85,9 @@ class RivetConfig(Settings):
     )
     op: Op = Field(default_factory=Op, description="pool, tags and backfill policy of the steps in Dagster")
     observability: Observability | None = Field(None, description="which tools hear of runs: metrics, traces, lineage")
+    schema_registry: SchemaRegistrySettings | None = Field(
+        None, description="where the schemas of exports with `schema_registry` are registered"
+    )
 
     _file: Path | None = PrivateAttr(None)
     _lines: dict[str, int] = PrivateAttr(default_factory=dict)
@@ -108,7 +112,7 @@ class RivetConfig(Settings):
         faults = faults or [
             *of_one_machine(config.spark, [(each, config.source_of(each)[1]) for each in config.exports])
         ]
-        faults = faults or [*_limits_can_be_kept(config)]
+        faults = faults or [*_limits_can_be_kept(config), *_schemas_have_a_registry(config)]
         if faults:
             raise refusals(cls.__name__, faults)
         return config.model_copy(update={"spark": _spark_settings(config)})
@@ -169,6 +173,11 @@ class RivetConfig(Settings):
             return self.source.type, self.source
         ((name, source),) = self.sources.items()
         return name, source
+
+    def subject_of(self, export: Export) -> str:
+        """Return the subject under which the schema of an export is registered."""
+        given = export.schema_registry.subject if export.schema_registry is not None else None
+        return given or ".".join(filter(None, (self.project, f"{export.name}-value")))
 
 
 def _broken_rules(block: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
@@ -296,6 +305,21 @@ def _limits_can_be_kept(config: RivetConfig) -> Iterator[InitErrorDetails]:
             key = "rate_limit" if limits.rate is not None else "budget"
             message = f"cannot keep to `{key}` of its source: {why}; give it a source block without one"
             yield refusal("RIVET_CONFIG_READ_LIMIT", message, loc=("exports", index, "mode"))
+
+
+def _schemas_have_a_registry(config: RivetConfig) -> Iterator[InitErrorDetails]:
+    """Refuse schemas that are registered nowhere, and two exports that would add versions to one subject."""
+    code, first = "RIVET_CONFIG_SCHEMA_REGISTRY", dict[str, str]()
+    for index, export in enumerate(config.exports):
+        if export.schema_registry is None:
+            continue
+        loc, subject = ("exports", index, "schema_registry"), config.subject_of(export)
+        owner = first.setdefault(subject, export.name)
+        if config.schema_registry is None:
+            message = "needs a registry; write `schema_registry: {embedded: true}`, or with a url, at the top"
+            yield refusal(code, message, loc=loc)
+        elif owner != export.name:
+            yield refusal(code, f"has subject {subject} of export {owner}; give each its own", loc=loc)
 
 
 def _shared_logs(config: RivetConfig) -> Iterator[InitErrorDetails]:

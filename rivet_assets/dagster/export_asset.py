@@ -40,6 +40,7 @@ from rivet_assets.run.other_values import look_at_values
 from rivet_assets.run.progress import Reporter
 from rivet_assets.run.quality import Verdict, refusal
 from rivet_assets.run.read_ahead import RefusedWindow, stage_ahead, summary
+from rivet_assets.run.schema_agreement import schema_gate
 from rivet_assets.run.scope import state_of
 from rivet_resources.contracts.settings import pace
 from rivet_resources.dagster.errors import STEP_RETRIES, failure, translated
@@ -230,6 +231,7 @@ def _site(asked: AskedRun) -> Site:
         begin_anew=asked.begin(state),
         asked=asked.options.sentence,
         observer=observers_of(config, context.log.warning),
+        schemas=schema_gate(config, export, state),
     )
 
 

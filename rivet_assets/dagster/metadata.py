@@ -51,6 +51,7 @@ def describe(site: Site, attempt: Attempt) -> dict[str, Any]:
         "Files": files_text(len(staged.parts), size),
         "Took": seconds_text(sum(staged.seconds.values())),
         "Read": f"{strategy(extract)}, {staged.consistency}",
+        "Schema": "" if extract.registered is None else str(extract.registered),
         "Late rows": late_rows(attempt) or "",
         "Asked for": site.asked,
     }

@@ -1,7 +1,8 @@
 """`rivet doctor`: ask everything that exports need, side by side, and say what to do about what does not answer.
 
 Belongs here: who is asked, and in which order the rows come back. Not here: what each is asked (`machine.py`,
-`cluster.py`, `source.py`, `destination.py`, `change_log.py`, `provenance.py`), printing and exit codes (`report.py`).
+`cluster.py`, `source.py`, `destination.py`, `change_log.py`, `schema_registry.py`, `provenance.py`), printing and exit
+codes (`report.py`).
 
 No row of a table is read, and nothing is changed: a destination gets a probe that is removed again, and a state store
 that does not exist yet is created, as a run would.
@@ -21,6 +22,7 @@ from rivet_assets.doctor.destination import destination_rows
 from rivet_assets.doctor.machine import machine_rows, open_store, spark_rows
 from rivet_assets.doctor.provenance import provenance_rows
 from rivet_assets.doctor.row import Row, fault_row
+from rivet_assets.doctor.schema_registry import schema_registry_rows
 from rivet_assets.doctor.source import source_rows
 from rivet_assets.modes.cdc import drain_of
 from rivet_assets.run.provenance import ForeseenRead
@@ -63,6 +65,8 @@ def examine(config: RivetConfig, names: Sequence[str] = ()) -> list[Row]:
         if drain is not None and state is not None:
             name, source = config.source_of(export)
             asks[f"export {export.name}"] = partial(log_rows, drain, name, source, state, config, tell)
+    if config.schema_registry is not None and state is not None:
+        asks["schema registry"] = partial(schema_registry_rows, config, exports, state)
     answers = side_by_side(asks, seconds=EACH_SECONDS)
     if config.spark.is_cluster:
         answers |= side_by_side({"cluster": partial(cluster_rows, config, exports)}, seconds=CLUSTER_SECONDS)

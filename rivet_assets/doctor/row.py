@@ -40,6 +40,12 @@ from rivet_resources.errors import (
 )
 from rivet_resources.extras import JAVA
 from rivet_resources.fan_out import NoAnswer
+from rivet_resources.schema_registry.errors import (
+    SchemaRegistryAuth,
+    SchemaRegistryError,
+    SchemaRegistryTls,
+    SchemaRegistryUnreachable,
+)
 from rivet_resources.state.checkpoints.record import START_ANEW
 
 if TYPE_CHECKING:
@@ -68,6 +74,10 @@ CATEGORIES: Sequence[tuple[type[RivetError], str, str]] = (
     (DestinationUnreachable, "connectivity", "Check the destination's endpoint and the network."),
     (DiskFull, "space", "Free space there, or choose another place."),
     (DestinationError, "destination", "Check `destination` of the export."),
+    (SchemaRegistryUnreachable, "connectivity", "Check `url` of `schema_registry`, and that the registry runs."),
+    (SchemaRegistryAuth, "auth", "Check `username` and `password_env` of `schema_registry`."),
+    (SchemaRegistryTls, "tls", "Check `ca_file` of `schema_registry`, and the name in `url`."),
+    (SchemaRegistryError, "schema-registry", "Check `schema_registry`, and look at the registry."),
     (StateError, "state", "Check `state` of the config and RIVET_STATE_URL."),
     (WorkerUnfit, "worker", "Set the workers up as `docs/guides/cluster.md` says."),
     (SparkUnavailable, "spark", f"Run `{JAVA.command}`, set JAVA_HOME, or set `spark: inline`."),

@@ -27,6 +27,7 @@ from rivet_assets.prove.reconcile_result import Reconciled
 from rivet_assets.run.attempt import WHOLE, Attempt, Site, attempt, new_run_id
 from rivet_assets.run.contract_rules import rules_of_export
 from rivet_assets.run.quality import QualityRule, Verdict, audit, blocks, refusal
+from rivet_assets.run.schema_agreement import schema_gate
 from rivet_resources.commit.manifest import Manifest, current_manifests, schema_of, window_manifest
 from rivet_resources.commit.publish import Step, mark_success, no_hook, publish, sweep
 from rivet_resources.contracts.extract import Extract, Window
@@ -119,7 +120,7 @@ def repair_export(
     if not root.keeps_manifests:
         raise RepairRefused(f"Export {export.name} writes to {root.uri}, a stream, which keeps nothing to repair.")
     name, source = config.source_of(export)
-    site = Site(export, name, source, exporter, state, root, tell)
+    site = Site(export, name, source, exporter, state, root, tell, schemas=schema_gate(config, export, state))
     manifests = current_manifests(root)
     plans = [_plan(export, each, manifests) for each in flagged if each.export == export.name]
     if not execute:

@@ -30,6 +30,7 @@ from rivet_assets.run.quality import (
     rules_of,
 )
 from rivet_assets.run.read_limits import budget_notes
+from rivet_assets.run.schema_agreement import SchemaGate, SchemaProposal
 from rivet_assets.run.verdicts import judge_columns, judge_window, notes_of
 from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
 from rivet_resources.commit.manifest import current_manifests, window_manifest
@@ -39,7 +40,7 @@ from rivet_resources.contracts.extract import Extract, Staged, Window
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import pace
 from rivet_resources.errors import DriftRefused, GateRefused, RivetError
-from rivet_resources.shape.shape import planned
+from rivet_resources.shape.shape import planned, schema_of
 from rivet_resources.state.cursors import Cursor
 from rivet_resources.state.runs import RunRecord
 
@@ -72,6 +73,7 @@ class Site:
     begin_anew: Callable[[], None] | None = None  # under the lease, before planning; None: go on from what is committed
     asked: str = ""  # of this run, by its run config
     observer: Observer | None = None  # hears of each window
+    schemas: SchemaGate | None = None  # lets the schema pass; None: it is registered nowhere
     shard: str = ""  # of one window: the database that `source` is then
 
     def at(self, window: Window | None) -> Site:
@@ -254,6 +256,7 @@ def _stage(
             )
         )
         extract = replace(extract, provenance=provenance)
+        proposal = site.schemas.agree(schema_of(extract)) if site.schemas is not None else None
         if extract.resumable:  # its finished chunks outlive the run
             remember(site, extract)
         for note in extract.notes:
@@ -274,13 +277,32 @@ def _stage(
         staged = replace(staged, extract=replace(staged.extract, notes=(*staged.extract.notes, note)))
         journal.warned(note)
         site.tell(f"{export.name} {extract.window.key}: {note}.")
+    verdicts = (*agreed, *judge_window(export, staged, drift, root=site.root, state=site.state))
+    if site.schemas is not None and proposal is not None and not blocks(verdicts) and not staged.is_nothing:
+        staged = _registered(site.schemas, proposal, staged, site, journal)
     return Attempt(
         staged,
         lease,
-        (*agreed, *judge_window(export, staged, drift, root=site.root, state=site.state)),
+        verdicts,
         drift,
         before[0].row_count if before else None,
     )
+
+
+def _registered(schemas: SchemaGate, proposal: SchemaProposal, staged: Staged, site: Site, journal: Journal) -> Staged:
+    """Register the schema of a window that is about to be published; one that cannot be is discarded.
+
+    Raises:
+        SchemaRegistryError, SchemaIncompatible
+    """
+    try:
+        found = schemas.register(proposal)
+    except BaseException:
+        if not staged.extract.resumable:
+            forget_staged(site, staged)
+        raise
+    journal.add("SchemaRegistered", {"subject": found.subject, "version": found.version, "id": found.id})
+    return replace(staged, extract=replace(staged.extract, registered=found))
 
 
 def _waiting(site: Site, journal: Journal) -> Callable[[str, Mapping[str, Any]], None]:

@@ -38,11 +38,13 @@ from rivet_resources.errors import (
     UnsupportedColumn,
     WindowConflict,
 )
+from rivet_resources.schema_registry.errors import SchemaRegistryError, SchemaUnreadable
 
 AHEAD = 4  # windows being staged at once; each holds a connection and a snapshot at the source
 # Errors that every other window would meet too: the rest is not tried.
 HOPELESS = (
-    BucketMissing, ConfigError, DestinationAuth, DriftRefused, ProvenanceRefused, SourceAuth, SourceMissing,
+    BucketMissing, ConfigError, DestinationAuth, DriftRefused, ProvenanceRefused, SchemaRegistryError,
+    SchemaUnreadable, SourceAuth, SourceMissing,
     SourcePermission, SourceTls,
     SourceUnreachable, SparkUnavailable, StateError, UnknownColumn, UnknownTable, UnsupportedColumn, WindowConflict,
 )  # fmt: skip

@@ -29,6 +29,7 @@ from rivet_resources.commit.manifest_entries import (
     ManifestMeasures,
     ManifestPart,
     ManifestRange,
+    ManifestSchema,
     ManifestSource,
     Quarantine,
     RefusingChunk,
@@ -88,6 +89,7 @@ class Manifest(Entry):
     row_hash: dict[str, Any] | None = None
     split_window: dict[str, Any] | None = None
     quarantine: Quarantine | None = Field(None, exclude_if=lambda found: found is None)  # None: every row fitted
+    registered_schema: ManifestSchema | None = Field(None, exclude_if=lambda found: found is None)
 
     @model_validator(mode="after")
     def counts_agree(self) -> Manifest:
@@ -179,6 +181,7 @@ def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple
         row_hash=describe_row_hash(extract.meta.row_hash),
         applied=extract.applied,
         quarantine=describe_quarantine(staged),
+        registered_schema=ManifestSchema(**extract.registered.facts) if extract.registered else None,
     )
 
 

@@ -114,6 +114,17 @@ class RefusingChunk(Entry):
     parts: tuple[ManifestPart, ...] = ()
 
 
+class ManifestSchema(Entry):
+    """The version of a subject in a schema registry that describes the parts."""
+
+    subject: str
+    version: int
+    id: int
+    format: str
+    md5: str
+    sha256: str
+
+
 class Quarantine(Entry):
     """The rows of a window that could not be exported."""
 

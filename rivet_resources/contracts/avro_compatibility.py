@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 Compatibility = Literal[
     "none", "backward", "backward_transitive", "forward", "forward_transitive", "full", "full_transitive"
 ]
+
+Misread = Callable[[Any, Any], list[str]]  # (reader, writer) → what the reader does not understand
 
 # What a reader's type takes besides itself: written → read.
 PROMOTIONS: Mapping[str, frozenset[str]] = {
@@ -30,17 +32,24 @@ LOGICAL = ("logicalType", "precision", "scale")
 CANONICAL = ("name", "type", "fields", "symbols", "items", "values", "size")
 
 
-def breaks(new: Any, olds: Sequence[Any], *, compatibility: Compatibility) -> list[str]:
-    """Return what of a new schema breaks the rule towards older ones, the newest of them last; [] when nothing does."""
+def breaks(
+    new: Any, olds: Sequence[Any], *, compatibility: Compatibility, misread_by: Misread | None = None
+) -> list[str]:
+    """Return what of a new schema breaks the rule towards older ones, the newest of them last; [] when nothing does.
+
+    Args:
+        misread_by: the rules of another language than Avro.
+    """
     if compatibility == "none":
         return []
+    unread = misread_by or misread
     direction, _, reach = compatibility.partition("_")
     found = []
     for old in olds if reach else olds[-1:]:
         if direction in ("backward", "full"):
-            found += [f"readers of the new schema cannot read old rows: {each}" for each in misread(new, old)]
+            found += [f"readers of the new schema cannot read old rows: {each}" for each in unread(new, old)]
         if direction in ("forward", "full"):
-            found += [f"readers of the old schema cannot read new rows: {each}" for each in misread(old, new)]
+            found += [f"readers of the old schema cannot read new rows: {each}" for each in unread(old, new)]
     return list(dict.fromkeys(found))
 
 

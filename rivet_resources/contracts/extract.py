@@ -22,6 +22,7 @@ from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.contracts.row_errors import RowPolicy
 from rivet_resources.contracts.row_folders import RowFolders
 from rivet_resources.contracts.row_rules import NO_ROW_RULES, RowRules
+from rivet_resources.contracts.schema_registry import RegisteredSchema
 from rivet_resources.contracts.value_windows import (
     SNAPSHOT_WINDOW,
     TIME_AND_VALUE,
@@ -192,6 +193,7 @@ class Extract:
     on_error: RowPolicy = "stop"  # of rows that cannot be exported; a step may have a word of its own
     provenance: Provenance | None = None  # whose rows they are; None: nobody asked the database
     rate_limit: RateLimit | None = None  # of the export itself
+    registered: RegisteredSchema | None = None  # where its schema is registered; None: nowhere, or not yet
     metering: Metering | None = None  # how tasks keep to limits; None: nothing is counted
     of_chunks: int = 0  # of the whole window, where `chunks` are those of one job; 0: `chunks` are all
 

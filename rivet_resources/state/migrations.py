@@ -191,6 +191,43 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             place TEXT NOT NULL
         )""",
     ),
+    # The schema registry that the store is for those who have no other, and what was agreed with any.
+    (
+        """CREATE TABLE schema_content (
+            id INTEGER PRIMARY KEY,
+            identity TEXT NOT NULL UNIQUE,
+            format TEXT NOT NULL,
+            text TEXT NOT NULL
+        )""",
+        """CREATE TABLE schema_subject (
+            subject TEXT PRIMARY KEY,
+            owner TEXT NOT NULL,
+            compatibility TEXT,
+            mode TEXT,
+            last_version INTEGER NOT NULL
+        )""",
+        """CREATE TABLE schema_version (
+            subject TEXT NOT NULL,
+            version INTEGER NOT NULL,
+            id INTEGER NOT NULL,
+            deleted BOOLEAN NOT NULL,
+            registered_at TEXT NOT NULL,
+            PRIMARY KEY (subject, version)
+        )""",
+        """CREATE TABLE schema_agreement (
+            export_name TEXT NOT NULL,
+            registry TEXT NOT NULL,
+            subject TEXT NOT NULL,
+            columns TEXT NOT NULL,
+            version INTEGER NOT NULL,
+            id INTEGER NOT NULL,
+            format TEXT NOT NULL,
+            md5 TEXT NOT NULL,
+            sha256 TEXT NOT NULL,
+            agreed_at TEXT NOT NULL,
+            PRIMARY KEY (export_name, registry, subject, columns)
+        )""",
+    ),
 )
 
 LOCK_KEY = 0x5249564554  # "RIVET": keeps two processes from creating the tables of one server at once

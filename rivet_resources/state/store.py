@@ -10,19 +10,20 @@ The manifests are the truth. What is lost here costs time (a window is read agai
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from sqlalchemy import select, union
+from sqlalchemy import Connection, select, union
 
 from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.parts import ChunkResult
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.read_limits import MonthRead, PageCounted
+from rivet_resources.contracts.schema_registry import KnownSchema, RegisteredSchema
 from rivet_resources.errors import StateError
 from rivet_resources.state import (
     chunks,
@@ -33,6 +34,7 @@ from rivet_resources.state import (
     leftovers,
     provenances,
     readings,
+    registered_schemas,
     runs,
     schemas,
     verifications,
@@ -337,6 +339,45 @@ class State:
         with self._database.write() as connection:
             return schemas.save(connection, self._key(export), columns)
 
+    # --- registered schemas ----------------------------------------------------------------------
+
+    def reading_schemas(self) -> AbstractContextManager[Connection]:
+        """Open a transaction over the registry's tables that only reads."""
+        return self._database.read()
+
+    def writing_schemas(self) -> AbstractContextManager[Connection]:
+        """Open a transaction over the registry's tables, alone among those that write them."""
+        return self._alone()
+
+    @contextmanager
+    def _alone(self) -> Iterator[Connection]:
+        with self._database.write() as connection:
+            registered_schemas.take_turn(connection)
+            yield connection
+
+    def schema_owner(self, export: str) -> str:
+        """Name an export as the owner of its subject."""
+        return self._key(export)
+
+    def agreed_schema(self, export: str, registry: str, subject: str, columns: str) -> KnownSchema | None:
+        """Return what is remembered of a schema that was agreed with a registry; None where it never was.
+
+        Args:
+            columns: their identity.
+        """
+        with self._database.read() as connection:
+            return registered_schemas.agreed(connection, self._key(export), registry, subject, columns)
+
+    def agree_schema(self, export: str, registry: str, columns: str, found: RegisteredSchema) -> None:
+        """Remember that the schema of columns is this version and id of its subject, from now on."""
+        with self._database.write() as connection:
+            registered_schemas.agree(connection, self._key(export), registry, columns, found)
+
+    def forget_schemas(self, export: str) -> None:
+        """Forget what was agreed for an export; the registry is asked again."""
+        with self._database.write() as connection:
+            registered_schemas.forget(connection, self._key(export))
+
     # --- whole exports ---------------------------------------------------------------------------
 
     def record_commit(self, manifest: Committed) -> None:
@@ -359,6 +400,7 @@ class State:
             cursors.reset(connection, key)
             chunks.forget(connection, key)
             schemas.forget(connection, key)
+            registered_schemas.forget(connection, key)
             provenances.give_up(connection, key)
             leftovers.forget(connection, key)
 

@@ -2044,6 +2044,62 @@ AVRO = (
     ),
 )
 
+# --- schema registry -----------------------------------------------------------------------------
+
+AGREEMENT = "tests/unit/run/test_schema_agreement.py"
+SCHEMA_CLIENT = "tests/unit/schema_registry/test_client.py"
+
+SCHEMAS = (
+    Fault(
+        "schema_registers_what_the_gate_refused",
+        "rivet_assets/run/attempt.py",
+        "proposal is not None and not blocks(verdicts) and not staged.is_nothing:\n",
+        "proposal is not None:\n",
+        "readers must understand a version of which no window exists",
+        ("tests/assets/test_schema_registry.py::test_window_that_is_not_published_registers_nothing",),
+    ),
+    Fault(
+        "schema_deleted_version_is_registered_anew",
+        "rivet_assets/run/schema_agreement.py",
+        "        if known is not None:\n            raise self._contradiction(\n",
+        "        if False:\n            raise self._contradiction(\n",
+        "whoever deleted a version is gone round, and published windows name what is not there",
+        (f"{AGREEMENT}::test_version_that_was_deleted_stops_the_window",),
+    ),
+    Fault(
+        "schema_id_is_believed",
+        "rivet_assets/run/schema_agreement.py",
+        "        if meant is None or meant[0] != self.form or not is_same(self.form, meant[1], text):\n",
+        "        if False:\n",
+        "readers resolve the id of a window to other columns",
+        (f"{AGREEMENT}::test_id_that_means_something_else_stops_the_window",),
+    ),
+    Fault(
+        "schema_added_meanwhile_is_not_judged",
+        "rivet_assets/run/schema_agreement.py",
+        "        self._refuse_breaks(proposal.text, self._olds(below=found.version))\n",
+        "",
+        "a version that was added while the window was read breaks its readers",
+        (f"{AGREEMENT}::test_version_that_somebody_adds_meanwhile_is_judged_too",),
+    ),
+    Fault(
+        "schema_answer_cut_short_is_read",
+        "rivet_resources/schema_registry/client.py",
+        "                if answer.length and len(content) <= MOST_BYTES:  # `read` leaves that to its caller\n",
+        "                if False:\n",
+        "a registry that died amid its answer is taken for a wrong address, and nobody comes back",
+        (f"{SCHEMA_CLIENT}::test_line_that_breaks_may_work_later",),
+    ),
+    Fault(
+        "schema_number_of_a_field_is_given_again",
+        "rivet_resources/schema_registry/languages/protobuf.py",
+        "    taken = max([0, *old.fields, *(last for _, last in reserved)])\n",
+        "    taken = max([0, *(each.number for each in old.fields.values() if each.name in names)])\n",
+        "a column is read as another one that was there before",
+        ("tests/unit/schema_registry/test_languages.py::test_number_of_a_field_is_never_another_ones",),
+    ),
+)
+
 FAULTS = (
     *COMMITTING,
     *RUNNING,
@@ -2058,4 +2114,5 @@ FAULTS = (
     *LATEST,
     *CLUSTERS,
     *AVRO,
+    *SCHEMAS,
 )

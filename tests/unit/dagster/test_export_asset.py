@@ -21,6 +21,7 @@ from rivet_resources.errors import (
     WindowBusy,
     WindowTaken,
 )  # fmt: skip
+from rivet_resources.schema_registry.errors import SchemaRegistryUnreachable
 
 COMMON = {"name": "orders", "table": "orders", "format": "csv", "destination": {"type": "local", "path": "/tmp/lake"}}
 
@@ -78,6 +79,7 @@ def test_windows_that_were_not_tried_are_counted():
     _, text = summary("orders", [RefusedWindow("a", SourceUnreachable("no host"))], of=9, tried=1)
 
     assert RefusedWindow("a", SourceUnreachable("no host")).is_hopeless
+    assert RefusedWindow("a", SchemaRegistryUnreachable("no registry")).is_hopeless
     assert "8 windows after it were not tried" in text
 
 
