@@ -31,6 +31,7 @@ ROW_ERRORS_DESCRIPTION = "Rows that a type cannot hold or a step refuses, taken 
 MOST_REASONS = 5  # in a sentence
 CONTRACT_COLUMNS = "contract_columns"
 VOLUME = "volume"
+NO_NUMBER = "gives NULL, which is no number (write coalesce(…, 0) where an empty window is right)"
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,13 @@ class QualityRule:
 
 @dataclass(frozen=True)
 class Bounded:
-    """A number and its bounds, both inclusive; None: open."""
+    """A number and its bounds, both inclusive; None: open.
 
-    observed: float
+    A number that is not there (NULL) is within no bounds: `sum` over no row must not pass for 0. So judge the tests of
+    dbt and the metrics of the Open Data Contract Standard, whereas a `CHECK` of SQL, and `rows` here, pass on NULL.
+    """
+
+    observed: float | None
     low: float | None
     high: float | None
     note: str = ""
@@ -70,13 +75,15 @@ class Bounded:
     @property
     def passes(self) -> bool:
         """Return whether the number is within its bounds."""
+        if self.observed is None:
+            return False
         return (self.low is None or self.observed >= self.low) and (self.high is None or self.observed <= self.high)
 
     @property
     def threshold(self) -> float:
         """Return the bound that is broken, else the one that is nearer."""
         known = [bound for bound in (self.low, self.high) if bound is not None]
-        return min(known, key=lambda bound: abs(bound - self.observed), default=0)
+        return min(known, key=lambda bound: abs(bound - (self.observed or 0)), default=0)
 
     @property
     def text(self) -> str:
@@ -84,7 +91,8 @@ class Bounded:
         ends = [f"at least {self.low:g}"] if self.low is not None else []
         ends += [f"at most {self.high:g}"] if self.high is not None else []
         wanted = f"{self.low:g}" if self.low is not None and self.low == self.high else " and ".join(ends)
-        return "; ".join(filter(None, (f"{self.observed:g}{f', {wanted} wanted' if wanted else ''}", self.note)))
+        found = NO_NUMBER if self.observed is None else f"{self.observed:g}"
+        return "; ".join(filter(None, (f"{found}{f', {wanted} wanted' if wanted else ''}", self.note)))
 
 
 @dataclass(frozen=True)
@@ -94,7 +102,7 @@ class Verdict:
     check: str
     passed: bool
     blocking: bool
-    observed: float
+    observed: float | None  # None: SQL gave NULL
     threshold: float
     rows: int
     text: str = ""

@@ -16,7 +16,11 @@ from jsonschema import Draft201909Validator
 
 from rivet_assets.config.load import RivetConfig, load_config
 from rivet_assets.launch.run_exports import Outcome, run_exports
+from rivet_assets.plan.planner import plan_exports
+from rivet_assets.preflight.check import check_exports
 from rivet_assets.preflight.contract import check_contract, look
+from rivet_assets.preflight.judged_rules import BEFORE, FILES, HASHES, ONE_PASS, contract_lines
+from rivet_assets.preflight.report import exit_code
 from rivet_assets.scaffold.odcs import document_of, text_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.destinations.local import Local
@@ -212,6 +216,7 @@ def test_file_that_is_no_contract_is_refused(orders, text, told):
         ({"sql": {"odd": "select count(*) from read_text('rivet.yaml')"}}, "PermissionException"),
         ({"sql": {"odd": "drop table rows"}}, "one SELECT"),
         ({"sql": {"odd": "select id, total from rows"}}, "no single number"),
+        ({"sql": {"odd": 'select max("at") from rows'}}, "no single number"),
     ],
 )
 def test_rule_that_does_not_fit_the_table_is_refused_before_a_row_is_read(orders, contract, told):
@@ -237,6 +242,43 @@ def test_sql_reads_the_whole_window_before_it_is_published(orders):
     assert ("failed", ("sql__no_negative",)) == (outcome.status, outcome.checks_failed)
     assert "sql__no_negative: 1, 0 wanted" in outcome.message
     assert set() == orders.windows
+
+
+def test_sql_that_gives_null_is_no_number_and_passes_for_none(orders):
+    """`sum` over no row is NULL, which is within no bounds; the text says what to write instead."""
+    nothing = "select sum(total) from rows where id > 1000"
+
+    outcome = orders.run(
+        {"sql": {"open": nothing, "nan": "select 'nan'::float", "zero": f"select coalesce(({nothing}), 0)"}}
+    )
+
+    assert {"sql__open", "sql__nan"} == set(outcome.checks_failed)
+    assert "gives NULL, which is no number (write coalesce(…, 0)" in outcome.message
+
+
+def test_check_tells_before_a_run_what_a_contract_judges_and_what_it_costs(orders):
+    """Severities, the rules that the one pass does not answer, and columns that a run would be stopped for."""
+    rules = {
+        "columns": {"id": {"unique": True}, "total": {"min": 0, "severity": "warn"}, "gone": {}},
+        "sql": {"no": "select 0"},
+    }
+
+    [checked] = check_exports(orders.config(rules))
+
+    told = {each.check: (each.severity, each.cost) for each in checked.contract}
+    assert {"contract_columns": ("stop", BEFORE), "min__total": ("warn", ONE_PASS)}.items() <= told.items()
+    assert {"unique__id": ("stop", HASHES), "sql__no": ("stop", FILES)}.items() <= told.items()
+    assert [("contract_columns", "fail")] == [(each.name, each.status) for each in checked.findings][:1]
+    assert 1 == exit_code([checked], strict=False)
+    assert "only warns: min__total" in [*contract_lines(checked.contract)]
+
+
+def test_plan_says_what_a_contract_judges(orders):
+    """As notes, beside what the source says."""
+    unsealed = plan_exports(orders.config({"row_count": {"min": 1}}))
+
+    [entry] = unsealed.artefact.exports
+    assert "contract: keeps a window back: row_count_min" in entry.computed.notes
 
 
 def test_sql_of_a_window_without_rows_sees_an_empty_table(orders):
