@@ -14,9 +14,9 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import pyarrow as pa
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
-from rivet_assets.blocks.export_values import Duration, Ratio, rule_broken
+from rivet_assets.blocks.export_values import ColumnsOnce, Duration, Ratio, rule_broken
 from rivet_resources.contracts.row_rules import RowRule, RowRuleKind, RowRules
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.contracts.types import parse_word
@@ -152,6 +152,10 @@ class RowCheck(Settings):
     severity: Severity | None = Field(None, description="default: the contract's")
 
 
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
 def _check_alone(value: object) -> object:
     return {"check": value} if isinstance(value, str) else value
 
@@ -170,6 +174,43 @@ class SqlCheck(Settings):
     def bounds(self) -> tuple[float | None, float | None]:
         """Return the smallest and the largest number; without any, it must be 0."""
         return (self.min, self.max) if (self.min, self.max) != (None, None) else (0, 0)
+
+
+class References(Settings):
+    """Values that exist in another export of the file, as a foreign key has it."""
+
+    columns: Annotated[ColumnsOnce, BeforeValidator(_as_list, json_schema_input_type=str | tuple[str, ...])] = Field(
+        min_length=1, description="a column, or several that are looked up together; a row with NULL in one passes"
+    )
+    export: str = Field(min_length=1, description="the other export; what readers of it see, in all its windows")
+    key: Annotated[ColumnsOnce, BeforeValidator(_as_list, json_schema_input_type=str | tuple[str, ...])] = Field(
+        (), description="its columns, in that order; default: of the same names"
+    )
+    severity: Severity | None = Field(None, description="default: the contract's")
+    _referenced: Any = PrivateAttr(None)
+
+    @model_validator(mode="after")
+    def possible(self) -> Self:
+        """Refuse keys of two lengths."""
+        if self.key and len(self.key) != len(self.columns):
+            raise rule_broken(CODE, f"names {len(self.columns)} columns and a key of {len(self.key)}; pair them")
+        return self
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """Return the columns of the other export."""
+        return self.key or self.columns
+
+    @property
+    def referenced(self) -> Any:
+        """Return the other export; known once the file was read as a whole."""
+        return self._referenced
+
+    def to(self, export: Any) -> Self:
+        """Return the same that knows the other export."""
+        copy = self.model_copy()
+        copy._referenced = export
+        return copy
 
 
 class Volume(Settings):
@@ -217,6 +258,11 @@ class Contract(Settings):
     sql: Annotated[SqlChecks, AfterValidator(_rule_names)] = Field(
         default_factory=dict, description="name → a number that SQL over the window gives; Parquet on local disks"
     )
+    references: Annotated[dict[str, References], AfterValidator(_rule_names)] = Field(
+        default_factory=dict,
+        description="name → columns whose values exist in another export",
+        exclude_if=lambda given: not given,  # a key that came later leaves the fingerprints of before as they are
+    )
     row_count: RowCount | None = Field(None, description="how many rows a window has")
     volume: Volume | None = Field(None, description="rows of a window beside those of earlier runs")
     freshness: NewestRow | None = Field(None, description="how old the newest row of a window may be")
@@ -256,7 +302,8 @@ class Contract(Settings):
         of_rows = (RowRule(f"rows__{name}", "rows", each.check) for name, each in self.rows.items())
         newest = (self.freshness.column,) if self.freshness is not None else ()
         key = self.key if len(self.key) > 1 and names >= set(self.key) else ()
-        return RowRules((*of_columns, *of_rows), newest, key)
+        looked_up = dict.fromkeys(each.columns for each in self.references.values() if names >= set(each.columns))
+        return RowRules((*of_columns, *of_rows), newest, key, tuple(looked_up))
 
 
 def contract_was_read(value: object) -> object:

@@ -30,6 +30,7 @@ from rivet_assets.blocks.observability import Observability
 from rivet_assets.blocks.op import Op
 from rivet_assets.blocks.translation import Translation
 from rivet_assets.config.cluster import of_one_machine
+from rivet_assets.config.references import broken_references, with_references
 from rivet_assets.modes.by_shard import source_of_shard
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.modes.chunked import Chunked
@@ -103,8 +104,10 @@ class RivetConfig(Settings):
         config = config.model_copy(
             update={"exports": tuple(_with_steps(export, config.transforms) for export in config.exports)}
         )
+        config = config.model_copy(update={"exports": tuple(with_references(config.exports))})
         faults = [*_check_tuning(config), *_check_modes(config), *_shared_logs(config), *_sparkless(config)]
         faults = faults or [*_shards_have_addresses(config), *_refused_rows_have_a_place(config)]
+        faults = faults or [*broken_references(config.exports)]
         faults = faults or [
             *of_one_machine(config.spark, [(each, config.source_of(each)[1]) for each in config.exports])
         ]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rivet_assets.run.contract_rules import columns_verdict, contract_rules, describe_columns, has_column_rules
 from rivet_assets.run.quality import CONTRACT_COLUMNS
+from rivet_assets.run.references import check_references, is_published
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.shape.shape import planned
 
@@ -25,7 +26,9 @@ BEFORE = "before a row is read"
 ONE_PASS = ""  # counted while the rows are written
 HASHES = "keeps a hash of each cell until the end, on disk where it grows"
 FILES = "reads the window's files once more"
+REFERENCES = "keeps a hash of each value, and reads the key columns of another export"
 HISTORY = "reads the history of runs"
+COSTS = {"sql__": FILES, "references__": REFERENCES}  # of rules about numbers, by the beginnings of their names
 
 
 @dataclass(frozen=True)
@@ -55,13 +58,26 @@ def judged_rules(contract: Contract | None) -> tuple[JudgedRule, ...]:
 
 def contract_findings(export: Export, relation: Relation) -> tuple[Finding, ...]:
     """Return how the columns of the source break the contract now; a run would be stopped where it says `fail`."""
-    if export.contract is None or not has_column_rules(export.contract):
+    if export.contract is None:
         return ()
-    verdict = columns_verdict(export.contract, planned(relation, export.steps).schema, relation)
+    shaped = planned(relation, export.steps).schema
+    check_references(export.contract, shaped)
+    unpublished = tuple(_unpublished(export.contract))
+    if not has_column_rules(export.contract):
+        return unpublished
+    verdict = columns_verdict(export.contract, shaped, relation)
     if verdict.passed:
-        return ()
+        return unpublished
     fix = "Change the table, `transforms:` or the contract; a run would read nothing." if verdict.blocking else ""
-    return (Finding(CONTRACT_COLUMNS, "fail" if verdict.blocking else "warn", verdict.text, fix),)
+    return (Finding(CONTRACT_COLUMNS, "fail" if verdict.blocking else "warn", verdict.text, fix), *unpublished)
+
+
+def _unpublished(contract: Contract) -> Iterator[Finding]:
+    """Warn of references to exports that have no row to be looked at yet."""
+    for name, reference in contract.references.items():
+        if not is_published(reference):
+            text = f"export {reference.export} has published nothing yet, so every value would be missing"
+            yield Finding(f"references__{name}", "warn", text, f"rivet run -e {reference.export}")
 
 
 def contract_lines(rules: Iterable[JudgedRule]) -> Iterator[str]:
@@ -82,5 +98,5 @@ def _cost(rule: QualityRule) -> str:
     if rule.kind == "unique":
         return HASHES
     if rule.kind == "number":
-        return FILES if rule.name.startswith("sql__") else HISTORY
+        return next((cost for prefix, cost in COSTS.items() if rule.name.startswith(prefix)), HISTORY)
     return ONE_PASS

@@ -82,6 +82,9 @@ def _table_rules(contract: Contract) -> Iterator[QualityRule]:
         bounds = ends if low != high else f"{low:g}"
         text = f"{each.query} is {'at most ' if low is None else 'at least ' if high is None else ''}{bounds}."
         yield QualityRule(f"sql__{name}", "number", 0, "", contract.is_blocking(each.severity), text)
+    for name, reference in contract.references.items():
+        text = f"Each {', '.join(reference.columns)} is a {', '.join(reference.key_columns)} of {reference.export}."
+        yield QualityRule(f"references__{name}", "number", 0, "", contract.is_blocking(reference.severity), text)
     if len(contract.key) > 1:
         severities = [contract.columns[name].severity for name in contract.key]
         blocking = any(contract.is_blocking(each) for each in severities)

@@ -71,6 +71,7 @@ class Bounded:
     low: float | None
     high: float | None
     note: str = ""
+    absent: str = NO_NUMBER  # what is told where there is no number
 
     @property
     def passes(self) -> bool:
@@ -91,7 +92,7 @@ class Bounded:
         ends = [f"at least {self.low:g}"] if self.low is not None else []
         ends += [f"at most {self.high:g}"] if self.high is not None else []
         wanted = f"{self.low:g}" if self.low is not None and self.low == self.high else " and ".join(ends)
-        found = NO_NUMBER if self.observed is None else f"{self.observed:g}"
+        found = self.absent if self.observed is None else f"{self.observed:g}"
         return "; ".join(filter(None, (f"{found}{f', {wanted} wanted' if wanted else ''}", self.note)))
 
 

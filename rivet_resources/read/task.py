@@ -207,8 +207,8 @@ class _Reading:
     def _stage_sidecars(self, tally: Tally) -> dict[str, list[str]]:
         """Put the hash files of the unique columns where the driver finds them: {column: [path, …]}."""
         staged: dict[str, list[str]] = {}
-        for name, files in tally.sidecars().items():
-            index = self.schema.get_field_index(name) if name in self.schema.names else "key"
+        for place, (name, files) in enumerate(tally.sidecars().items()):
+            index = self.schema.get_field_index(name) if name in self.schema.names else f"together{place}"
             stem = f"_staged/{self.extract.run_id}/unique/{index}-chunk{self.chunk.index}-{self.label}"
             staged[name] = []
             for number, file in enumerate(files):
