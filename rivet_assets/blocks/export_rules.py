@@ -177,6 +177,19 @@ def contract_is_of_rows(block: Block, mode: ModeFacts) -> Iterator[InitErrorDeta
             yield refusal(code, _said_twice(name, "unique"), loc=("quality", "unique_columns"))
 
 
+def profile_is_of_rows(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
+    """Refuse a profile of changes, and one that nothing keeps."""
+    if not block.get("profile"):
+        return
+    kind = str(inner(block, "destination", "type"))
+    if mode.holds_changes or mode.follows_log:
+        message = f"describes rows, and mode {mode.name} keeps changes; give an export of the table in another mode one"
+        yield refusal("RIVET_CONFIG_PROFILE", message, loc=("profile",))
+    elif kind in DESTINATIONS and DESTINATIONS[kind].is_stream:
+        message = "is kept in the manifest, and stdout keeps none; remove it, or choose another destination"
+        yield refusal("RIVET_CONFIG_PROFILE", message, loc=("profile",))
+
+
 def _has_local_parquet(block: Block) -> bool:
     form = str(block.get("format"))
     return form in FORMATS and FORMATS[form].is_parquet and inner(block, "destination", "type") == "local"
@@ -265,6 +278,7 @@ RULES: tuple[Rule, ...] = (
     stdout_is_one_stream,
     quality_is_possible,
     contract_is_of_rows,
+    profile_is_of_rows,
     partitions_fit,
     shards_fit,
 )

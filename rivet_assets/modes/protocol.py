@@ -123,6 +123,7 @@ def compose(
         ),
         unique_columns=unique,
         row_rules=row_rules,
+        profile=export.profile.of(plan) if export.profile is not None else None,
         cursor=cursor,
         row_folders=_row_folders(export, shaped),
         fingerprint=fingerprint,

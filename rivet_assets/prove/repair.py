@@ -342,7 +342,7 @@ class Rereading:
 
     def _partial(self, planning: Planning) -> Extract | None:
         """Describe the chunks alone; None where only the whole will do."""
-        plain = self.export.model_copy(update={"quality": None, "contract": None})
+        plain = self.export.model_copy(update={"quality": None, "contract": None, "profile": None})
         try:
             extract = extract_chunks(plain, planning, self.manifest, set(self.chunks))
         except BoundsUnusable:

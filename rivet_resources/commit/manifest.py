@@ -39,6 +39,7 @@ from rivet_resources.contracts.boundary import BoundaryEnds, Edge, boundary_afte
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import AppliedChanges, Staged, Window
 from rivet_resources.contracts.parts import Measures, Part
+from rivet_resources.contracts.profile import WindowProfile
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.errors import ManifestUnreadable
@@ -88,6 +89,7 @@ class Manifest(Entry):
     row_hash: dict[str, Any] | None = None
     split_window: dict[str, Any] | None = None
     quarantine: Quarantine | None = Field(None, exclude_if=lambda found: found is None)  # None: every row fitted
+    profile: WindowProfile | None = Field(None, exclude_if=lambda found: found is None)  # None: nobody asked
 
     @model_validator(mode="after")
     def counts_agree(self) -> Manifest:
@@ -179,6 +181,7 @@ def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple
         row_hash=describe_row_hash(extract.meta.row_hash),
         applied=extract.applied,
         quarantine=describe_quarantine(staged),
+        profile=staged.profile,
     )
 
 

@@ -100,6 +100,7 @@ class _Reading:
                 self.schema,
                 unique_columns=self.extract.unique_columns,
                 row_rules=self.extract.row_rules,
+                profile=self.extract.profile,
                 scratch=folder,
             )
             parts = self._parts(folder)
@@ -118,11 +119,13 @@ class _Reading:
                     for page in self._pages(throttle, meter):
                         hand_over(page)
                 staged, dead = parts.finish(), letters.finish()
-                unique = self._stage_sidecars(tally)
+                unique, profile = self._stage_sidecars(tally), self._stage_profile(tally)
             except BaseException:
                 self._discard([*parts.staged, *letters.staged])
                 raise
-            measures = tally.result(unique=unique, retries=rereads, throttled_seconds=throttle.waited_seconds)
+            measures = tally.result(
+                unique=unique, profile=profile, retries=rereads, throttled_seconds=throttle.waited_seconds
+            )
             measures = self._with_ends(self._with_effort(measures, throttle))
             return ChunkResult(chunk=self.chunk.index, parts=staged, measures=measures, dead_letters=dead)
 
@@ -215,6 +218,15 @@ class _Reading:
                 self.root.put(f"{stem}-{number}.u128", file.read_bytes())
                 staged[name].append(f"{stem}-{number}.u128")
         return staged
+
+    def _stage_profile(self, tally: Tally) -> tuple[str, ...]:
+        """Put what was counted for a profile where the driver finds it; () where nobody asked."""
+        content = tally.profile
+        if content is None:
+            return ()
+        path = f"_staged/{self.extract.run_id}/profile/chunk{self.chunk.index}-{self.label}.json"
+        self.root.put(path, content)
+        return (path,)
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:

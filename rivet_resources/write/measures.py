@@ -28,6 +28,7 @@ import xxhash
 
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.parts import Measures
+from rivet_resources.contracts.profile import ProfileColumns
 from rivet_resources.contracts.row_errors import RefusedRows
 from rivet_resources.contracts.row_rules import NO_ROW_RULES, RowRules, hashed_name
 from rivet_resources.contracts.source import Page
@@ -35,6 +36,7 @@ from rivet_resources.errors import PartCorrupt, UnknownColumn, UnsupportedColumn
 from rivet_resources.scratch import temporary
 from rivet_resources.shape.transforms.fields import whole
 from rivet_resources.write.checksums.sums import RunningSums
+from rivet_resources.write.profile import ProfileTally
 from rivet_resources.write.row_rules import RowRuleCount
 
 Cells = npt.NDArray[np.uint64]  # shape (cells, 2): high and low 64 bits
@@ -54,6 +56,7 @@ class Tally:
         *,
         unique_columns: Sequence[str] = (),
         row_rules: RowRules = NO_ROW_RULES,
+        profile: ProfileColumns | None = None,
         scratch: Path,
     ) -> None:
         """Start counting.
@@ -79,6 +82,7 @@ class Tally:
             if hashed_name(names) not in self._unique:
                 self._unique[hashed_name(names)] = SortedRuns(schema, names, scratch)
         self._row_rules = RowRuleCount(schema, row_rules) if row_rules else None
+        self._profile = ProfileTally(schema, profile) if profile is not None else None
 
     def add(self, page: Page, refused: Sequence[RefusedRows] = ()) -> None:
         """Count one page, as it will be written, and its rows that will not.
@@ -109,21 +113,34 @@ class Tally:
             runs.add(page.table)
         if self._row_rules is not None:
             self._row_rules.add(page.table)
+        if self._profile is not None:
+            self._profile.add(page.table, size_bytes=size_bytes)
+
+    @property
+    def profile(self) -> bytes | None:
+        """Return what was counted for a profile, as a file holds it; None where nobody asked."""
+        return None if self._profile is None else self._profile.content
 
     def sidecars(self) -> dict[str, list[Path]]:
         """Finish the hash files of the unique columns: {column: local files}."""
         return {name: runs.files() for name, runs in self._unique.items()}
 
     def result(
-        self, *, unique: dict[str, list[str]] | None = None, retries: int = 0, throttled_seconds: float = 0.0
+        self,
+        *,
+        unique: dict[str, list[str]] | None = None,
+        profile: Sequence[str] = (),
+        retries: int = 0,
+        throttled_seconds: float = 0.0,
     ) -> Measures:
-        """Sum up; `unique` are the sidecars as staged, `retries` those beyond the pages' own."""
+        """Sum up; `unique` and `profile` are the sidecars as staged, `retries` those beyond the pages' own."""
         return Measures(
             rows=self._rows,
             rows_read=self._rows_read,
             nulls=dict(self._nulls),
             special_values={name: dict(kinds) for name, kinds in self._special.items()},
             unique=unique or {},
+            profile=[*profile],
             skipped=dict(self._skipped),
             dead=dict(self._dead),
             checksums=self._sums.result(),
