@@ -281,6 +281,8 @@ class Export(Settings):
     def row_policies(self) -> frozenset[RowPolicy]:
         """Return what may become of rows that cannot be exported, but for stopping it."""
         policies = {self.on_error or "stop", *(policy_of(step, "stop") for step in self.steps)}
+        if self.contract is not None and self.contract.sets_aside:
+            policies.add("dead_letter")
         return frozenset(policies - {"stop"})
 
     @property

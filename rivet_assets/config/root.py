@@ -282,6 +282,7 @@ def _refused_rows_have_a_place(config: RivetConfig) -> Iterator[InitErrorDetails
             told += "`on_special_value` and CASE WHEN for values that do not fit"
         elif "dead_letter" in policies and export.destination.is_stream:
             told = "keeps rows in files beside the export, and stdout keeps none; use stop or skip"
+            key = "contract" if export.contract is not None and export.contract.sets_aside else key
         elif "dead_letter" in policies and f"{export.name}_quarantine" in names:
             told = f"makes an asset {export.name}_quarantine, and an export has that name; give it another"
         if told:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from rivet_assets.run.quality import QualityRule
     from rivet_resources.contracts.relation import Relation
 
-RuleSeverity = Literal["stop", "warn"]
+RuleSeverity = Literal["stop", "warn", "dead_letter"]
 BEFORE = "before a row is read"
+LINES = (("stop", "keeps a window back"), ("dead_letter", "sets rows aside"), ("warn", "only warns"))
 ONE_PASS = ""  # counted while the rows are written
 HASHES = "keeps a hash of each cell until the end, on disk where it grows"
 FILES = "reads the window's files once more"
@@ -50,7 +51,12 @@ def judged_rules(contract: Contract | None) -> tuple[JudgedRule, ...]:
         text, blocking = describe_columns(contract)
         columns.append(JudgedRule(CONTRACT_COLUMNS, _severity(blocking), text, BEFORE))
     rules = (
-        JudgedRule(rule.name, _severity(rule.blocking), rule.description, _cost(rule))
+        JudgedRule(
+            rule.name,
+            "dead_letter" if rule.kind == "rows_aside" else _severity(rule.blocking),
+            rule.description,
+            _cost(rule),
+        )
         for rule in contract_rules(contract)
     )
     return (*columns, *rules)
@@ -83,7 +89,7 @@ def _unpublished(contract: Contract) -> Iterator[Finding]:
 def contract_lines(rules: Iterable[JudgedRule]) -> Iterator[str]:
     """Yield in a few lines which checks stop a window, which warn, and which cost more than the pass that writes."""
     rules = tuple(rules)
-    for severity, told in (("stop", "keeps a window back"), ("warn", "only warns")):
+    for severity, told in LINES:
         if names := [rule.check for rule in rules if rule.severity == severity]:
             yield f"{told}: {', '.join(names)}"
     for cost in dict.fromkeys(rule.cost for rule in rules if rule.cost not in (ONE_PASS, BEFORE)):

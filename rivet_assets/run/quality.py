@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from rivet_assets.blocks.export import Quality
     from rivet_assets.run.drift import Drift
 
-Kind = Literal["row_count_min", "row_count_max", "null_ratio_max", "unique", "broken_rows", "freshness", "number"]
+Kind = Literal[
+    "row_count_min", "row_count_max", "null_ratio_max", "unique", "broken_rows", "rows_aside", "freshness", "number"
+]
 
 # Checks that every export has besides its rules; they warn and never stop a window.
 SPECIAL_VALUES = "special_values"
@@ -54,6 +56,7 @@ class QualityRule:
             "null_ratio_max": f"At most {self.threshold:g} of the rows have no {self.column}.",
             "unique": f"No two rows have the same {self.column}; rows without one do not count.",
             "broken_rows": self.sentence,
+            "rows_aside": f"{self.sentence} Rows that break it are set aside.",
             "number": self.sentence,
             "freshness": f"The newest {self.column} is at most {self.threshold:g} seconds old.",
         }[self.kind]
@@ -230,6 +233,10 @@ def _judge(rule: QualityRule, measures: Measures, duplicates: Mapping[str, int],
                 return _no_column(rule, rows)
             broken = measures.broken.get(rule.name, 0)
             return _verdict(rule, broken, broken == 0, rows, f"{broken} of {rows} rows break it, 0 allowed")
+        case "rows_aside":
+            aside = measures.broken.get(rule.name, 0)
+            text = f"{aside} of {measures.rows_read} rows broke it and were set aside"
+            return _verdict(rule, aside, aside == 0, rows, text)
         case _:
             return _judge_age(rule, measures, at)
 

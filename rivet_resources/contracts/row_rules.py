@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-RowRuleKind = Literal["accepted_values", "min", "max", "matches", "rows"]
+RowRuleKind = Literal["required", "accepted_values", "min", "max", "matches", "rows"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class RowRules:
     rules: tuple[RowRule, ...] = ()
     newest: tuple[str, ...] = ()  # days or times whose largest value is kept
     key: tuple[str, ...] = ()  # columns that together hold nothing twice
+    aside: tuple[RowRule, ...] = ()  # rows that break one are no part of the window, but dead letters
     hashed: tuple[tuple[str, ...], ...] = ()  # columns whose values, together, are compared with another export's
 
     @property

@@ -38,6 +38,7 @@ from rivet_resources.write.dead_letters import DeadLetters
 from rivet_resources.write.measures import Tally
 from rivet_resources.write.parts import PartFiles
 from rivet_resources.write.row_folders import FolderFiles
+from rivet_resources.write.row_rules import RowsAside
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +87,11 @@ class _Reading:
     effort: Effort | None = None
 
     def __post_init__(self) -> None:
+        aside = self.extract.row_rules.aside
         self.shaping = Shaping(self.extract, self.chunk.index)
         self.schema = self.shaping.schema
+        if aside:
+            self.shaping.breaches = RowsAside(self.schema, aside).breaches
         self.root = self.extract.destination.root(self.extract.export)
         if self.extract.cursor is not None and (ends := self.extract.cursor.ends) is not None and ends.scheme:
             self.sieve = Sieve(ends, self.extract.relation.columns, self.chunk.edge)

@@ -82,6 +82,7 @@ class Tally:
             if hashed_name(names) not in self._unique:
                 self._unique[hashed_name(names)] = SortedRuns(schema, names, scratch)
         self._row_rules = RowRuleCount(schema, row_rules) if row_rules else None
+        self._aside = {rule.check: 0 for rule in row_rules.aside}
         self._profile = ProfileTally(schema, profile) if profile is not None else None
 
     def add(self, page: Page, refused: Sequence[RefusedRows] = ()) -> None:
@@ -92,6 +93,8 @@ class Tally:
         """
         for each in refused:
             (self._dead if each.policy == "dead_letter" else self._skipped)[each.reason] += each.rows.num_rows
+            if each.check:
+                self._aside[each.check] += each.rows.num_rows
         self._rows += page.table.num_rows
         self._rows_read += page.table.num_rows if page.rows_read is None else page.rows_read
         size_bytes = page.table.nbytes
@@ -144,7 +147,7 @@ class Tally:
             skipped=dict(self._skipped),
             dead=dict(self._dead),
             checksums=self._sums.result(),
-            broken=dict(self._row_rules.broken) if self._row_rules else {},
+            broken={**(self._row_rules.broken if self._row_rules else {}), **self._aside},
             newest=dict(self._row_rules.newest) if self._row_rules else {},
             pages=self._pages,
             arrow_bytes=self._bytes,
