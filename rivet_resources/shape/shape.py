@@ -60,7 +60,7 @@ def _unflat(extract: Extract) -> pa.Schema:
 
 
 @dataclass(frozen=True)
-class Breach:
+class BrokenRows:
     """Shaped rows of a page that break a rule of a contract, each for its first rule."""
 
     check: str
@@ -75,7 +75,9 @@ class Shaping:
 
     extract: Extract
     chunk: int = 0  # its number; polled rows are counted in it
-    breaches: Callable[[pa.Table], Sequence[Breach]] | None = None  # of rows that a contract sets aside; None: none are
+    breaches: Callable[[pa.Table], Sequence[BrokenRows]] | None = (
+        None  # of rows that a contract sets aside; None: none are
+    )
     schema: pa.Schema = field(init=False)
     _unflat: pa.Schema = field(init=False)
     _plan: TransformPlan = field(init=False)
@@ -125,7 +127,7 @@ class Shaping:
         return flat(pa.Table.from_arrays([*envelope, *columns], schema=self._unflat), self.extract.format), refused
 
     def _set_aside(
-        self, table: pa.Table, rows: pa.Table, found: Sequence[Breach]
+        self, table: pa.Table, rows: pa.Table, found: Sequence[BrokenRows]
     ) -> tuple[pa.Table, list[RefusedRows]]:
         """Take the rows that break a contract out of a shaped page; they are told as the source typed them."""
         places = places_left(self._plan, rows)

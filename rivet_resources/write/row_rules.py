@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from rivet_resources.contracts.row_errors import Places
 from rivet_resources.contracts.row_rules import RowRule, RowRules
 from rivet_resources.contracts.transform import TransformError
-from rivet_resources.shape.shape import Breach
+from rivet_resources.shape.shape import BrokenRows
 from rivet_resources.shape.transforms import sql
 from rivet_resources.shape.transforms.cell_text import spell
 from rivet_resources.shape.transforms.conditions import check_boolean
@@ -98,19 +98,19 @@ class RowsAside:
         for rule in self._expressions:
             _check_expression(rule, schema)
 
-    def breaches(self, table: pa.Table) -> list[Breach]:
+    def breaches(self, table: pa.Table) -> list[BrokenRows]:
         """Return the rows that break a rule, each with the first that it breaks.
 
         Raises:
             RowRefused: an SQL text fails on some row.
         """
-        found: list[Breach] = []
+        found: list[BrokenRows] = []
         left = np.ones(table.num_rows, np.bool_)
         for rule, bad in self._broken(table):
             bad &= left
             if bad.any():
                 why = WHY.get(rule.kind, f"breaks {rule.check.removeprefix('rows__')}")
-                found.append(Breach(rule.check, rule.column, why, bad))
+                found.append(BrokenRows(rule.check, rule.column, why, bad))
                 left &= ~bad
         return found
 
