@@ -14,15 +14,16 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import pyarrow as pa
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
-from rivet_assets.blocks.export_values import Duration, Ratio, rule_broken
+from rivet_assets.blocks.export_values import ColumnsOnce, Duration, Ratio, rule_broken
 from rivet_resources.contracts.row_rules import RowRule, RowRuleKind, RowRules
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.contracts.types import parse_word
 
 CODE = "RIVET_CONFIG_CONTRACT"
 Severity = Literal["stop", "warn"]
+RowSeverity = Literal["stop", "warn", "dead_letter"]  # of rules that single rows break
 Operand = bool | int | float | Decimal | str | datetime | date
 # The words of the Open Data Contract Standard 3.1, `logicalType`, and two that it lacks.
 LogicalType = Literal[
@@ -90,11 +91,20 @@ class ContractColumn(Settings):
     matches: Annotated[str, AfterValidator(_regular_expression)] | None = Field(
         None, description="regular expression (RE2) that is found in each value; ^ and $ for the whole; NULL passes"
     )
-    severity: Severity | None = Field(None, description="default: the contract's")
+    severity: RowSeverity | None = Field(
+        None,
+        description="default: the contract's; dead_letter: rows that break required, accepted_values, min, max or "
+        "matches are set aside in `_quarantine/`, and all else stops",
+    )
 
     @model_validator(mode="after")
     def possible(self) -> Self:
         """Refuse bounds that no value can satisfy, and two ways of saying one thing."""
+        if self.severity == "dead_letter" and not (self.required or self.key or any(self.row_rules)):
+            message = (
+                "is dead_letter, and no rule is about single rows; add required, accepted_values, min, max or matches"
+            )
+            raise rule_broken(CODE, f"severity {message}")
         both = (self.min, self.max)
         numbers = all(isinstance(each, int | float | Decimal) and not isinstance(each, bool) for each in both)
         if (numbers or all(isinstance(each, str) for each in both)) and self.min > self.max:  # type: ignore[operator]
@@ -149,7 +159,13 @@ class RowCheck(Settings):
     check: Annotated[str, AfterValidator(_expression)] = Field(
         description="SQL boolean over the row's columns, in DuckDB's dialect; a row where it is NULL passes"
     )
-    severity: Severity | None = Field(None, description="default: the contract's")
+    severity: RowSeverity | None = Field(
+        None, description="default: the contract's; dead_letter: rows that break it are set aside in `_quarantine/`"
+    )
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
 
 
 def _check_alone(value: object) -> object:
@@ -170,6 +186,43 @@ class SqlCheck(Settings):
     def bounds(self) -> tuple[float | None, float | None]:
         """Return the smallest and the largest number; without any, it must be 0."""
         return (self.min, self.max) if (self.min, self.max) != (None, None) else (0, 0)
+
+
+class References(Settings):
+    """Values that exist in another export of the file, as a foreign key has it."""
+
+    columns: Annotated[ColumnsOnce, BeforeValidator(_as_list, json_schema_input_type=str | tuple[str, ...])] = Field(
+        min_length=1, description="a column, or several that are looked up together; a row with NULL in one passes"
+    )
+    export: str = Field(min_length=1, description="the other export; what readers of it see, in all its windows")
+    key: Annotated[ColumnsOnce, BeforeValidator(_as_list, json_schema_input_type=str | tuple[str, ...])] = Field(
+        (), description="its columns, in that order; default: of the same names"
+    )
+    severity: Severity | None = Field(None, description="default: the contract's")
+    _referenced: Any = PrivateAttr(None)
+
+    @model_validator(mode="after")
+    def possible(self) -> Self:
+        """Refuse keys of two lengths."""
+        if self.key and len(self.key) != len(self.columns):
+            raise rule_broken(CODE, f"names {len(self.columns)} columns and a key of {len(self.key)}; pair them")
+        return self
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """Return the columns of the other export."""
+        return self.key or self.columns
+
+    @property
+    def referenced(self) -> Any:
+        """Return the other export; known once the file was read as a whole."""
+        return self._referenced
+
+    def to(self, export: Any) -> Self:
+        """Return the same that knows the other export."""
+        copy = self.model_copy()
+        copy._referenced = export
+        return copy
 
 
 class Volume(Settings):
@@ -217,6 +270,11 @@ class Contract(Settings):
     sql: Annotated[SqlChecks, AfterValidator(_rule_names)] = Field(
         default_factory=dict, description="name → a number that SQL over the window gives; Parquet on local disks"
     )
+    references: Annotated[dict[str, References], AfterValidator(_rule_names)] = Field(
+        default_factory=dict,
+        description="name → columns whose values exist in another export",
+        exclude_if=lambda given: not given,  # a key that came later leaves the fingerprints of before as they are
+    )
     row_count: RowCount | None = Field(None, description="how many rows a window has")
     volume: Volume | None = Field(None, description="rows of a window beside those of earlier runs")
     freshness: NewestRow | None = Field(None, description="how old the newest row of a window may be")
@@ -240,23 +298,48 @@ class Contract(Settings):
         alone = self.key if len(self.key) == 1 else ()
         return tuple(name for name, column in self.columns.items() if column.unique or name in alone)
 
-    def is_blocking(self, severity: Severity | None) -> bool:
+    def is_blocking(self, severity: RowSeverity | None) -> bool:
         """Return whether a rule of that severity keeps a window back; None: the contract's."""
-        return (severity or self.severity) == "stop"
+        return (severity or self.severity) != "warn"
+
+    @property
+    def sets_aside(self) -> bool:
+        """Return whether rows that break some rule are set aside."""
+        given = [column.severity for column in self.columns.values()]
+        return "dead_letter" in (*given, *(each.severity for each in self.rows.values()))
+
+    def of_rows_set_aside(self) -> Contract | None:
+        """Return the rules alone whose rows are set aside; None without any. A part of a window keeps to these too."""
+        if not self.sets_aside:
+            return None
+        columns = {
+            name: ContractColumn(
+                required=column.required or column.key, severity="dead_letter",
+                **{kind: value for kind, value in column.row_rules},
+            )
+            for name, column in self.columns.items()
+            if column.severity == "dead_letter"
+        }  # fmt: skip
+        return Contract(
+            columns=columns, rows={k: each for k, each in self.rows.items() if each.severity == "dead_letter"}
+        )
 
     def counted(self, schema: pa.Schema) -> RowRules:
         """Return what is counted while rows of that schema pass; columns that it lacks are judged by `columns`."""
         names = set(schema.names)
-        of_columns = (
-            RowRule(f"{kind}__{check_word(name)}", kind, value, name)
-            for name, column in self.columns.items()
-            if name in names
-            for kind, value in column.row_rules
-        )
-        of_rows = (RowRule(f"rows__{name}", "rows", each.check) for name, each in self.rows.items())
+        rules: dict[bool, list[RowRule]] = {True: [], False: []}  # by whether rows are set aside
+        for name, column in self.columns.items():
+            is_aside = column.severity == "dead_letter"
+            kinds = [*column.row_rules] if name in names else []
+            if is_aside and name in names and (column.required or column.key):
+                kinds.insert(0, ("required", None))
+            rules[is_aside] += [RowRule(f"{kind}__{check_word(name)}", kind, value, name) for kind, value in kinds]
+        for name, each in self.rows.items():
+            rules[each.severity == "dead_letter"].append(RowRule(f"rows__{name}", "rows", each.check))
         newest = (self.freshness.column,) if self.freshness is not None else ()
         key = self.key if len(self.key) > 1 and names >= set(self.key) else ()
-        return RowRules((*of_columns, *of_rows), newest, key)
+        looked_up = dict.fromkeys(each.columns for each in self.references.values() if names >= set(each.columns))
+        return RowRules(tuple(rules[False]), newest, key, tuple(rules[True]), tuple(looked_up))
 
 
 def contract_was_read(value: object) -> object:

@@ -33,6 +33,7 @@ from rivet_assets.blocks.export_values import (
     rule_broken,
 )
 from rivet_assets.blocks.partition_by import PartitionBy, column_alone
+from rivet_assets.blocks.profile import Profile, profile_alone
 from rivet_assets.blocks.schema_registry import SchemaSubject, format_alone
 from rivet_assets.blocks.shards import Shards
 from rivet_resources.contracts.destination import Destination
@@ -129,6 +130,7 @@ class Export(Settings):
         "contract",
         "text_compression",
         "schema_registry",
+        "profile",
     )
 
     name: ExportName = Field(description="names its asset, folder, files and cursor; unique in the file")
@@ -176,6 +178,12 @@ class Export(Settings):
     quality: Quality | None = Field(None, description="rules that may stop a window")
     contract: Annotated[Contract, BeforeValidator(contract_was_read, json_schema_input_type=str | Contract)] | None = (
         Field(None, description="what columns and rows are agreed to be; or a file with it, beside the config or below")
+    )
+    profile: Annotated[Profile | None, BeforeValidator(profile_alone, json_schema_input_type=bool | Profile | None)] = (
+        Field(
+            None,
+            description="what each column is like, counted with each window: true, or some columns; see rivet profile",
+        )
     )
     columns: ColumnRules = Field(default_factory=dict, description="type overrides by column, or table.column")
     on_special_value: Annotated[SpecialValue, SpelledNull] = Field(
@@ -282,6 +290,8 @@ class Export(Settings):
     def row_policies(self) -> frozenset[RowPolicy]:
         """Return what may become of rows that cannot be exported, but for stopping it."""
         policies = {self.on_error or "stop", *(policy_of(step, "stop") for step in self.steps)}
+        if self.contract is not None and self.contract.sets_aside:
+            policies.add("dead_letter")
         return frozenset(policies - {"stop"})
 
     @property

@@ -184,6 +184,19 @@ def schema_is_of_rows(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetail
         yield refusal("RIVET_CONFIG_SCHEMA_REGISTRY", message, loc=("schema_registry",))
 
 
+def profile_is_of_rows(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
+    """Refuse a profile of changes, and one that nothing keeps."""
+    if not block.get("profile"):
+        return
+    kind = str(inner(block, "destination", "type"))
+    if mode.holds_changes or mode.follows_log:
+        message = f"describes rows, and mode {mode.name} keeps changes; give an export of the table in another mode one"
+        yield refusal("RIVET_CONFIG_PROFILE", message, loc=("profile",))
+    elif kind in DESTINATIONS and DESTINATIONS[kind].is_stream:
+        message = "is kept in the manifest, and stdout keeps none; remove it, or choose another destination"
+        yield refusal("RIVET_CONFIG_PROFILE", message, loc=("profile",))
+
+
 def _has_local_parquet(block: Block) -> bool:
     form = str(block.get("format"))
     return form in FORMATS and FORMATS[form].is_parquet and inner(block, "destination", "type") == "local"
@@ -273,6 +286,7 @@ RULES: tuple[Rule, ...] = (
     quality_is_possible,
     contract_is_of_rows,
     schema_is_of_rows,
+    profile_is_of_rows,
     partitions_fit,
     shards_fit,
 )

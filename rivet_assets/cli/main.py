@@ -37,6 +37,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Look around": {
         "status": "status:status_command",
+        "profile": "profile:profile_command",
         "discover": "discover:discover_command",
         "state": "state:state_group",
         "metrics": "metrics:metrics_command",

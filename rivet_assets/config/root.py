@@ -31,6 +31,7 @@ from rivet_assets.blocks.op import Op
 from rivet_assets.blocks.schema_registry import SchemaRegistrySettings
 from rivet_assets.blocks.translation import Translation
 from rivet_assets.config.cluster import of_one_machine
+from rivet_assets.config.references import broken_references, with_references
 from rivet_assets.modes.by_shard import source_of_shard
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.modes.chunked import Chunked
@@ -107,8 +108,10 @@ class RivetConfig(Settings):
         config = config.model_copy(
             update={"exports": tuple(_with_steps(export, config.transforms) for export in config.exports)}
         )
+        config = config.model_copy(update={"exports": tuple(with_references(config.exports))})
         faults = [*_check_tuning(config), *_check_modes(config), *_shared_logs(config), *_sparkless(config)]
         faults = faults or [*_shards_have_addresses(config), *_refused_rows_have_a_place(config)]
+        faults = faults or [*broken_references(config.exports)]
         faults = faults or [
             *of_one_machine(config.spark, [(each, config.source_of(each)[1]) for each in config.exports])
         ]
@@ -288,6 +291,7 @@ def _refused_rows_have_a_place(config: RivetConfig) -> Iterator[InitErrorDetails
             told += "`on_special_value` and CASE WHEN for values that do not fit"
         elif "dead_letter" in policies and export.destination.is_stream:
             told = "keeps rows in files beside the export, and stdout keeps none; use stop or skip"
+            key = "contract" if export.contract is not None and export.contract.sets_aside else key
         elif "dead_letter" in policies and f"{export.name}_quarantine" in names:
             told = f"makes an asset {export.name}_quarantine, and an export has that name; give it another"
         if told:

@@ -18,6 +18,7 @@ from rivet_assets.dagster.specs import asset_key, asset_spec, source_specs
 from rivet_assets.dagster.table_asset import build_applied
 from rivet_assets.dagster.translator import SpecOf
 from rivet_assets.modes.cdc import drain_of
+from rivet_assets.run.references import references_of
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -39,7 +40,25 @@ def build_assets(
             build_drain(drain, config=config, spec_of=describe, around=around),
             *build_applied(drain, config=config, spec_of=describe),
         ]
-    return [build_export_asset(export, config=config, spec=describe(export), around=around)]
+    return [build_export_asset(export, config=config, spec=_with_references(export, describe), around=around)]
+
+
+def _with_references(export: Export, spec_of: SpecOf) -> dg.AssetSpec:
+    """Return what an export shows, downstream of the exports that its contract looks values up in.
+
+    A dependency of the asset and not of its check alone: the check is judged inside the asset's step and may keep its
+    window back, so in one run the other export must go first. Not of one with `skip_empty`: where that finds nothing
+    Dagster would skip this one too.
+    """
+    spec = spec_of(export)
+    first = [spec_of(each).key for each in references_of(export) if not each.skip_empty]
+    known = {dep.asset_key for dep in spec.deps}
+    deps = [
+        dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping() if spec.partitions_def else None)
+        for key in first
+        if key not in known
+    ]
+    return spec.replace_attributes(deps=[*spec.deps, *deps]) if deps else spec
 
 
 def build_all(

@@ -45,7 +45,7 @@ def join_column_verdicts(verdicts: Iterable[Verdict], *, has_drift: bool) -> lis
     text = "; ".join(f"{COLUMNS_TOLD[each.check]}: {each.text}" for each in off)
     facts = {name: each.observed for name, each in both.items()}
     rows = max((each.rows for each in both.values()), default=0)
-    columns = Verdict(COLUMNS, not off, False, sum(each.observed for each in off), 0, rows, text, facts)
+    columns = Verdict(COLUMNS, not off, False, sum(each.observed or 0 for each in off), 0, rows, text, facts)
     return [*(each for each in verdicts if each.check not in COLUMNS_TOLD), *([columns] if both else [])]
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from rivet_assets.dagster.lineage import column_lineage
 from rivet_assets.dagster.page import DETAILS, SUMMARY, details, summary
+from rivet_assets.dagster.profile_facts import profile_facts
 from rivet_assets.run.attempt import Attempt, Site
 from rivet_assets.run.journal import strategy
 from rivet_assets.run.words import human_bytes
@@ -61,6 +62,7 @@ def describe(site: Site, attempt: Attempt) -> dict[str, Any]:
         facts["rivet/cursor"] = extract.cursor.high
     if (late := late_rows(attempt)) is not None:
         facts["rivet/late_rows"] = late
+    facts |= profile_facts(staged.profile)
     details_ = details(_figures(staged), cost=staged.harm, staged=staged, notes=notes)
     return facts | {"dagster/uri": site.root.uri, **_schema(site, staged), DETAILS: details_}
 

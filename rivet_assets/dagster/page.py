@@ -25,7 +25,7 @@ def summary(facts: Mapping[str, Any], notes: Iterable[str] = ()) -> dg.MarkdownM
     """Return what matters, short enough to be seen without a click; notes that do not fit are left to the details."""
     text = table(facts)
     for note in notes:
-        longer = f"{text}\n* {_plain(note)}"
+        longer = f"{text}\n* {plain_text(note)}"
         if len(longer) + len(MORE) + 2 >= ON_THE_PAGE:
             return dg.MarkdownMetadataValue(f"{text}\n* {MORE}")
         text = longer
@@ -41,7 +41,7 @@ def details(
         staged: whose parts are listed, as many as people read; None: none.
     """
     sections = [table(facts)]
-    if told := "".join(f"\n* {_plain(note)}" for note in notes):
+    if told := "".join(f"\n* {plain_text(note)}" for note in notes):
         sections.append(f"**Notes**\n{told}")
     if cost:
         sections.append("**What it cost the source**\n" + table(cost))
@@ -64,10 +64,10 @@ def table(facts: Mapping[str, Any]) -> str:
 
 def _cell(fact: Any) -> str:
     if isinstance(fact, bool) or not isinstance(fact, int | float):
-        return _plain(str(fact)).replace("|", "\\|")
+        return plain_text(str(fact)).replace("|", "\\|")
     return f"{fact:,}"
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Escape a text so that markdown shows it as it is."""
     return "".join(f"\\{letter}" if letter in "\\`*_[]<>!#" else letter for letter in " ".join(text.split()))

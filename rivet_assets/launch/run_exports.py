@@ -25,6 +25,7 @@ from rivet_assets.launch.outcome_of_run import RunRecords, history, outcome_of
 from rivet_assets.launch.recorder import Recorder, Watch
 from rivet_assets.run import interruption
 from rivet_assets.run.progress import watch_progress
+from rivet_assets.run.references import references_of
 from rivet_assets.run.run_options import read_options
 from rivet_resources import process_start
 from rivet_resources.errors import ConfigError, RivetError
@@ -177,7 +178,6 @@ def _execute(
     listening = dg.LoggerDefinition(lambda _: logger, description="What `rivet run` shows")
     definitions = dg.Definitions.merge(base, dg.Definitions(loggers={"rivet": listening}))
     job = definitions.resolve_implicit_global_asset_job_def()
-    whole = [key for export, keys in plan if keys is None for key in _asset_keys(config, export)]
     beside = [key for export, _ in plan for key in _applied_keys(config, export)]
     with _instance() as instance:
         process_start.import_without_frames()
@@ -198,15 +198,32 @@ def _execute(
             if recorder.interrupted or interruption.is_asked():
                 raise KeyboardInterrupt
 
-        if whole:
-            go(whole, {}, [export for export, keys in plan if keys is None])
-        for export, keys in plan:
-            for first, last in _ranges(export, keys or [], instance):
-                tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
-                go(_asset_keys(config, export), tags, [export])
+        for wave in waves(plan):
+            alike = [export for export, keys in wave if keys is None]
+            if alike:
+                go([key for export in alike for key in _asset_keys(config, export)], {}, alike)
+            for export, keys in wave:
+                for first, last in _ranges(export, keys or [], instance):
+                    tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+                    go(_asset_keys(config, export), tags, [export])
         # A run of their own: Dagster would skip them after a drain that found nothing.
         if beside and not interruption.is_asked_gently():
             go(beside, {})
+
+
+def waves(plan: Plan) -> list[Plan]:
+    """Return a plan cut such that exports come after those that their contracts look values up in; mostly one piece.
+
+    Runs of their own: in one run Dagster would skip an export whose referenced one failed, or found nothing.
+    """
+    left, cut = list(plan), list[Plan]()
+    while left:
+        names = {export.name for export, _ in left}
+        ready = [each for each in left if not names & {other.name for other in references_of(each[0])}]
+        cut.append(ready)
+        gone = {export.name for export, _ in ready}
+        left = [each for each in left if each[0].name not in gone]
+    return cut
 
 
 def _ranges(export: Export, keys: Sequence[str], instance: dg.DagsterInstance) -> list[tuple[str, str]]:

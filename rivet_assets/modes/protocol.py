@@ -27,7 +27,7 @@ from rivet_resources.shape.rowhash.hash import check_columns
 from rivet_resources.shape.shape import planned, schema_of
 from rivet_resources.shape.transforms.mask import Mask
 from rivet_resources.shape.transforms.pipeline import TransformPlan
-from rivet_resources.write.row_rules import RowRuleCount
+from rivet_resources.write.row_rules import RowRuleCount, RowsAside
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -123,6 +123,7 @@ def compose(
         ),
         unique_columns=unique,
         row_rules=row_rules,
+        profile=export.profile.of(plan) if export.profile is not None else None,
         cursor=cursor,
         row_folders=_row_folders(export, shaped),
         fingerprint=fingerprint,
@@ -145,7 +146,8 @@ def _measured(export: Export, shaped: pa.Schema) -> tuple[tuple[str, ...], RowRu
     if export.contract is None:
         return unique, NO_ROW_RULES
     counted = export.contract.counted(shaped)
-    RowRuleCount(shaped, counted)  # raises
+    RowRuleCount(shaped, counted)  # raises, as the next one
+    RowsAside(shaped, counted.aside)
     check_sql({f"sql__{name}": each.query for name, each in export.contract.sql.items()}, shaped)
     more = (name for name in export.contract.unique_columns if name in shaped.names)
     return tuple(dict.fromkeys((*unique, *more))), counted

@@ -30,6 +30,7 @@ from rivet_assets.plan.priority import (
 from rivet_assets.plan.windows import compute_windows
 from rivet_assets.preflight.check import check_exports
 from rivet_assets.preflight.checked import Checked
+from rivet_assets.preflight.judged_rules import contract_lines, judged_rules
 from rivet_assets.run.drift import judge
 from rivet_assets.run.read_limits import limit_findings
 from rivet_assets.run.scope import state_of
@@ -132,7 +133,8 @@ def _entry(desk: _Desk, export: Export, keys: list[str] | None, judged: Checked 
     windows = plan_facts.windows_to_run(place, keys, boundary)
     held = plan_facts.read_committed(place, [(table, window.key) for table, window in windows], boundary)
     looked = plan_facts.look_at(place, windows, boundary)
-    looked = replace(looked, notes=(*looked.notes, *_limits(desk, place, judged)))
+    agreed = (f"contract: {line}" for line in contract_lines(judged_rules(export.contract)))
+    looked = replace(looked, notes=(*looked.notes, *_limits(desk, place, judged), *agreed))
     found = compute_windows(export, windows, held, looked, desk.hide)
     history = plan_facts.history_of(place)
     bounds = [(window.start, window.end) for _, window in windows if window.start and window.end]

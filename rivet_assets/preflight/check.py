@@ -27,6 +27,7 @@ from rivet_assets.preflight.checked import Checked
 from rivet_assets.preflight.column_types import TypeFact, refused_facts, type_facts
 from rivet_assets.preflight.facts import PreflightContext, PreflightFacts, see
 from rivet_assets.preflight.findings import findings
+from rivet_assets.preflight.judged_rules import contract_findings, contract_lines, judged_rules
 from rivet_assets.preflight.shards import join_shards, looked_at_as
 from rivet_assets.preflight.verdict import Judgement, judge, worst
 from rivet_assets.run.admission import provenance_in
@@ -95,6 +96,7 @@ def facts_of_check(checked: Checked) -> dict[str, str | int | float | list[str]]
         "rows_estimate": checked.rows_estimate,
         "scan": ", ".join(dict.fromkeys(each.scan for each in checked.explained)) or None,
         "cursor_range": list(checked.cursor_range) if checked.cursor_range else None,
+        "contract": list(contract_lines(checked.contract)) or None,
         "lossy_columns": [fact.column for fact in checked.types if fact.is_bad] or None,
         "error": str(checked.error) if checked.error else None,
     }
@@ -198,7 +200,8 @@ class _Look:
             limits = limit_findings(
                 export, source, state=self.state, rows=checked.rows_estimate, at=datetime.now(UTC)
             )  # fmt: skip
-            checked = replace(checked, findings=(*checked.findings, *limits))
+            agreed = contract_findings(export, tables[0].relation)
+            checked = replace(checked, findings=(*agreed, *checked.findings, *limits))
             if (drain := drain_of(export)) is not None:
                 looked = log_findings(drain, source, self.config, self.state)
                 return replace(checked, findings=(*looked.findings, *checked.findings), read=looked.read)
@@ -310,4 +313,5 @@ def _join_tables(export: Export, tables: Sequence[_Table]) -> Checked:
         cursor_range=(ends.low, ends.high) if ends else None,
         range_is_exact=bool(ends and ends.is_exact),
         types=tuple(fact for table in tables for fact in table.types),
+        contract=judged_rules(export.contract),
     )

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rivet_assets.preflight.column_types import TypeFact
+from rivet_assets.preflight.judged_rules import JudgedRule
 from rivet_assets.preflight.verdict import Advice, Verdict
 from rivet_assets.run.provenance import ForeseenRead
 from rivet_resources.contracts.evidence import Explained, Finding
@@ -32,5 +33,6 @@ class Checked:
     cursor_range: tuple[str, str] | None = None  # of the column that decides; None: unknown without a scan
     range_is_exact: bool = False
     types: tuple[TypeFact, ...] = ()
+    contract: tuple[JudgedRule, ...] = ()  # what its windows are judged by
     read: Mapping[str, ForeseenRead] = field(default_factory=dict)  # what a run would read, by the name of its state
     error: RivetError | None = None

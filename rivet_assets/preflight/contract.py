@@ -17,7 +17,7 @@ from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import pace
 from rivet_resources.errors import ConfigError
 from rivet_resources.shape.shape import planned
-from rivet_resources.write.row_rules import RowRuleCount
+from rivet_resources.write.row_rules import RowRuleCount, RowsAside
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -51,7 +51,9 @@ def check_contract(config: RivetConfig, name: str) -> CheckedContract:
         )
     relation, shaped = look(config, export)
     verdict = columns_verdict(export.contract, shaped, relation)
-    RowRuleCount(shaped, export.contract.counted(shaped))  # raises
+    counted = export.contract.counted(shaped)
+    RowRuleCount(shaped, counted)  # raises, as the next one
+    RowsAside(shaped, counted.aside)
     rules = len(contract_rules(export.contract))
     return CheckedContract(name, verdict, rules, export.contract.not_checked)
 

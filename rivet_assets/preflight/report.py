@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rivet_assets.preflight.checked import Checked
+from rivet_assets.preflight.judged_rules import contract_lines
 from rivet_assets.run.report import Line, Report, Section, Severity, Table
 
 SEVERITIES: Mapping[str, Severity] = {"UNSAFE": "fail", "NOT CHECKED": "fail", "EFFICIENT": "ok", "ACCEPTABLE": "ok"}
@@ -61,6 +62,8 @@ def _lines(checked: Checked) -> Iterator[tuple[str, str]]:
     if checked.profile and checked.parallel:
         yield "profile", f"{checked.profile.value}: {checked.profile.reason}"
         yield "parallel", f"{checked.parallel.value}: {checked.parallel.reason}"
+    for text in contract_lines(checked.contract):
+        yield "contract", text
 
 
 def document(checked: Sequence[Checked], *, config_path: Path | None) -> dict[str, Any]:
@@ -99,6 +102,10 @@ def _export(checked: Checked) -> dict[str, Any]:
                 "helps": fact.helps,
             }
             for fact in checked.types
+        ],
+        "contract": [
+            {"check": each.check, "severity": each.severity, "text": each.text, "cost": each.cost}
+            for each in checked.contract
         ],
         "error": {"code": checked.error.code, "text": str(checked.error)} if checked.error else None,
     }  # fmt: skip

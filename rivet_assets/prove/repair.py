@@ -273,7 +273,7 @@ def partial_verdicts(rules: Sequence[QualityRule], manifest: Manifest) -> tuple[
     measures = Measures(rows=manifest.row_count, nulls=manifest.measures.nulls)
     left = [rule.column for rule in rules if rule.kind == "unique"]
     notes = [f"unique_columns ({', '.join(left)}) are only judged when the whole table is read"] if left else []
-    others = [rule.name for rule in rules if rule not in judged and rule.kind != "unique"]
+    others = [rule.name for rule in rules if rule not in judged and rule.kind not in ("unique", "rows_aside")]
     if others:
         notes.append(f"rules of the contract ({', '.join(others)}) are only judged when the whole is read")
     return audit(judged, measures, {}), tuple(notes)
@@ -306,8 +306,9 @@ class Rereading:
 
     @property
     def contract(self) -> Contract | None:
-        """Return the contract, as `quality`."""
-        return None if self.is_partial else self.export.contract
+        """Return the contract, as `quality`; rows that it sets aside are in no part."""
+        contract = self.export.contract
+        return contract.of_rows_set_aside() if self.is_partial and contract is not None else contract
 
     @property
     def is_mended(self) -> bool:
@@ -343,7 +344,8 @@ class Rereading:
 
     def _partial(self, planning: Planning) -> Extract | None:
         """Describe the chunks alone; None where only the whole will do."""
-        plain = self.export.model_copy(update={"quality": None, "contract": None})
+        contract = self.export.contract.of_rows_set_aside() if self.export.contract is not None else None
+        plain = self.export.model_copy(update={"quality": None, "contract": contract, "profile": None})
         try:
             extract = extract_chunks(plain, planning, self.manifest, set(self.chunks))
         except BoundsUnusable:

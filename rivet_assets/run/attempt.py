@@ -23,6 +23,7 @@ from rivet_assets.run.baseline import baseline_of
 from rivet_assets.run.drift import Drift, compare, judge
 from rivet_assets.run.journal import Journal
 from rivet_assets.run.observation import ObservedRun, ObservedTable, Observer, begun_run, figures_of, table_of, watched
+from rivet_assets.run.profiles import with_profile
 from rivet_assets.run.progress import Progress
 from rivet_assets.run.quality import (
     Verdict,
@@ -269,6 +270,7 @@ def _stage(
             extract, on_progress=_progress(site, extract, journal), on_event=journal.add, permits=permits
         )
     staged = replace(staged, seconds={**staged.seconds, "plan": plan_seconds})
+    staged = with_profile(staged, root=site.root, journal=journal)
     for note in budget_notes(site.source, export, state=site.state, at=datetime.now(UTC)):
         staged = replace(staged, extract=replace(staged.extract, notes=(*staged.extract.notes, note)))
         journal.add("BudgetWarning", {"text": note})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rivet_assets.blocks.contract import Contract, Volume
 from rivet_assets.run.quality import VOLUME, Bounded
+from rivet_assets.run.references import missing_references
 from rivet_resources.contracts.value_windows import BESIDE
 from rivet_resources.prove.staged_sql import numbers_by_sql
 
@@ -42,7 +43,7 @@ def numbers_of(export: Export, staged: Staged, *, root: Root, state: State) -> d
         runs = state.runs(export.name, last=contract.volume.history * LOOKED_AT)
         rows = earlier_rows(runs, export, staged.extract.window.key)[: contract.volume.history]
         found[VOLUME] = bounded_by_history(staged.measures.rows, rows, contract.volume)
-    return found | _by_sql(contract, staged, root)
+    return found | _by_sql(contract, staged, root) | missing_references(contract, staged, root)
 
 
 def _by_sql(contract: Contract, staged: Staged, root: Root) -> dict[str, Bounded]:

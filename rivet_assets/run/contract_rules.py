@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rivet_assets.blocks.contract import check_word
-from rivet_assets.run.quality import CONTRACT_COLUMNS, VOLUME, QualityRule, Verdict, rules_of
+from rivet_assets.run.quality import CONTRACT_COLUMNS, VOLUME, Kind, QualityRule, Verdict, rules_of
 from rivet_resources.contracts.types import parse_word
 from rivet_resources.shape.transforms.convert import family
 
@@ -82,6 +82,9 @@ def _table_rules(contract: Contract) -> Iterator[QualityRule]:
         bounds = ends if low != high else f"{low:g}"
         text = f"{each.query} is {'at most ' if low is None else 'at least ' if high is None else ''}{bounds}."
         yield QualityRule(f"sql__{name}", "number", 0, "", contract.is_blocking(each.severity), text)
+    for name, reference in contract.references.items():
+        text = f"Each {', '.join(reference.columns)} is a {', '.join(reference.key_columns)} of {reference.export}."
+        yield QualityRule(f"references__{name}", "number", 0, "", contract.is_blocking(reference.severity), text)
     if len(contract.key) > 1:
         severities = [contract.columns[name].severity for name in contract.key]
         blocking = any(contract.is_blocking(each) for each in severities)
@@ -91,20 +94,26 @@ def _table_rules(contract: Contract) -> Iterator[QualityRule]:
 def _column_rules(contract: Contract) -> Iterator[QualityRule]:
     for name, column in contract.columns.items():
         word, blocking = check_word(name), contract.is_blocking(column.severity)
-        if column.required or column.key:
+        aside = column.severity == "dead_letter"
+        if aside and (column.required or column.key):
+            yield QualityRule(f"required__{word}", "rows_aside", 0, name, False, f"Each row has a {name}.")
+        elif column.required or column.key:
             yield QualityRule(f"required__{word}", "null_ratio_max", 0, name, blocking)
         if column.null_ratio_max is not None:
             yield QualityRule(f"null_ratio_max__{word}", "null_ratio_max", column.null_ratio_max, name, blocking)
         if name in contract.unique_columns:
             yield QualityRule(f"unique__{word}", "unique", 0, name, blocking)
         for kind, _ in column.row_rules:
-            yield QualityRule(f"{kind}__{word}", "broken_rows", 0, name, blocking, SENTENCES[kind].format(name))
+            how: Kind = "rows_aside" if aside else "broken_rows"
+            yield QualityRule(f"{kind}__{word}", how, 0, name, blocking and not aside, SENTENCES[kind].format(name))
 
 
 def _row_rules(contract: Contract) -> Iterator[QualityRule]:
     for name, each in contract.rows.items():
-        blocking = contract.is_blocking(each.severity)
-        yield QualityRule(f"rows__{name}", "broken_rows", 0, "", blocking, f"In each row: {each.check}")
+        aside = each.severity == "dead_letter"
+        blocking = contract.is_blocking(each.severity) and not aside
+        how: Kind = "rows_aside" if aside else "broken_rows"
+        yield QualityRule(f"rows__{name}", how, 0, "", blocking, f"In each row: {each.check}")
 
 
 # --- columns -------------------------------------------------------------------------------------

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from rivet_assets.blocks.export import Quality
     from rivet_assets.run.drift import Drift
 
-Kind = Literal["row_count_min", "row_count_max", "null_ratio_max", "unique", "broken_rows", "freshness", "number"]
+Kind = Literal[
+    "row_count_min", "row_count_max", "null_ratio_max", "unique", "broken_rows", "rows_aside", "freshness", "number"
+]
 
 # Checks that every export has besides its rules; they warn and never stop a window.
 SPECIAL_VALUES = "special_values"
@@ -31,6 +33,7 @@ ROW_ERRORS_DESCRIPTION = "Rows that a type cannot hold or a step refuses, taken 
 MOST_REASONS = 5  # in a sentence
 CONTRACT_COLUMNS = "contract_columns"
 VOLUME = "volume"
+NO_NUMBER = "gives NULL, which is no number (write coalesce(…, 0) where an empty window is right)"
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ class QualityRule:
             "null_ratio_max": f"At most {self.threshold:g} of the rows have no {self.column}.",
             "unique": f"No two rows have the same {self.column}; rows without one do not count.",
             "broken_rows": self.sentence,
+            "rows_aside": f"{self.sentence} Rows that break it are set aside.",
             "number": self.sentence,
             "freshness": f"The newest {self.column} is at most {self.threshold:g} seconds old.",
         }[self.kind]
@@ -60,23 +64,30 @@ class QualityRule:
 
 @dataclass(frozen=True)
 class Bounded:
-    """A number and its bounds, both inclusive; None: open."""
+    """A number and its bounds, both inclusive; None: open.
 
-    observed: float
+    A number that is not there (NULL) is within no bounds: `sum` over no row must not pass for 0. So judge the tests of
+    dbt and the metrics of the Open Data Contract Standard, whereas a `CHECK` of SQL, and `rows` here, pass on NULL.
+    """
+
+    observed: float | None
     low: float | None
     high: float | None
     note: str = ""
+    absent: str = NO_NUMBER  # what is told where there is no number
 
     @property
     def passes(self) -> bool:
         """Return whether the number is within its bounds."""
+        if self.observed is None:
+            return False
         return (self.low is None or self.observed >= self.low) and (self.high is None or self.observed <= self.high)
 
     @property
     def threshold(self) -> float:
         """Return the bound that is broken, else the one that is nearer."""
         known = [bound for bound in (self.low, self.high) if bound is not None]
-        return min(known, key=lambda bound: abs(bound - self.observed), default=0)
+        return min(known, key=lambda bound: abs(bound - (self.observed or 0)), default=0)
 
     @property
     def text(self) -> str:
@@ -84,7 +95,8 @@ class Bounded:
         ends = [f"at least {self.low:g}"] if self.low is not None else []
         ends += [f"at most {self.high:g}"] if self.high is not None else []
         wanted = f"{self.low:g}" if self.low is not None and self.low == self.high else " and ".join(ends)
-        return "; ".join(filter(None, (f"{self.observed:g}{f', {wanted} wanted' if wanted else ''}", self.note)))
+        found = self.absent if self.observed is None else f"{self.observed:g}"
+        return "; ".join(filter(None, (f"{found}{f', {wanted} wanted' if wanted else ''}", self.note)))
 
 
 @dataclass(frozen=True)
@@ -94,7 +106,7 @@ class Verdict:
     check: str
     passed: bool
     blocking: bool
-    observed: float
+    observed: float | None  # None: SQL gave NULL
     threshold: float
     rows: int
     text: str = ""
@@ -221,6 +233,10 @@ def _judge(rule: QualityRule, measures: Measures, duplicates: Mapping[str, int],
                 return _no_column(rule, rows)
             broken = measures.broken.get(rule.name, 0)
             return _verdict(rule, broken, broken == 0, rows, f"{broken} of {rows} rows break it, 0 allowed")
+        case "rows_aside":
+            aside = measures.broken.get(rule.name, 0)
+            text = f"{aside} of {measures.rows_read} rows broke it and were set aside"
+            return _verdict(rule, aside, aside == 0, rows, text)
         case _:
             return _judge_age(rule, measures, at)
 

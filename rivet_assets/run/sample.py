@@ -91,6 +91,7 @@ def _stage_some(site: Site, extract: Extract, limit: int, permits: Permits) -> l
     gentle = extract.pace.model_copy(update={"batch_size": rows, "batch_size_is_explicit": True})
     # Without a fingerprint nothing is kept for later runs; what is unique in a sample says nothing of the window.
     trial = replace(extract, parallel=1, pace=gentle, fingerprint="", unique_columns=(), row_rules=NO_ROW_RULES)
+    trial = replace(trial, profile=None)
     found: list[Staged] = []
     left = limit
     for chunk in extract.chunks[:MOST_CHUNKS] or (None,):

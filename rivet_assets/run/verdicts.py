@@ -26,6 +26,7 @@ from rivet_assets.run.quality import (
     schema_drift,
     special_values,
 )
+from rivet_assets.run.references import check_references
 from rivet_resources.commit.publish import boundary_to_keep
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.relation import Relation
@@ -44,10 +45,15 @@ def judge_columns(export: Export, relation: Relation, window: str, journal: Jour
 
     Raises:
         ContractBroken: a column that must be is not there, or is of another type.
+        RivetError: values of `references` cannot be compared with those of the other export.
     """
-    if export.contract is None or not has_column_rules(export.contract):
+    if export.contract is None:
         return ()
-    verdict = columns_verdict(export.contract, planned(relation, export.steps).schema, relation)
+    shaped = planned(relation, export.steps).schema
+    check_references(export.contract, shaped)
+    if not has_column_rules(export.contract):
+        return ()
+    verdict = columns_verdict(export.contract, shaped, relation)
     if blocks([verdict]):
         journal.judged((verdict,), Drift((), (), ()))
         raise ContractBroken(refusal(export.name, window, (verdict,)), verdicts=(verdict,))
@@ -65,7 +71,8 @@ def judge_window(export: Export, staged: Staged, drift: Drift, *, root: Root, st
     duplicates = {column: 0 for column in staged.extract.unique_columns}
     if staged.extract.row_rules.key:
         duplicates[staged.extract.row_rules.key_name] = 0
-    duplicates |= {column: count_duplicates(root, files) for column, files in measures.unique.items()}
+    hashed = {column: files for column, files in measures.unique.items() if column in duplicates}
+    duplicates |= {column: count_duplicates(root, files) for column, files in hashed.items()}
     numbers = numbers_of(export, staged, root=root, state=state)
     allowed = errors_allowed(export.max_errors, rows=measures.rows_read)
     accepted = export.on_schema_drift in ("continue", "evolve")

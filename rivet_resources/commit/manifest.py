@@ -40,6 +40,7 @@ from rivet_resources.contracts.boundary import BoundaryEnds, Edge, boundary_afte
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import AppliedChanges, Staged, Window
 from rivet_resources.contracts.parts import Measures, Part
+from rivet_resources.contracts.profile import WindowProfile
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.errors import ManifestUnreadable
@@ -90,6 +91,7 @@ class Manifest(Entry):
     split_window: dict[str, Any] | None = None
     quarantine: Quarantine | None = Field(None, exclude_if=lambda found: found is None)  # None: every row fitted
     registered_schema: ManifestSchema | None = Field(None, exclude_if=lambda found: found is None)
+    profile: WindowProfile | None = Field(None, exclude_if=lambda found: found is None)  # None: nobody asked
 
     @model_validator(mode="after")
     def counts_agree(self) -> Manifest:
@@ -182,6 +184,7 @@ def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple
         applied=extract.applied,
         quarantine=describe_quarantine(staged),
         registered_schema=ManifestSchema(**extract.registered.facts) if extract.registered else None,
+        profile=staged.profile,
     )
 
 

@@ -246,8 +246,9 @@ def remove_manifests(manifests: list[Manifest], *, root: Root) -> None:
 
 
 def sidecars(staged: Staged) -> list[str]:
-    """List the files of cell hashes that measuring left beside the staged parts."""
-    return [path for files in staged.measures.unique.values() for path in files]
+    """List the files of cell hashes and profiles that measuring left beside the staged parts."""
+    unique = [path for files in staged.measures.unique.values() for path in files]
+    return [*unique, *staged.measures.profile]
 
 
 def owned_runs(export: str, *, root: Root, state: Ledger) -> Iterator[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rivet_resources.contracts.boundary import BoundaryEnds
 from rivet_resources.contracts.parts import ChunkResult, Measures, Part
+from rivet_resources.contracts.profile import ProfileColumns, WindowProfile
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.read_limits import Metering, RateLimit
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
@@ -182,6 +183,7 @@ class Extract:
     meta: MetaColumns = MetaColumns()
     unique_columns: tuple[str, ...] = ()  # measured exactly over the whole window
     row_rules: RowRules = NO_ROW_RULES  # of a contract, counted over the whole window
+    profile: ProfileColumns | None = None  # columns that are described; None: none
     cursor: CursorMove | None = None
     fingerprint: str = ""  # of the plan; chunk progress of a dead run counts only if equal
     poll: PollShape | None = None  # rows become changes, told by their own stamps; None: they stay rows
@@ -236,6 +238,7 @@ class Staged:
     kept_chunks: int = 0  # read by a run that died, and used by this one
     kept: Measures = field(default_factory=Measures)  # of these chunks; part of `measures`
     standing: tuple[Part, ...] = ()  # published by an earlier version, and part of this one too
+    profile: WindowProfile | None = None  # of all chunks; None: nobody asked
     refusing: tuple[ChunkResult, ...] = ()  # the chunks with rows that could not be exported, in order
 
     @property

@@ -46,6 +46,7 @@ class Measures:
     checksums: dict[str, int] = field(default_factory=dict)  # column → sum over its cells; absent: none
     broken: dict[str, int] = field(default_factory=dict)  # check of a contract → rows that break it
     newest: dict[str, int] = field(default_factory=dict)  # column → its newest time, microseconds since 1970
+    profile: list[str] = field(default_factory=list)  # files with what chunks counted for a profile
     pages: int = 0
     arrow_bytes: int = 0
     retries: int = 0
@@ -97,6 +98,7 @@ class Measures:
             nulls=join_counts(self.nulls, other.nulls),
             special_values=special,
             unique={c: self.unique.get(c, []) + other.unique.get(c, []) for c in {**self.unique, **other.unique}},
+            profile=self.profile + other.profile,
             pages=self.pages + other.pages,
             arrow_bytes=self.arrow_bytes + other.arrow_bytes,
             retries=self.retries + other.retries,

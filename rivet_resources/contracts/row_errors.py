@@ -32,10 +32,11 @@ class RefusedRows:
     """Rows taken out of a page for one reason, as the source typed them."""
 
     rows: pa.Table
-    where: str  # who refused: `type`, or `step 2 (cast)`
+    where: str  # who refused: `type`, `step 2 (cast)`, or `contract`
     column: str  # '' where no single one is at fault
     why: str  # without any value
     policy: RowPolicy
+    check: str = ""  # of a contract, that they break; '' for none
 
     @property
     def reason(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-RowRuleKind = Literal["accepted_values", "min", "max", "matches", "rows"]
+RowRuleKind = Literal["required", "accepted_values", "min", "max", "matches", "rows"]
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,22 @@ class RowRules:
     rules: tuple[RowRule, ...] = ()
     newest: tuple[str, ...] = ()  # days or times whose largest value is kept
     key: tuple[str, ...] = ()  # columns that together hold nothing twice
+    aside: tuple[RowRule, ...] = ()  # rows that break one are no part of the window, but dead letters
+    hashed: tuple[tuple[str, ...], ...] = ()  # columns whose values, together, are compared with another export's
 
     @property
     def key_name(self) -> str:
         """Return the name that the key's repeated cells are counted under."""
-        return ", ".join(self.key)
+        return hashed_name(self.key)
 
     def __bool__(self) -> bool:
         """Return whether there is anything to count."""
-        return bool(self.rules or self.newest or self.key)
+        return bool(self.rules or self.newest or self.key or self.hashed)
+
+
+def hashed_name(columns: tuple[str, ...]) -> str:
+    """Return the name that the hashes of some columns' cells are kept under."""
+    return ", ".join(columns)
 
 
 NO_ROW_RULES = RowRules()

@@ -7,6 +7,8 @@ The engine reads the window's Parquet files through Arrow, and nothing else: no 
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
@@ -18,6 +20,8 @@ from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.transform import RowRefused, TransformError
 
 TABLE = "rows"
+# Types of DuckDB that are numbers, and those of `true` and of NULL alone.
+NUMBERS = re.compile(r'U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$|DECIMAL|FLOAT$|DOUBLE$|BOOLEAN$|"?NULL"?$')
 SETTINGS = (
     "SET TimeZone='UTC'",
     "SET memory_limit='512MB'",
@@ -29,8 +33,8 @@ SETTINGS = (
 )
 
 
-def numbers_by_sql(texts: Mapping[str, str], staged: Staged, root: Root) -> dict[str, float]:
-    """Return the one number that each statement gives over the window's rows.
+def numbers_by_sql(texts: Mapping[str, str], staged: Staged, root: Root) -> dict[str, float | None]:
+    """Return the one number that each statement gives over the window's rows; None where it gives NULL, or NaN.
 
     Raises:
         TransformError: a statement is none, or gives no number.
@@ -55,7 +59,7 @@ def check_sql(texts: Mapping[str, str], schema: pa.Schema) -> None:
         _ask(texts, schema.empty_table())
 
 
-def _ask(texts: Mapping[str, str], rows: Any) -> dict[str, float]:
+def _ask(texts: Mapping[str, str], rows: Any) -> dict[str, float | None]:
     import duckdb  # start
 
     with closing(duckdb.connect(":memory:", config={"threads": 1})) as connection:
@@ -65,17 +69,19 @@ def _ask(texts: Mapping[str, str], rows: Any) -> dict[str, float]:
         return {name: _number(name, text, connection) for name, text in texts.items()}
 
 
-def _number(name: str, text: str, connection: Any) -> float:
+def _number(name: str, text: str, connection: Any) -> float | None:
     import duckdb  # start
 
     refused: TransformError | RowRefused | None = None
     found: list[Any] = []
+    kinds: list[str] = []
     try:
         statements = connection.extract_statements(text)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             refused = TransformError(f"contract, {name}: write one SELECT over the table `{TABLE}`.")
         else:
             found = connection.execute(statements[0]).fetchmany(2)
+            kinds = [str(column[1]) for column in connection.description]
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
         first = str(error).strip().split("\n")[0].rstrip(".")
         refused = TransformError(f"contract, {name}: {first}. The window is the table `{TABLE}`.")
@@ -83,6 +89,7 @@ def _number(name: str, text: str, connection: Any) -> float:
         refused = RowRefused(f"contract, {name}: the statement fails on the window's rows ({type(error).__name__}).")
     if refused is not None:
         raise refused
-    if len(found) != 1 or len(found[0]) != 1 or isinstance(found[0][0], str | bytes):
+    if len(found) != 1 or len(kinds) != 1 or not NUMBERS.match(kinds[0]):
         raise TransformError(f"contract, {name}: gives no single number; write SELECT count(*) … and the like.")
-    return float(found[0][0] or 0)
+    number = None if found[0][0] is None else float(found[0][0])
+    return None if number is None or math.isnan(number) else number

@@ -256,7 +256,8 @@ def _by_chunk(extract: Extract, results: Sequence[ChunkResult]) -> dict[int, Mea
 
 def _is_whole(result: ChunkResult, root: Root) -> bool:
     """Return whether all files of an earlier run's chunk are still there."""
-    sidecars = [file for files in result.measures.unique.values() for file in files]
+    unique = [file for files in result.measures.unique.values() for file in files]
+    sidecars = [*unique, *result.measures.profile]
     return all(map(root.staged_exists, result.files)) and all(root.read(file) is not None for file in sidecars)
 
 

@@ -38,6 +38,7 @@ from rivet_resources.write.dead_letters import DeadLetters
 from rivet_resources.write.measures import Tally
 from rivet_resources.write.parts import PartFiles
 from rivet_resources.write.row_folders import FolderFiles
+from rivet_resources.write.row_rules import RowsAside
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +87,11 @@ class _Reading:
     effort: Effort | None = None
 
     def __post_init__(self) -> None:
+        aside = self.extract.row_rules.aside
         self.shaping = Shaping(self.extract, self.chunk.index)
         self.schema = self.shaping.schema
+        if aside:
+            self.shaping.breaches = RowsAside(self.schema, aside).breaches
         self.root = self.extract.destination.root(self.extract.export)
         if self.extract.cursor is not None and (ends := self.extract.cursor.ends) is not None and ends.scheme:
             self.sieve = Sieve(ends, self.extract.relation.columns, self.chunk.edge)
@@ -100,6 +104,7 @@ class _Reading:
                 self.schema,
                 unique_columns=self.extract.unique_columns,
                 row_rules=self.extract.row_rules,
+                profile=self.extract.profile,
                 scratch=folder,
             )
             parts = self._parts(folder)
@@ -118,11 +123,13 @@ class _Reading:
                     for page in self._pages(throttle, meter):
                         hand_over(page)
                 staged, dead = parts.finish(), letters.finish()
-                unique = self._stage_sidecars(tally)
+                unique, profile = self._stage_sidecars(tally), self._stage_profile(tally)
             except BaseException:
                 self._discard([*parts.staged, *letters.staged])
                 raise
-            measures = tally.result(unique=unique, retries=rereads, throttled_seconds=throttle.waited_seconds)
+            measures = tally.result(
+                unique=unique, profile=profile, retries=rereads, throttled_seconds=throttle.waited_seconds
+            )
             measures = self._with_ends(self._with_effort(measures, throttle))
             return ChunkResult(chunk=self.chunk.index, parts=staged, measures=measures, dead_letters=dead)
 
@@ -207,14 +214,23 @@ class _Reading:
     def _stage_sidecars(self, tally: Tally) -> dict[str, list[str]]:
         """Put the hash files of the unique columns where the driver finds them: {column: [path, …]}."""
         staged: dict[str, list[str]] = {}
-        for name, files in tally.sidecars().items():
-            index = self.schema.get_field_index(name) if name in self.schema.names else "key"
+        for place, (name, files) in enumerate(tally.sidecars().items()):
+            index = self.schema.get_field_index(name) if name in self.schema.names else f"together{place}"
             stem = f"_staged/{self.extract.run_id}/unique/{index}-chunk{self.chunk.index}-{self.label}"
             staged[name] = []
             for number, file in enumerate(files):
                 self.root.put(f"{stem}-{number}.u128", file.read_bytes())
                 staged[name].append(f"{stem}-{number}.u128")
         return staged
+
+    def _stage_profile(self, tally: Tally) -> tuple[str, ...]:
+        """Put what was counted for a profile where the driver finds it; () where nobody asked."""
+        content = tally.profile
+        if content is None:
+            return ()
+        path = f"_staged/{self.extract.run_id}/profile/chunk{self.chunk.index}-{self.label}.json"
+        self.root.put(path, content)
+        return (path,)
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:

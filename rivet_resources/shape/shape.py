@@ -6,16 +6,17 @@ is hashed (`rowhash/hash.py`), reading and writing (`read/task.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from rivet_resources.contracts.change_log import ENVELOPE, change_schema
 from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.poll import PollShape
 from rivet_resources.contracts.relation import Relation
-from rivet_resources.contracts.row_errors import RefusedCells, RefusedRows, RowPolicy
+from rivet_resources.contracts.row_errors import Places, RefusedCells, RefusedRows, RowPolicy
 from rivet_resources.contracts.transform import Transform
 from rivet_resources.errors import SourceChanged
 from rivet_resources.shape.change_envelope import as_inserts, flat, flat_schema
@@ -23,7 +24,7 @@ from rivet_resources.shape.poll_envelope import enveloped, first_seq, poll_schem
 from rivet_resources.shape.rowhash.hash import row_hashes
 from rivet_resources.shape.transforms.conditions import policy_of
 from rivet_resources.shape.transforms.pipeline import TransformPlan, plan
-from rivet_resources.shape.transforms.separate import separate, without_cells
+from rivet_resources.shape.transforms.separate import places_left, separate, without_cells
 
 EXPORTED_AT = pa.field("_rivet_exported_at", pa.timestamp("us", "UTC"), nullable=False)
 ROW_HASH = pa.field("_rivet_row_hash", pa.int64(), nullable=False)
@@ -58,12 +59,25 @@ def _unflat(extract: Extract) -> pa.Schema:
     return rows if extract.meta.inserted_at is None else change_schema(rows)
 
 
+@dataclass(frozen=True)
+class BrokenRows:
+    """Shaped rows of a page that break a rule of a contract, each for its first rule."""
+
+    check: str
+    column: str
+    why: str  # without any value
+    rows: Places
+
+
 @dataclass
 class Shaping:
     """Brings the pages of one extract into the schema of its parts."""
 
     extract: Extract
     chunk: int = 0  # its number; polled rows are counted in it
+    breaches: Callable[[pa.Table], Sequence[BrokenRows]] | None = (
+        None  # of rows that a contract sets aside; None: none are
+    )
     schema: pa.Schema = field(init=False)
     _unflat: pa.Schema = field(init=False)
     _plan: TransformPlan = field(init=False)
@@ -94,8 +108,13 @@ class Shaping:
         # Of the page as it came: a transform may hide a stamp. None may drop a row.
         envelope = () if self.extract.poll is None else self._wrap_envelope(table, self.extract.poll)
         if self.extract.transforms:
-            table, by_steps = separate(self._plan, table, self._policies)
+            table, by_steps, rows = separate(self._plan, table, self._policies)
             refused += by_steps
+        else:
+            rows = table
+        if self.breaches is not None and (found := self.breaches(table)):
+            table, broken = self._set_aside(table, rows, found)
+            refused += broken
         columns = list(table.columns)
         if self.extract.meta.exported_at is not None:
             instant = pa.scalar(self.extract.meta.exported_at, EXPORTED_AT.type)
@@ -106,6 +125,19 @@ class Shaping:
             rows = pa.Table.from_arrays(columns, schema=pa.schema(list(self._unflat)[len(ENVELOPE) :]))
             return flat(as_inserts(rows, self.extract.meta.inserted_at), self.extract.format), refused
         return flat(pa.Table.from_arrays([*envelope, *columns], schema=self._unflat), self.extract.format), refused
+
+    def _set_aside(
+        self, table: pa.Table, rows: pa.Table, found: Sequence[BrokenRows]
+    ) -> tuple[pa.Table, list[RefusedRows]]:
+        """Take the rows that break a contract out of a shaped page; they are told as the source typed them."""
+        places = places_left(self._plan, rows)
+        refused = [
+            RefusedRows(
+                rows.take(pa.array(places[each.rows])), "contract", each.column, each.why, "dead_letter", each.check
+            )
+            for each in found
+        ]
+        return table.filter(pa.array(~np.logical_or.reduce([each.rows for each in found]))), refused
 
     def _wrap_envelope(self, table: pa.Table, shape: PollShape) -> tuple[pa.ChunkedArray | pa.Array, ...]:
         first = first_seq(shape.window, self.chunk) + self._shaped

@@ -37,6 +37,7 @@ LETTER = pa.schema(
     ]
 )
 FORMAT = "ndjson"
+WAITING_ROWS, WAITING_BYTES = 2_000, 4 << 20
 
 
 class DeadLetters:
@@ -47,6 +48,8 @@ class DeadLetters:
         self._root, self._folder, self._label = root, folder, f"{label}-dead"
         self._files: PartFiles | None = None
         self._shown: tuple[str, ...] = ()
+        self._waiting: dict[tuple[str, str, str], list[RefusedRows]] = {}  # by reason
+        self._rows = self._bytes = 0
 
     @property
     def staged(self) -> list[Part]:
@@ -57,12 +60,24 @@ class DeadLetters:
         """Write down those rows whose policy asks for it."""
         for each in refused:
             if each.policy == "dead_letter":
-                if self._files is None:
-                    self._files, self._shown = self._open(), shown_columns(self._extract)
-                self._files.write(letters(each, self._extract, self._shown))
+                self._waiting.setdefault((each.where, each.column, each.why), []).append(each)
+                self._rows += each.rows.num_rows
+                self._bytes += each.rows.nbytes
+        if self._rows >= WAITING_ROWS or self._bytes >= WAITING_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Write what waits: a few rows of each page cost far more alone than together."""
+        for alike in self._waiting.values():
+            if self._files is None:
+                self._files, self._shown = self._open(), shown_columns(self._extract)
+            joined = replace(alike[0], rows=pa.concat_tables([each.rows for each in alike], promote_options="default"))
+            self._files.write(letters(joined, self._extract, self._shown))
+        self._waiting, self._rows, self._bytes = {}, 0, 0
 
     def finish(self) -> tuple[Part, ...]:
         """Close and stage what is left."""
+        self._flush()
         return self._files.finish() if self._files else ()
 
     def _open(self) -> PartFiles:

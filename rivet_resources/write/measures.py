@@ -28,13 +28,15 @@ import xxhash
 
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.parts import Measures
+from rivet_resources.contracts.profile import ProfileColumns
 from rivet_resources.contracts.row_errors import RefusedRows
-from rivet_resources.contracts.row_rules import NO_ROW_RULES, RowRules
+from rivet_resources.contracts.row_rules import NO_ROW_RULES, RowRules, hashed_name
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import PartCorrupt, UnknownColumn, UnsupportedColumn, ValueDoesNotFit
 from rivet_resources.scratch import temporary
 from rivet_resources.shape.transforms.fields import whole
 from rivet_resources.write.checksums.sums import RunningSums
+from rivet_resources.write.profile import ProfileTally
 from rivet_resources.write.row_rules import RowRuleCount
 
 Cells = npt.NDArray[np.uint64]  # shape (cells, 2): high and low 64 bits
@@ -54,6 +56,7 @@ class Tally:
         *,
         unique_columns: Sequence[str] = (),
         row_rules: RowRules = NO_ROW_RULES,
+        profile: ProfileColumns | None = None,
         scratch: Path,
     ) -> None:
         """Start counting.
@@ -72,10 +75,15 @@ class Tally:
         self._sums = RunningSums()
         self._rows = self._rows_read = self._pages = self._bytes = self._retries = 0
         self._longest_ms = 0.0
-        self._unique = {name: _SortedRuns(schema, (name,), scratch) for name in unique_columns}
+        self._unique = {name: SortedRuns(schema, (name,), scratch) for name in unique_columns}
         if row_rules.key:
-            self._unique[row_rules.key_name] = _SortedRuns(schema, row_rules.key, scratch)
+            self._unique[row_rules.key_name] = SortedRuns(schema, row_rules.key, scratch)
+        for names in row_rules.hashed:
+            if hashed_name(names) not in self._unique:
+                self._unique[hashed_name(names)] = SortedRuns(schema, names, scratch)
         self._row_rules = RowRuleCount(schema, row_rules) if row_rules else None
+        self._aside = {rule.check: 0 for rule in row_rules.aside}
+        self._profile = ProfileTally(schema, profile) if profile is not None else None
 
     def add(self, page: Page, refused: Sequence[RefusedRows] = ()) -> None:
         """Count one page, as it will be written, and its rows that will not.
@@ -85,6 +93,8 @@ class Tally:
         """
         for each in refused:
             (self._dead if each.policy == "dead_letter" else self._skipped)[each.reason] += each.rows.num_rows
+            if each.check:
+                self._aside[each.check] += each.rows.num_rows
         self._rows += page.table.num_rows
         self._rows_read += page.table.num_rows if page.rows_read is None else page.rows_read
         size_bytes = page.table.nbytes
@@ -106,25 +116,38 @@ class Tally:
             runs.add(page.table)
         if self._row_rules is not None:
             self._row_rules.add(page.table)
+        if self._profile is not None:
+            self._profile.add(page.table, size_bytes=size_bytes)
+
+    @property
+    def profile(self) -> bytes | None:
+        """Return what was counted for a profile, as a file holds it; None where nobody asked."""
+        return None if self._profile is None else self._profile.content
 
     def sidecars(self) -> dict[str, list[Path]]:
         """Finish the hash files of the unique columns: {column: local files}."""
         return {name: runs.files() for name, runs in self._unique.items()}
 
     def result(
-        self, *, unique: dict[str, list[str]] | None = None, retries: int = 0, throttled_seconds: float = 0.0
+        self,
+        *,
+        unique: dict[str, list[str]] | None = None,
+        profile: Sequence[str] = (),
+        retries: int = 0,
+        throttled_seconds: float = 0.0,
     ) -> Measures:
-        """Sum up; `unique` are the sidecars as staged, `retries` those beyond the pages' own."""
+        """Sum up; `unique` and `profile` are the sidecars as staged, `retries` those beyond the pages' own."""
         return Measures(
             rows=self._rows,
             rows_read=self._rows_read,
             nulls=dict(self._nulls),
             special_values={name: dict(kinds) for name, kinds in self._special.items()},
             unique=unique or {},
+            profile=[*profile],
             skipped=dict(self._skipped),
             dead=dict(self._dead),
             checksums=self._sums.result(),
-            broken=dict(self._row_rules.broken) if self._row_rules else {},
+            broken={**(self._row_rules.broken if self._row_rules else {}), **self._aside},
             newest=dict(self._row_rules.newest) if self._row_rules else {},
             pages=self._pages,
             arrow_bytes=self._bytes,
@@ -136,10 +159,15 @@ class Tally:
         )
 
 
-class _SortedRuns:
-    """The cells of one unique column, or of several together, spilled as sorted files without repetition."""
+class SortedRuns:
+    """The cells of one column, or of several together, spilled as sorted files without repetition."""
 
     def __init__(self, schema: pa.Schema, names: tuple[str, ...], scratch: Path) -> None:
+        """Begin without a cell.
+
+        Raises:
+            UnknownColumn, UnsupportedColumn: a column is not there, or cannot be hashed.
+        """
         for name in names:
             _require_hashable(schema, name)
         place = "_".join(str(schema.get_field_index(name)) for name in names)
@@ -217,6 +245,26 @@ def count_duplicates(root: Root, files: Sequence[str]) -> int:
         return duplicates + sum(int(_repeats(_sort(bucket)).sum()) for bucket in _buckets(distinct))
 
 
+def count_missing(root: Root, files: Sequence[str], known: Sequence[Path]) -> int:
+    """Count the distinct values of a window's sidecars that are in none of some local files of the same form.
+
+    Memory is one bucket of each (about 64 MB), whatever their sizes.
+
+    Raises:
+        PartCorrupt: a sidecar is missing or cut short.
+    """
+    with temporary("references") as folder:
+        runs = [_fetch(root, path, folder / f"{index}.u128")[1:] for index, path in enumerate(files)]
+        others: list[Cells] = [np.memmap(path, "<u8", "r").reshape(-1, 2)[1:] for path in known]
+        pieces = -(-max(sum(map(len, runs)), sum(map(len, others))) // BUCKET_CELLS)
+        both = zip(_buckets(runs, pieces), _buckets(others, pieces), strict=True)
+        return sum(_distinct(np.concatenate((mine, theirs))) - _distinct(theirs) for mine, theirs in both)
+
+
+def _distinct(cells: Cells) -> int:
+    return len(cells) - int(_repeats(_sort(cells)).sum())
+
+
 def _fetch(root: Root, path: str, local: Path) -> Cells:
     """Bring one sidecar here and map it into memory, its head included."""
     found = root.read(path)
@@ -231,16 +279,14 @@ def _fetch(root: Root, path: str, local: Path) -> Cells:
     return run
 
 
-def _buckets(runs: Sequence[Cells]) -> Iterator[Cells]:
-    """Yield all cells in pieces, such that equal cells stand in one piece."""
-    total = sum(len(run) for run in runs)
-    if not total:
-        return
-    pieces = -(-total // BUCKET_CELLS)
+def _buckets(runs: Sequence[Cells], pieces: int | None = None) -> Iterator[Cells]:
+    """Yield all cells in pieces, such that equal cells stand in one piece: in the same, whosever they are."""
+    pieces = -(-sum(len(run) for run in runs) // BUCKET_CELLS) if pieces is None else pieces
     bounds = [np.uint64(piece * 2**64 // pieces) for piece in range(1, pieces)]
     cuts = [[0, *np.searchsorted(run[:, 0], bounds).tolist(), len(run)] for run in runs]
     for piece in range(pieces):
-        yield np.concatenate([run[cut[piece] : cut[piece + 1]] for run, cut in zip(runs, cuts, strict=True)])
+        found = [run[cut[piece] : cut[piece + 1]] for run, cut in zip(runs, cuts, strict=True)]
+        yield np.concatenate(found) if found else np.zeros((0, 2), np.uint64)
 
 
 def _sort(cells: Cells) -> Cells:

@@ -9,18 +9,21 @@ one call. No value of a row leaves this file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivet_resources.contracts.row_errors import Places
 from rivet_resources.contracts.row_rules import RowRule, RowRules
 from rivet_resources.contracts.transform import TransformError
+from rivet_resources.shape.shape import BrokenRows
 from rivet_resources.shape.transforms import sql
 from rivet_resources.shape.transforms.cell_text import spell
 from rivet_resources.shape.transforms.conditions import check_boolean
 from rivet_resources.shape.transforms.convert import ACCEPTS, KINDS, convert, family
-from rivet_resources.shape.transforms.fields import missing, plain
+from rivet_resources.shape.transforms.fields import missing, plain, whole
 
 ORDERED = frozenset({"bool", "integer", "float", "decimal", "text", "date", "time", "timestamp", "instant"})
 DATED = frozenset({"date", "timestamp", "instant"})
@@ -71,6 +74,85 @@ class RowRuleCount:
                 self.newest[name] = max(newest, self.newest.get(name, newest))
 
 
+WHY = {
+    "required": "is NULL",
+    "accepted_values": "is not one of the accepted values",
+    "min": "is below the smallest allowed",
+    "max": "is above the largest allowed",
+    "matches": "does not match its regular expression",
+}
+
+
+class RowsAside:
+    """Finds the rows of shaped pages that a contract sets aside; a page without one costs counts only."""
+
+    def __init__(self, schema: pa.Schema, rules: Sequence[RowRule]) -> None:
+        """Compile the rules.
+
+        Raises:
+            TransformError: as `RowRuleCount`.
+        """
+        self._rules = [(rule, compile_rule(rule, schema)) for rule in rules if rule.kind != "rows"]
+        self._places = {rule.check: _compile_places(rule, schema) for rule, _ in self._rules}
+        self._expressions = [rule for rule in rules if rule.kind == "rows"]
+        for rule in self._expressions:
+            _check_expression(rule, schema)
+
+    def breaches(self, table: pa.Table) -> list[BrokenRows]:
+        """Return the rows that break a rule, each with the first that it breaks.
+
+        Raises:
+            RowRefused: an SQL text fails on some row.
+        """
+        found: list[BrokenRows] = []
+        left = np.ones(table.num_rows, np.bool_)
+        for rule, bad in self._broken(table):
+            bad &= left
+            if bad.any():
+                why = WHY.get(rule.kind, f"breaks {rule.check.removeprefix('rows__')}")
+                found.append(BrokenRows(rule.check, rule.column, why, bad))
+                left &= ~bad
+        return found
+
+    def _broken(self, table: pa.Table) -> Iterator[tuple[RowRule, Places]]:
+        if not table.num_rows:
+            return
+        for rule, count in self._rules:
+            column = table.column(rule.column)
+            if count(column):
+                yield rule, _marks(self._places[rule.check](column))
+        if self._expressions:
+            texts = [rule.value for rule in self._expressions]
+            truths = sql.evaluate(texts, table, [pa.bool_()] * len(texts))
+            for rule, truth in zip(self._expressions, truths, strict=True):
+                if truth.false_count:
+                    yield rule, _marks(pc.invert(truth))
+
+
+def _marks(bad: pa.Array) -> Places:
+    """Return marks of rows as numpy has them; NULL is none."""
+    marks: Places = pc.fill_null(bad, False).to_numpy(zero_copy_only=False).astype(np.bool_)
+    return marks
+
+
+def _compile_places(rule: RowRule, schema: pa.Schema) -> Callable[[pa.ChunkedArray], pa.Array]:
+    """Return what marks the cells of its column that break a rule; NULL marks are none."""
+    arrow = schema.field(rule.column).type
+    arrow = arrow.value_type if pa.types.is_dictionary(arrow) else arrow
+    if rule.kind == "required":
+        return lambda column: whole(column).is_null()
+    if rule.kind == "matches":
+        return lambda column: pc.invert(pc.match_substring_regex(_texts(column), str(rule.value)))
+    if rule.kind == "accepted_values":
+        allowed = _operands(rule, arrow, rule.value)
+        return lambda column: pc.and_(
+            pc.invert(pc.is_in(_cells(column), value_set=allowed, skip_nulls=True)), whole(column).is_valid()
+        )
+    bound = _operands(rule, arrow, [rule.value])[0]
+    compare = pc.less if rule.kind == "min" else pc.greater
+    return lambda column: compare(_cells(column), bound)
+
+
 def compile_rule(rule: RowRule, schema: pa.Schema) -> Broken:
     """Return what counts the cells of its column that break a rule.
 
@@ -81,6 +163,8 @@ def compile_rule(rule: RowRule, schema: pa.Schema) -> Broken:
         raise missing(rule.column, schema.names)
     arrow = schema.field(rule.column).type
     arrow = arrow.value_type if pa.types.is_dictionary(arrow) else arrow
+    if rule.kind == "required":
+        return lambda column: int(column.null_count)
     if rule.kind == "matches":
         return _not_matching(str(rule.value))
     if rule.kind == "accepted_values":
@@ -139,6 +223,10 @@ def _cells(column: pa.ChunkedArray) -> pa.Array:
     return cells.cast(cells.type.value_type) if pa.types.is_dictionary(cells.type) else cells
 
 
+def _texts(column: pa.ChunkedArray) -> pa.Array:
+    return whole(column) if pa.types.is_string(column.type) else spell(column)
+
+
 def _not_among(allowed: pa.Array) -> Broken:
     def count(column: pa.ChunkedArray) -> int:
         among = pc.is_in(_cells(column), value_set=allowed, skip_nulls=True)
@@ -149,8 +237,7 @@ def _not_among(allowed: pa.Array) -> Broken:
 
 def _not_matching(pattern: str) -> Broken:
     def count(column: pa.ChunkedArray) -> int:
-        cells = column if pa.types.is_string(column.type) else spell(column)
-        found = pc.match_substring_regex(cells, pattern)
+        found = pc.match_substring_regex(_texts(column), pattern)
         return int(len(column) - column.null_count - (pc.sum(found).as_py() or 0))
 
     return count

@@ -12,11 +12,18 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml
+from click.testing import CliRunner
 from jsonschema import Draft201909Validator
 
+from rivet_assets.cli.main import commands
 from rivet_assets.config.load import RivetConfig, load_config
 from rivet_assets.launch.run_exports import Outcome, run_exports
+from rivet_assets.plan.planner import plan_exports
+from rivet_assets.preflight.check import check_exports
 from rivet_assets.preflight.contract import check_contract, look
+from rivet_assets.preflight.judged_rules import BEFORE, FILES, HASHES, ONE_PASS, contract_lines
+from rivet_assets.preflight.report import exit_code
+from rivet_assets.prove.quarantine import dead_letters
 from rivet_assets.scaffold.odcs import document_of, text_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.destinations.local import Local
@@ -212,6 +219,7 @@ def test_file_that_is_no_contract_is_refused(orders, text, told):
         ({"sql": {"odd": "select count(*) from read_text('rivet.yaml')"}}, "PermissionException"),
         ({"sql": {"odd": "drop table rows"}}, "one SELECT"),
         ({"sql": {"odd": "select id, total from rows"}}, "no single number"),
+        ({"sql": {"odd": 'select max("at") from rows'}}, "no single number"),
     ],
 )
 def test_rule_that_does_not_fit_the_table_is_refused_before_a_row_is_read(orders, contract, told):
@@ -237,6 +245,43 @@ def test_sql_reads_the_whole_window_before_it_is_published(orders):
     assert ("failed", ("sql__no_negative",)) == (outcome.status, outcome.checks_failed)
     assert "sql__no_negative: 1, 0 wanted" in outcome.message
     assert set() == orders.windows
+
+
+def test_sql_that_gives_null_is_no_number_and_passes_for_none(orders):
+    """`sum` over no row is NULL, which is within no bounds; the text says what to write instead."""
+    nothing = "select sum(total) from rows where id > 1000"
+
+    outcome = orders.run(
+        {"sql": {"open": nothing, "nan": "select 'nan'::float", "zero": f"select coalesce(({nothing}), 0)"}}
+    )
+
+    assert {"sql__open", "sql__nan"} == set(outcome.checks_failed)
+    assert "gives NULL, which is no number (write coalesce(…, 0)" in outcome.message
+
+
+def test_check_tells_before_a_run_what_a_contract_judges_and_what_it_costs(orders):
+    """Severities, the rules that the one pass does not answer, and columns that a run would be stopped for."""
+    rules = {
+        "columns": {"id": {"unique": True}, "total": {"min": 0, "severity": "warn"}, "gone": {}},
+        "sql": {"no": "select 0"},
+    }
+
+    [checked] = check_exports(orders.config(rules))
+
+    told = {each.check: (each.severity, each.cost) for each in checked.contract}
+    assert {"contract_columns": ("stop", BEFORE), "min__total": ("warn", ONE_PASS)}.items() <= told.items()
+    assert {"unique__id": ("stop", HASHES), "sql__no": ("stop", FILES)}.items() <= told.items()
+    assert [("contract_columns", "fail")] == [(each.name, each.status) for each in checked.findings][:1]
+    assert 1 == exit_code([checked], strict=False)
+    assert "only warns: min__total" in [*contract_lines(checked.contract)]
+
+
+def test_plan_says_what_a_contract_judges(orders):
+    """As notes, beside what the source says."""
+    unsealed = plan_exports(orders.config({"row_count": {"min": 1}}))
+
+    [entry] = unsealed.artefact.exports
+    assert "contract: keeps a window back: row_count_min" in entry.computed.notes
 
 
 def test_sql_of_a_window_without_rows_sees_an_empty_table(orders):
@@ -297,3 +342,65 @@ def test_contract_is_held_against_the_source_without_a_row(orders):
     assert (True, False, "email is not there") == (before.columns.passed, after.columns.passed, after.columns.text)
     with pytest.raises(ConfigError, match="has no `contract:`"):
         check_contract(orders.config(None), "orders")
+
+
+ASIDE = {
+    "columns": {
+        "status": {"accepted_values": ["new"], "severity": "dead_letter"},
+        "email": {"required": True, "severity": "dead_letter"},
+        "total": {"min": 0},
+    },
+    "rows": {"small": {"check": "total <> 4", "severity": "dead_letter"}},
+}
+CHUNKED = {"mode": "chunked", "chunk_column": "id", "chunk_size": 4}
+
+
+@pytest.mark.parametrize("steps", [[], [{"type": "filter", "where": "id <> 2"}]])
+@pytest.mark.parametrize("mode", [{}, CHUNKED])
+def test_rows_that_break_a_contract_are_set_aside_and_the_others_published(orders, mode, steps):
+    """Each for its first rule, with its own key, also behind a filter; rules that stop judge what is left."""
+    outcome = orders.run(ASIDE, transforms=steps, **mode)
+
+    [manifest] = current_manifests(Local(type="local", path=str(orders.folder / "lake")).root("orders")).values()
+    letters = [*dead_letters(orders.config(ASIDE, transforms=steps, **mode).exports[0])]
+    assert ("success", (), 8 - len(steps)) == (outcome.status, outcome.checks_failed, manifest.row_count)
+    assert {(4, "breaks small"), (9, "is NULL")} == {(each["key"]["id"], each["reason"]) for each in letters}
+    assert {"required__email", "rows__small", "row_errors"} <= {
+        warning.partition(":")[0] for warning in outcome.warnings
+    }
+
+
+def test_too_many_rows_set_aside_keep_the_window_back(orders):
+    """`max_errors` bounds them with all others."""
+    outcome = orders.run(ASIDE, max_errors=1)
+
+    assert ("failed", ("row_errors",), set()) == (outcome.status, outcome.checks_failed, orders.windows)
+
+
+def test_replay_of_single_chunks_keeps_to_the_contract(orders):
+    """A row that fits by now comes back; one of the same chunk that does not stays a dead letter."""
+    config = orders.config(ASIDE, **CHUNKED)
+    run_exports(config)
+    orders.sql("UPDATE orders SET status = 'new', email = 'a@x', total = 1 WHERE id = 9")
+    orders.sql("UPDATE orders SET email = NULL WHERE id = 5")
+
+    ended = CliRunner().invoke(commands, ["quarantine", "replay", "--execute"])
+
+    assert (0, True) == (ended.exit_code, "read again" in ended.output), ended.output
+    [manifest] = current_manifests(Local(type="local", path=str(orders.folder / "lake")).root("orders")).values()
+    assert {4, 5} == {each["key"]["id"] for each in dead_letters(config.exports[0])}
+    assert (8, 2) == (manifest.row_count, manifest.quarantine.rows)
+
+
+@pytest.mark.parametrize(
+    ("contract", "keys", "told"),
+    [
+        ({"columns": {"id": {"type": "int8", "severity": "dead_letter"}}}, {}, "no rule is about single rows"),
+        (ASIDE, {"destination": {"type": "stdout"}}, "stdout keeps none"),
+        ({"severity": "dead_letter"}, {}, "severity"),
+    ],
+)
+def test_rows_cannot_be_set_aside_where_none_are_judged_or_kept(orders, contract, keys, told):
+    """When the file is read."""
+    with pytest.raises(ConfigError, match=told):
+        orders.config(contract, **keys)

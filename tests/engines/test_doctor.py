@@ -527,6 +527,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "status": [["-c", "FILE"], ["-c", "FILE", "--lag"]],
     "metrics": [["-c", "FILE"]],
     "journal": [["-c", "FILE", "-e", "orders"]],
+    "profile": [["-c", "FILE"], ["-c", "FILE", "--json"]],
     "schema": [
         ["config"],
         ["show", "-c", "FILE", "-e", "orders"],

@@ -2100,6 +2100,65 @@ SCHEMAS = (
     ),
 )
 
+CONTRACTS = (
+    Fault(
+        "sql_null_passes_for_zero",
+        "rivet_resources/prove/staged_sql.py",
+        "    number = None if found[0][0] is None else float(found[0][0])\n",
+        "    number = float(found[0][0] or 0)\n",
+        "a rule over a window without rows passes, though nothing was judged",
+        ("tests/assets/test_contract.py::test_sql_that_gives_null_is_no_number_and_passes_for_none",),
+    ),
+    Fault(
+        "references_compare_one_bucket_only",
+        "rivet_resources/write/measures.py",
+        "_distinct(np.concatenate((mine, theirs))) - _distinct(theirs) for mine, theirs in both)\n",
+        "_distinct(np.concatenate((mine, theirs))) - _distinct(theirs) for mine, theirs in [next(both)])\n",
+        "of large windows most missing values are not seen",
+        ("tests/unit/run/test_references.py::test_missing_values_are_counted_once_each_over_all_spills",),
+    ),
+    Fault(
+        "references_run_in_the_order_of_the_file",
+        "rivet_assets/launch/run_exports.py",
+        "        ready = [each for each in left if not names & {other.name for other in references_of(each[0])}]\n",
+        "        ready = left\n",
+        "an order of a new customer keeps its window back, since customers are exported after it",
+        ("tests/unit/run/test_references.py::test_exports_run_after_those_they_refer_to",),
+    ),
+    Fault(
+        "profile_shows_masked_values",
+        "rivet_assets/blocks/profile.py",
+        "if plan.origins[name] & plan.masked)\n",
+        "if not plan.origins[name])\n",
+        "the manifest and the page show the least and the largest value of a masked column as they are masked",
+        ("tests/assets/test_profile.py::test_profile_is_committed_with_its_window",),
+    ),
+    Fault(
+        "profile_keeps_the_largest_hashes",
+        "rivet_resources/write/profile.py",
+        "        self.hashes = merged[:KEPT]\n",
+        "        self.hashes = merged[-KEPT:]\n",
+        "numbers of distinct values are wrong by orders of magnitude",
+        ("tests/unit/write/test_profile.py::test_many_distinct_values_are_estimated_within_a_few_percent",),
+    ),
+    Fault(
+        "rows_behind_a_filter_are_set_aside_for_others",
+        "rivet_resources/shape/shape.py",
+        "        places = places_left(self._plan, rows)\n",
+        "        places = np.arange(rows.num_rows)\n",
+        "a dead letter holds another row than the one that is missing in the window",
+        ("tests/assets/test_contract.py::test_rows_that_break_a_contract_are_set_aside_and_the_others_published",),
+    ),
+    Fault(
+        "replay_of_chunks_forgets_the_contract",
+        "rivet_assets/prove/repair.py",
+        'update={"quality": None, "contract": contract, "profile": None}',
+        'update={"quality": None, "contract": None, "profile": None}',
+        "rows that a contract sets aside are published by a replay, or a repair",
+        ("tests/assets/test_contract.py::test_replay_of_single_chunks_keeps_to_the_contract",),
+    ),
+)
+
 FAULTS = (
     *COMMITTING,
     *RUNNING,
@@ -2115,4 +2174,5 @@ FAULTS = (
     *CLUSTERS,
     *AVRO,
     *SCHEMAS,
+    *CONTRACTS,
 )

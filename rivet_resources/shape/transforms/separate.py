@@ -20,11 +20,16 @@ from rivet_resources.contracts.transform import RowRefused
 from rivet_resources.shape.transforms.pipeline import TransformPlan
 
 
-def separate(plan: TransformPlan, table: pa.Table, policies: Sequence[RowPolicy]) -> tuple[pa.Table, list[RefusedRows]]:
+def separate(
+    plan: TransformPlan, table: pa.Table, policies: Sequence[RowPolicy]
+) -> tuple[pa.Table, list[RefusedRows], pa.Table]:
     """Shape the rows of a page that can be shaped, and return the others, as they came, each for its first reason.
 
     Args:
         policies: what becomes of the rows that a step refuses, one per step.
+
+    Returns:
+        (the shaped rows, the refused ones, the rows as they came that were shaped)
 
     Raises:
         RowRefused: by a step whose policy is `stop`, or no row is to blame.
@@ -32,7 +37,7 @@ def separate(plan: TransformPlan, table: pa.Table, policies: Sequence[RowPolicy]
     refused: list[RefusedRows] = []
     while True:
         try:
-            return plan.apply(table), refused
+            return plan.apply(table), refused, table
         except RowRefused as error:
             told, policy = error, policies[error.step - 1]
         bad = _rows_at_fault(plan, table, told) if policy != "stop" and told.is_of_rows else None
@@ -41,6 +46,11 @@ def separate(plan: TransformPlan, table: pa.Table, policies: Sequence[RowPolicy]
         where = f"step {told.step} ({plan.stages[told.step - 1].step.type})"
         refused.append(RefusedRows(table.filter(pa.array(bad)), where, told.column, told.why, policy))
         table = table.filter(pa.array(~bad))
+
+
+def places_left(plan: TransformPlan, rows: pa.Table) -> npt.NDArray[np.int64]:
+    """Return for each row that the steps leave which of the given ones it was; none of these is refused."""
+    return _places_reached(plan, rows, len(plan.stages) + 1)
 
 
 def without_cells(

@@ -54,7 +54,8 @@ class Picky(Settings):
 def split(*blocks: Any, policy: RowPolicy = "skip", table: pa.Table = PEOPLE) -> tuple[pa.Table, list[RefusedRows]]:
     chosen = [each if isinstance(each, Settings) else steps(each)[0] for each in blocks]
     plan = pipeline.plan(chosen, table.schema)
-    return separate(plan, table, [policy_of(each, policy) for each in chosen])
+    shaped, refused, _ = separate(plan, table, [policy_of(each, policy) for each in chosen])
+    return shaped, refused
 
 
 def ids(refused: list[RefusedRows]) -> list[int]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -16,7 +18,7 @@ from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.transform import RowRefused, TransformError
 from rivet_resources.contracts.types import UUID
 from rivet_resources.write.measures import Tally
-from rivet_resources.write.row_rules import RowRuleCount
+from rivet_resources.write.row_rules import RowRuleCount, RowsAside
 
 ONE = "7f9c24e8-3b12-4fef-91e0-5a6c2d1b0001"
 
@@ -155,3 +157,51 @@ def test_export_without_a_contract_counts_nothing_more(tmp_path: Path):
     tally.add(Page(table, {}, 0.0))
 
     assert ({}, {}) == (tally.result().broken, tally.result().newest)
+
+
+BAD = pa.table(
+    {
+        "a": pa.array([1, None, 5, -3, 9]),
+        "s": pa.array(["x", "y", None, "z", "x"]),
+        "w": pa.array(["x", "y", None, "z", "x"]).dictionary_encode(),
+        "f": pa.array([1.0, math.nan, None, 7.5, -1.0]),
+        "u": pa.array([bytes(16), None, bytes(16), bytes(15) + b"1", bytes(16)], pa.uuid()),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (RowRule("c", "required", None, "a"), [1]),
+        (RowRule("c", "min", 0, "a"), [3]),
+        (RowRule("c", "max", 5, "a"), [4]),
+        (RowRule("c", "accepted_values", (1, 5), "a"), [3, 4]),
+        (RowRule("c", "accepted_values", ("x", "y"), "s"), [3]),
+        (RowRule("c", "accepted_values", ("x", "y"), "w"), [3]),
+        (RowRule("c", "matches", "[xy]", "s"), [3]),
+        (RowRule("c", "matches", "0$", "u"), [3]),
+        (RowRule("c", "max", 2, "f"), [3]),
+        (RowRule("rows__c", "rows", "a > 0 and s <> 'x'"), [0, 3, 4]),
+    ],
+)
+def test_rows_that_are_set_aside_are_those_that_are_counted(rule, expected):
+    """NULL breaks no rule but `required`; a row for which an expression is NULL stays."""
+    [found] = RowsAside(BAD.schema, [rule]).breaches(BAD)
+
+    counted = RowRuleCount(BAD.schema, RowRules((rule,)))
+    counted.add(BAD)
+    assert expected == np.flatnonzero(found.rows).tolist()
+    assert len(expected) == counted.broken[rule.check]
+
+
+def test_row_is_set_aside_for_the_first_rule_that_it_breaks():
+    """So that dead letters add up to rows; rows and pages that keep every rule cost counts only."""
+    rules = [RowRule("one", "min", 2, "a"), RowRule("two", "accepted_values", ("y",), "s")]
+
+    found = RowsAside(BAD.schema, rules).breaches(BAD)
+
+    assert {"one": [0, 3], "two": [4]} == {each.check: np.flatnonzero(each.rows).tolist() for each in found}
+    assert (
+        [] == RowsAside(BAD.schema, rules).breaches(BAD.slice(1, 1)) == RowsAside(BAD.schema, rules).breaches(BAD[:0])
+    )
