@@ -30,13 +30,13 @@ class PlanUnusable(RivetError):
     code = "RIVET_PLAN_UNUSABLE"
 
 
-class Piece(BaseModel):
-    """A piece of a plan: frozen, and no key that this version does not know."""
+class PlanSection(BaseModel):
+    """A section of a plan: frozen, and no key that this version does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
-class PlannedWindow(Piece):
+class PlannedWindow(PlanSection):
     """One window, and the commit of it that will be replaced."""
 
     key: str
@@ -51,7 +51,7 @@ class PlannedWindow(Piece):
     replaces_bytes: int | None = None
 
 
-class Computed(Piece):
+class Computed(PlanSection):
     """What was found at the source and at the destination."""
 
     windows: tuple[PlannedWindow, ...]
@@ -64,7 +64,7 @@ class Computed(Piece):
     notes: tuple[str, ...] = ()
 
 
-class Diagnostics(Piece):
+class Diagnostics(PlanSection):
     """How hard the export is on its source."""
 
     verdict: str  # '' where it could not be told
@@ -76,7 +76,7 @@ class Diagnostics(Piece):
     first_run: bool = False
 
 
-class Prioritization(Piece):
+class Prioritization(PlanSection):
     """When the export's turn comes."""
 
     score: int
@@ -89,7 +89,7 @@ class Prioritization(Piece):
     source_group: str | None = None
 
 
-class PlanEntry(Piece):
+class PlanEntry(PlanSection):
     """What a run of one export would do."""
 
     export_name: str
@@ -103,7 +103,7 @@ class PlanEntry(Piece):
     prioritization: Prioritization
 
 
-class PlanArtefact(Piece):
+class PlanArtefact(PlanSection):
     """The whole plan. `integrity` is over everything else."""
 
     version: Literal[1] = 1

@@ -43,14 +43,14 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFile:
     """What was written, for people."""
 
     path: Path
     lines: tuple[str, ...]
 
 
-def write(pointed: Pointed, wanted: Wanted) -> Written:
+def write(pointed: Pointed, wanted: Wanted) -> WrittenFile:
     """Write the file, which loads without a warning.
 
     Raises:
@@ -75,7 +75,7 @@ def write(pointed: Pointed, wanted: Wanted) -> Written:
     )
     load_text(render(scaffold, proposals), file=wanted.output)  # refuses here what it would refuse later
     _save(wanted, render(scaffold, proposals, as_component=wanted.form == "defs"))
-    return Written(wanted.output, (*_summary(wanted, proposals), *_next(pointed, wanted)))
+    return WrittenFile(wanted.output, (*_summary(wanted, proposals), *_next(pointed, wanted)))
 
 
 def look(source: Source, patterns: Sequence[str], *, application: str = "rivet init") -> list[Proposal]:

@@ -243,14 +243,14 @@ def rows_job(rows: DataFrame, runtime: SparkRuntime) -> Callable[[Extract], Data
 
 
 @dataclass(frozen=True)
-class Written:
+class TaskReport:
     """What a task tells: its result, and the range of its keys where it knows it."""
 
     result: ChunkResult
     span: Sequence[Edge | None] | None
 
 
-def pieces_of(written: Sequence[Written], kept: Sequence[Piece], *, columns: int) -> tuple[Piece, ...]:
+def pieces_of(written: Sequence[TaskReport], kept: Sequence[Piece], *, columns: int) -> tuple[Piece, ...]:
     """Describe the pieces of a version; () where one has no range, or all would be more than a manifest should hold."""
     filled = [each for each in written if each.result.parts]
     spans = [each.span for each in filled]
@@ -259,7 +259,7 @@ def pieces_of(written: Sequence[Written], kept: Sequence[Piece], *, columns: int
     return (*kept, *(piece_of(each.result, each.span) for each in filled if each.span is not None))
 
 
-def _run(job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRuntime) -> list[Written]:
+def _run(job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRuntime) -> list[TaskReport]:
     """Write in as many tasks as the extract has chunks; what they tell, in order."""
     tag = f"rivet-{uuid.uuid4().hex}"
     with scratch.held(scratch.folder_of(extract.run_id)):
@@ -271,7 +271,7 @@ def _run(job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRu
             raise
 
 
-def _results(job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRuntime, tag: str) -> list[Written]:
+def _results(job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRuntime, tag: str) -> list[TaskReport]:
     from py4j.protocol import Py4JError  # Spark
     from pyspark.errors import PySparkException  # Spark
 
@@ -282,7 +282,7 @@ def _results(job: Callable[[Extract], DataFrame], extract: Extract, runtime: Spa
         raise _job_failed(extract, str(error)) from None
     if fault := next((json.loads(row["body"]) for row in rows if not row["done"]), None):
         raise rebuild(fault)
-    told = [Written(result_of(row["body"]), json.loads(row["body"]).get("span")) for row in rows]
+    told = [TaskReport(result_of(row["body"]), json.loads(row["body"]).get("span")) for row in rows]
     return sorted(told, key=lambda each: each.result.chunk)
 
 

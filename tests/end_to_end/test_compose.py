@@ -27,7 +27,7 @@ import pytest
 import yaml
 
 from tests.servers import own
-from tests.servers.postgres import DEBIAN_POSTGRES, ObjectStore, free_port
+from tests.servers.postgres import DEBIAN_POSTGRES, ObjectStore, free_port, moto_s3
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.yaml"
@@ -266,11 +266,14 @@ def serving(project: Project) -> Iterator[Project]:
 
 
 @pytest.fixture
-def project(compose: dict[str, Any], tmp_path: Path, server_folder: Path, s3_server: ObjectStore) -> Iterator[Project]:
-    """The project with its database, filled as the image of PostgreSQL does it, and its bucket made."""
+def project(compose: dict[str, Any], tmp_path: Path, server_folder: Path) -> Iterator[Project]:
+    """The project with its database, filled as the image of PostgreSQL does it, and its bucket made.
+
+    The object store is its own: other tests write into a bucket `lake`, too.
+    """
     if not own.is_there():
         pytest.skip("no PostgreSQL 15 from Debian")
-    with own.postgres(own.initialise(server_folder / "compose")) as database:
+    with moto_s3("another") as store, own.postgres(own.initialise(server_folder / "compose")) as database:
         made = compose["services"]["postgres"]["environment"]
         database.run(
             f"CREATE ROLE dagster SUPERUSER LOGIN PASSWORD '{made['POSTGRES_PASSWORD']}'", "CREATE DATABASE dagster"
@@ -279,7 +282,7 @@ def project(compose: dict[str, Any], tmp_path: Path, server_folder: Path, s3_ser
         script = ROOT / "docs/examples/shop.sql"
         filled = [DEBIAN_POSTGRES / "psql", *place, "-v", "ON_ERROR_STOP=1", "-q", "-f", script]
         subprocess.run(filled, check=True, capture_output=True)
-        project = Project(compose, tmp_path / "project", database, s3_server)
+        project = Project(compose, tmp_path / "project", database, store)
         project.prepare("bucket")
         for _ in range(2):  # it is there at the second `up`
             command = project.command("bucket", compose["services"]["bucket"]["command"])
