@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -20,7 +21,7 @@ def canonical(value: Any) -> str:
         if pa.types.is_timestamp(value.type):
             return _instant(value)
         if pa.types.is_date32(value.type) and value.is_valid:
-            day, era = _day(value.value)
+            day, era = day_text(value.value)
             return day + era
         value = value.as_py()
     if isinstance(value, bool):
@@ -49,12 +50,26 @@ def _instant(value: pa.Scalar) -> str:
         return str(None)
     unit = value.type.unit
     days, rest = divmod(value.value, PER_DAY[unit])
-    day, era = _day(days)
+    day, era = day_text(days)
     clock = pc.strftime(pa.scalar(rest, pa.timestamp(unit)), format="T%H:%M:%S")
     return f"{day}{clock}{'Z' if value.type.tz else ''}{era}"
 
 
-def _day(days: int) -> tuple[str, str]:
+def day_number(text: str) -> int:
+    """Read the day with which a canonical text of a day or a time begins, of any year, as days since 1970-01-01.
+
+    Raises:
+        ValueError: there is no such day.
+    """
+    found = re.match(r"(\d{4,})-(\d\d)-(\d\d)", text)
+    if found is None:
+        raise ValueError("no day")
+    year = 1 - int(found[1]) if text.endswith("BC") else int(found[1])
+    turns, rest = divmod(year - TURN.year, TURN_YEARS)
+    return (date(TURN.year + rest, int(found[2]), int(found[3])) - EPOCH).days + turns * TURN_DAYS
+
+
+def day_text(days: int) -> tuple[str, str]:
     """Render a day since 1970-01-01 of any year; the text without its era, and the era: ` BC` or none."""
     turns, rest = divmod(days - (TURN - EPOCH).days, TURN_DAYS)
     there = TURN + timedelta(days=rest)

@@ -31,6 +31,7 @@ from rivet_resources.shape.transforms.mask import Mask
 Cutting = Literal["range", "statistics", "days", "dense", "keyset"]
 
 DEFAULT_CHUNK_ROWS = 100_000
+MANY_CHUNKS = 1_000  # of days, where more than four for each row are too many
 # What of the block leaves a chunk as it is, beside what leaves rows as they are: how gently it is read, how often it is
 # tried, what is judged behind it.
 NOT_OF_A_CHUNK = NOT_OF_THE_ROWS | {
@@ -210,7 +211,7 @@ class Chunked(Export):
         if cutting == "range":
             return self._equal_widths(planning, column, int(bounds.low), int(bounds.high)), ()
         if cutting == "days":
-            return by_days(bounds.low, bounds.high, days=self.chunk_by_days or 1, column=column), ()
+            return self._runs_of_days(planning, column, bounds.low, bounds.high), ()
         rows = planning.session.count(planning.relation) if cutting == "dense" else planning.relation.rows_estimate
         pieces = self.chunk_count or max(1, -(-(rows or 0) // self._chunk_rows(planning)))
         if cutting == "statistics":
@@ -245,6 +246,21 @@ class Chunked(Export):
                 f"of width {size}. Set `chunk_dense: true`, a larger `chunk_size`, or `chunk_by_key: {column.name}`."
             )
         return equal_width(low, high, size=size)
+
+    def _runs_of_days(self, planning: Planning, column: Column, low: str, high: str) -> tuple[Range, ...]:
+        """Cut into runs of days, unless most would be empty: each is a statement."""
+        ranges = by_days(low, high, days=self.chunk_by_days or 1, column=column)
+        if len(ranges) < MANY_CHUNKS:
+            return ranges
+        rows = planning.relation.rows_estimate
+        rows = planning.session.count(planning.relation) if rows is None else rows
+        if len(ranges) >= 4 * max(1, rows):
+            raise SourceError(
+                f"{planning.relation.name}.{column.name} is sparse: about {rows} rows would make {len(ranges)} "
+                f"chunks of {self.chunk_by_days} days. Is its least or greatest day a stand-in such as 9999-12-31? Set "
+                f"a larger `chunk_by_days`, or `chunk_by_key: {column.name}`."
+            )
+        return ranges
 
     def _chunk_rows(self, planning: Planning) -> int:
         """Return the size of a chunk in key values; from the table's bytes per row where memory was configured."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
 from itertools import pairwise
 
 import pyarrow as pa
 
+from rivet_resources.canonical import day_number, day_text
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import SourceError
 
@@ -45,25 +45,39 @@ def between_inner_bounds(low: str, inner: tuple[str, ...], high: str) -> tuple[R
 def by_days(low: str, high: str, *, days: int, column: Column) -> tuple[Range, ...]:
     """Cut into half-open runs of `days` calendar days from the first day on; the last one holds `high`.
 
+    Days are of any year that the column can hold; one whose end no engine but a few could write ends with `high`.
+
     Raises:
-        SourceError: the column is neither date nor timestamp.
+        SourceError: the column is neither date nor timestamp, or its days are too far apart.
     """
     if not (pa.types.is_date(column.arrow) or pa.types.is_timestamp(column.arrow)):
         raise SourceError(
             f"chunk_by_days cuts dates and timestamps, and {column.name} is {column.native}. "
             f"Name another `chunk_column`, or use `chunk_count`."
         )
-    first, last = date.fromisoformat(low[:10]), date.fromisoformat(high[:10])
-    edges = [first + timedelta(days=n) for n in range(0, (last - first).days + days + 1, days)]
-    return tuple(
-        Range(_midnight(start, column), _midnight(end, column), high_inclusive=False)
-        for start, end in pairwise(edges)
-        if start <= last
-    )
+    first, last = day_number(low), day_number(high)
+    if (last - first) // days >= MOST_RUNS_OF_DAYS:
+        raise SourceError(
+            f"chunk_by_days: {days} would cut {column.name} into {(last - first) // days + 1} chunks, since its least "
+            f"and greatest days lie far apart; at most {MOST_RUNS_OF_DAYS} are allowed. Is one of them a stand-in such "
+            f"as 9999-12-31? Set a larger `chunk_by_days`, name another `chunk_column`, or use `chunk_by_key`."
+        )
+    starts = range(first, last + 1, days)
+    *before, (start, _) = pairs = [(start, start + days) for start in starts]
+    ranges = [Range(_midnight(start, column), _midnight(end, column), high_inclusive=False) for start, end in before]
+    if pairs[-1][1] > LAST_DAY:
+        return (*ranges, Range(_midnight(start, column), high))
+    return (*ranges, Range(_midnight(start, column), _midnight(start + days, column), high_inclusive=False))
 
 
-def _midnight(day: date, column: Column) -> str:
+# Each is a statement and a task, also where it is empty: 270 years of days.
+MOST_RUNS_OF_DAYS = 100_000
+LAST_DAY = day_number("9999-12-31")  # that every engine can write
+
+
+def _midnight(day: int, column: Column) -> str:
+    text, era = day_text(day)
     if pa.types.is_date(column.arrow):
-        return day.isoformat()
+        return text + era
     zone = "Z" if column.arrow.tz is not None else ""
-    return f"{datetime.combine(day, datetime.min.time()):%Y-%m-%dT%H:%M:%S}.000000{zone}"
+    return f"{text}T00:00:00.000000{zone}{era}"

@@ -7,6 +7,7 @@ transaction can still commit (`Session.horizon`).
 
 The watermark is the place of the last delivered row, stamp and key, and never the bound. The window's end is found
 first, then read: so the window is closed, a run that dies is replaced by the next, and `max_pages` may end in a tie.
+Rows that come later with the last stamp itself stand before that place, and are looked for (`poll/ties.py`).
 """
 
 from __future__ import annotations
@@ -35,11 +36,13 @@ from rivet_resources.contracts.poll import PollShape
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Settings, pace
 from rivet_resources.contracts.source import Horizon
+from rivet_resources.engines.shared.statements import conjunction
 from rivet_resources.errors import SourcePermission
 from rivet_resources.poll.diff_pages import WithFound
 from rivet_resources.poll.full_diff import Diff, DiffRows
 from rivet_resources.poll.places import Order, last_place, strict
-from rivet_resources.poll.watermark import Place, Watermark, check_fits, parse
+from rivet_resources.poll.ties import LateRows, find_late, list_keys, tie_of
+from rivet_resources.poll.watermark import Place, Tie, Watermark, check_fits, parse
 from rivet_resources.registry import FORMATS
 from rivet_resources.shape.poll_envelope import diffed, position_of
 from rivet_resources.shape.transforms.filter import Filter
@@ -180,6 +183,8 @@ class Poll(Export):
         passes = [replace(each, horizon=self._horizon(planning, each)) for each in passes]
         passes = [replace(each, high=self._end(planning, each)) for each in passes]
         found = self._diff(planning, passes[0])
+        ties = (held.updated_tie, held.deleted_tie)
+        passes = [self._with_ties(planning, each, tie) for each, tie in zip(passes, ties, strict=False)]
         return self._compose(planning, held, passes, found)
 
     def orders(self, planning: Planning) -> list[Order]:
@@ -246,6 +251,30 @@ class Poll(Export):
         )
         return place or each.low
 
+    def _with_ties(self, planning: Planning, each: _Pass, remembered: Tie | None) -> _Pass:
+        """Find the rows that came later with the last stamp, and who has the stamp at which this window ends.
+
+        A full diff compares the rows of lower stamps only.
+        """
+
+        def keys_at(place: Place) -> list[tuple[str, ...]] | None:
+            return list_keys(
+                each.order,
+                place,
+                session=planning.session,
+                application=f"rivet:{self.name}",
+                pace=pace(planning.source.tuning, self.tuning),
+            )
+
+        if each.high is None:
+            return each
+        before = None if each.low is None else keys_at(each.low)
+        late = NO_LATE_ROWS if each.low is None else find_late(each.order, each.low, remembered, before)
+        if each.high != each.low:
+            return replace(each, late=late, tie=tie_of(keys_at(each.high)))
+        is_known = remembered is not None and not late.where  # a key that left is no news
+        return replace(each, late=late, tie=remembered if is_known else tie_of(before))
+
     # --- deletions -------------------------------------------------------------------------------
 
     def _diff(self, planning: Planning, each: _Pass) -> DiffRows | None:
@@ -283,13 +312,15 @@ class Poll(Export):
 
     def _compose(self, planning: Planning, held: Watermark, passes: list[_Pass], found: DiffRows | None) -> Extract:
         has_found = found is not None and found.rows.num_rows > 0
-        is_new = has_found or any(each.high != each.low for each in passes)
+        is_new = has_found or any(each.high != each.low or each.late.where for each in passes)
         window = held.windows if planning.cursor is not None else 0
         reached = Watermark(
             updated=passes[0].high,
             deleted=passes[1].high if len(passes) > 1 else held.deleted,
             diffs=held.diffs + int(has_found),
             windows=max(1, window + int(is_new)),
+            updated_tie=passes[0].tie,
+            deleted_tie=passes[1].tie if len(passes) > 1 else held.deleted_tie,
         )
         move = CursorMove(
             low=planning.cursor, high=reached.text or planning.cursor, column=self.updated_at_column,
@@ -326,11 +357,13 @@ class Poll(Export):
 
     def _chunks(self, planning: Planning, each: _Pass) -> tuple[Chunk, ...]:
         """Cut the rows of one pass; none where nothing is new."""
-        if each.high is None or each.high == each.low:
+        if each.high is None or (each.high == each.low and not each.late.where):
             return ()
+        late = f"({conjunction([each.order.where, each.late.where])})" if each.late.where else ""
+        later = f"({each.order.within(each.low, each.high)})" if each.high != each.low else ""
         return planning.session.chunks(
             planning.relation,
-            where=each.order.within(each.low, each.high),
+            where=f"({later} OR {late})" if later and late else later or late,
             order_by=(each.order.stamp, *each.order.spelled[1:]),
             pieces=1,
         )
@@ -340,6 +373,7 @@ class Poll(Export):
         for each in passes:
             horizon, column = each.horizon, each.order.columns[0]
             yield horizon.note
+            yield each.late.note
             if self.visibility == "lag_window" or horizon.doubt:
                 why = horizon.doubt or f"visibility is lag_window, {self.lag_window_seconds} s"
                 yield f"may miss rows that commit late ({why}); a full diff finds them"
@@ -356,7 +390,7 @@ class Poll(Export):
             yield found.note
 
 
-UNKNOWN = Horizon(None)
+UNKNOWN, NO_LATE_ROWS = Horizon(None), LateRows()
 
 
 @dataclass(frozen=True)
@@ -367,6 +401,8 @@ class _Pass:
     low: Place | None
     horizon: Horizon = UNKNOWN
     high: Place | None = None
+    late: LateRows = NO_LATE_ROWS  # that came with the stamp of `low` since it was polled
+    tie: Tie | None = None  # who has the stamp of `high`
 
 
 def _stamp_of(each: _Pass) -> str:

@@ -31,13 +31,26 @@ Place = tuple[Mark, ...]  # the stamp, then the key
 
 
 @dataclass(frozen=True)
+class Tie:
+    """The keys that had the last stamp, by a digest each, or by one of all where they are many (`ties.py`)."""
+
+    ids: tuple[str, ...] = ()
+    digest: str = ""
+
+
+@dataclass(frozen=True)
 class Watermark:
-    """The last delivered row of each pass, None before the first; how many full diffs, and windows, had rows."""
+    """The last delivered row of each pass, None before the first; how many full diffs, and windows, had rows.
+
+    `…_tie`: who had its stamp then; None: not known.
+    """
 
     updated: Place | None = None
     deleted: Place | None = None
     diffs: int = 0
     windows: int = 1  # a watermark of before they were counted may stand for any number: none had a `__seq` so high
+    updated_tie: Tie | None = None
+    deleted_tie: Tie | None = None
 
     @property
     def text(self) -> str | None:
@@ -46,6 +59,9 @@ class Watermark:
         for name, place in (("updated", self.updated), ("deleted", self.deleted)):
             if place is not None:
                 found[name] = [{"column": mark.column, "type": mark.type, "value": mark.value} for mark in place]
+        for name, tie in (("updated_tie", self.updated_tie), ("deleted_tie", self.deleted_tie)):
+            if tie is not None:
+                found[name] = tie.digest or list(tie.ids)
         if self.diffs:
             found["diffs"] = self.diffs
         if self.windows > 1:
@@ -65,12 +81,20 @@ def parse(text: str | None, *, export: str) -> Watermark:
         found = json.loads(text)
         places = {name: tuple(Mark(**mark) for mark in found.get(name, ())) for name in ("updated", "deleted")}
         counts = int(found.get("diffs", 0)), int(found.get("windows", 1))
-        return Watermark(places["updated"] or None, places["deleted"] or None, *counts)
+        ties = [_tie(found.get(name)) for name in ("updated_tie", "deleted_tie")]
+        return Watermark(places["updated"] or None, places["deleted"] or None, *counts, *ties)
     except (ValueError, TypeError, AttributeError):
         raise StateError(
             f"The cursor of export {export} is no watermark of mode poll. Was the export of another mode before? "
             f"Run `rivet state reset` for it: the next run then reads the table from its beginning."
         ) from None
+
+
+def _tie(held: list[str] | str | None) -> Tie | None:
+    """Read what is remembered of one stamp: digests of keys, or one of all."""
+    if held is None:
+        return None
+    return Tie((), held) if isinstance(held, str) else Tie(tuple(map(str, held)))
 
 
 def check_fits(place: Place | None, columns: Sequence[Column], *, export: str) -> None:

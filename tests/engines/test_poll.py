@@ -22,6 +22,7 @@ from rivet_resources.contracts.source import Horizon
 from rivet_resources.engines.postgres.session import PostgresSession
 from rivet_resources.engines.sqlite.session import SqliteSession
 from rivet_resources.engines.sqlserver import horizon as sqlserver_horizon
+from rivet_resources.poll import ties
 from rivet_resources.poll.watermark import Mark, Watermark, parse
 from tests import processes
 from tests.faults.dying import DIED
@@ -219,6 +220,92 @@ def test_rerun_after_an_empty_window_keeps_the_watermark(lab: Lab) -> None:
 
     assert before == watermark(lab)
     assert [1] == lab.ids("notes")
+
+
+@everywhere
+def test_rows_that_come_later_with_the_last_stamp_come_once(lab: Lab) -> None:
+    """Clocks of applications give a stamp again; a smaller key than the last one is no reason to be lost."""
+    lab.insert("notes", [note(5, 1), note(7, 1), note(1, 0)])
+    poll(lab)
+    lab.insert("notes", [note(3, 1), note(9, 1)])
+    poll(lab)
+    lab.insert("notes", [note(2, 1), note(11, 2)])
+    poll(lab)
+    before = watermark(lab)
+    poll(lab)
+    poll(lab)
+
+    assert [1, 2, 3, 5, 7, 9, 11] == lab.ids("notes")
+    assert before == watermark(lab)
+
+
+@everywhere
+def test_row_that_leaves_the_last_stamp_is_no_news(lab: Lab) -> None:
+    """Nor is it one when another one comes in its place: only what was never told is."""
+    lab.insert("notes", [note(5, 1), note(7, 1)])
+    poll(lab)
+    lab.sql("DELETE FROM notes WHERE id = 5")
+    poll(lab)
+    windows = list(lab.manifests("notes"))
+    lab.insert("notes", [note(4, 1)])
+    poll(lab)
+
+    assert ["after=start"] == windows[:1]
+    assert 2 >= len(windows)  # an empty one stands where the next begins
+    assert [4, 5, 7] == lab.ids("notes")
+
+
+@everywhere
+def test_marks_that_come_later_with_the_last_mark_delete(lab: Lab) -> None:
+    """The second pass looks at its own last stamp."""
+    lab.insert("notes", [note(number, 1) for number in (1, 2, 3)])
+    poll(lab, **SOFT)
+    change(lab, 2, gone=at(5))
+    poll(lab, **SOFT)
+    change(lab, 1, gone=at(5))
+    poll(lab, **SOFT)
+    poll(lab, **SOFT)
+
+    assert [(1, "delete"), (2, "delete")] == sorted(each for each in changes(lab) if each[1] == "delete")
+    assert {3: "note 3"} == mirror(lab)
+
+
+def test_stamp_of_many_rows_is_told_again_when_more_come_to_it(lab: Lab) -> None:
+    """Their keys are known by one digest, so none is lost, and a mirror takes each as it is."""
+    lab.insert("notes", [note(2 * number, 1) for number in range(60)])
+    poll(lab)
+    poll(lab)
+    told = len(changes(lab))
+    lab.insert("notes", [note(31, 1)])
+    poll(lab)
+    again = len(changes(lab))
+    poll(lab)
+
+    assert (60, 121, 121) == (told, again, len(changes(lab)))
+    assert {*range(0, 120, 2), 31} == set(mirror(lab))
+
+
+def test_stamp_that_too_many_rows_have_is_said(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their keys are not read at every run."""
+    monkeypatch.setattr(ties, "MOST_LISTED", 3)
+    lab.insert("notes", [note(number, 1) for number in range(5)])
+    poll(lab)
+
+    extract = planned(lab, cursor=watermark(lab).text)
+
+    assert any("more than 3 rows have the last changed" in each for each in extract.notes)
+
+
+def test_full_diff_and_the_last_stamp_tell_a_late_row_once(lab: Lab) -> None:
+    """The diff compares the rows of lower stamps only, in its turn and without it."""
+    keys = {"delete_detection": {"type": "full_diff", "max_delete_ratio": 0.5, "every": 2}}
+    lab.insert("notes", [note(number, 1) for number in (4, 5, 6)])
+    poll(lab, **keys)
+    for number in (1, 2, 3):
+        lab.insert("notes", [note(number, 1)])
+        poll(lab, **keys)
+
+    assert [1, 2, 3, 4, 5, 6] == lab.ids("notes")
 
 
 def test_empty_table_gives_an_empty_window(lab: Lab) -> None:

@@ -541,8 +541,8 @@ ROWS = (
     Fault(
         "last_range_of_days_is_left_out",
         "rivet_assets/modes/key_ranges.py",
-        "        if start <= last\n",
-        "        if start < last\n",
+        "range(first, last + 1, days)",
+        "range(first, last, days)",
         "`chunk_by_days`: a last day that begins a range is lost",
         ("tests/unit/modes/test_key_ranges.py::test_day_ranges_are_half_open_and_cover_the_last_row",),
     ),

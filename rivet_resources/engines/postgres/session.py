@@ -291,7 +291,7 @@ class PostgresSession:
 
     def _histogram(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
         schema, _, table = relation.name.partition(".")
-        sql_type = column.fact("type")
+        sql_type = sql.literal_type(column)
         bound = sql.canonical_sql("b", column.fact("base"))
         rows = self.ask(
             f"SELECT {bound} FROM pg_stats s, unnest(s.histogram_bounds::text::{sql_type}[]) WITH ORDINALITY AS h "

@@ -93,7 +93,7 @@ def literal(text: str, column: Column) -> str:
         SourceError: the text is not a value of the column's type, or is infinite; the text itself is not shown.
     """
     base = column.fact("base") or "text"
-    pattern, sql_type = LITERALS.get(base, (None, column.fact("type") or "text"))
+    pattern = LITERALS[base][0] if base in LITERALS else None
     fits = "\0" not in text if pattern is None else pattern.fullmatch(text) is not None
     if fits and base == "uuid":
         fits = is_uuid(text)
@@ -103,7 +103,12 @@ def literal(text: str, column: Column) -> str:
             f"Only finite values in canonical form can be bounds; reset the cursor of the export, or choose "
             f"another column."
         )
-    return f"{quote_text(text)}::{sql_type}"
+    return f"{quote_text(text)}::{literal_type(column)}"
+
+
+def literal_type(column: Column) -> str:
+    """Name the type that literals of a column have; arrays of it hold the column's values whole."""
+    return LITERALS.get(column.fact("base") or "text", (None, column.fact("type") or "text"))[1]
 
 
 def canonical_sql(expression: str, base: str) -> str:

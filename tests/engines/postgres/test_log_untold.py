@@ -220,6 +220,35 @@ def test_generated_columns_are_absent_by_name(database: str) -> None:
         assert log.absent("t") == {"g"}
 
 
+TYPES = {
+    "label": ("mood", "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'", "label sad of an enum of m was renamed to blue"),
+    "label of an array": ("mood[]", "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'", "label sad of an enum"),
+    "label of a domain": ("temper", "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'", "label sad of an enum"),
+    "attribute added": ("pair", "ALTER TYPE pair ADD ATTRIBUTE c int", "a composite type of m was altered"),
+    "attribute dropped": ("pair[]", "ALTER TYPE pair DROP ATTRIBUTE b", "a composite type of m was altered"),
+}  # fmt: skip
+MADE = ("CREATE TYPE mood AS ENUM ('sad', 'ok')", "CREATE DOMAIN temper AS mood", "CREATE TYPE pair AS (a int, b int)")
+
+
+@pytest.mark.parametrize("case", TYPES)
+def test_types_whose_old_values_read_otherwise_now_are_refused(database: str, case: str) -> None:
+    """The rows are as they were, and no row of the log says that they read otherwise."""
+    kind, statement, words = TYPES[case]
+    run(database, *MADE, f"CREATE TABLE m (id int PRIMARY KEY, v {kind})", "INSERT INTO m VALUES (1, NULL)")
+    start = begun(database, "types", "m")
+    run(database, statement, "INSERT INTO m VALUES (2, NULL)")
+    refused(database, "types", start, "m", words, "accept_untold: [columns]")
+    assert drained(database, "types", start, "m", accepts=frozenset({"columns"})).rows("m")
+
+
+def test_new_label_and_the_order_of_labels_are_no_trouble(database: str) -> None:
+    """Old rows read as before."""
+    run(database, *MADE, "CREATE TABLE m (id int PRIMARY KEY, v mood)", "INSERT INTO m VALUES (1, 'sad')")
+    start = begun(database, "more", "m")
+    run(database, "ALTER TYPE mood ADD VALUE 'glad' BEFORE 'sad'", "INSERT INTO m VALUES (2, 'glad')")
+    assert [(row["id"], row["v"]) for row in drained(database, "more", start, "m").rows("m")] == [(2, "glad")]
+
+
 # --- partitions ----------------------------------------------------------------------------------
 
 PARTITIONS = {

@@ -18,7 +18,7 @@ from rivet_resources.engines.mysql.source import MySql
 from rivet_resources.engines.postgres.source import Postgres
 from rivet_resources.errors import SourceError, StateError
 from rivet_resources.poll.places import Order
-from rivet_resources.poll.watermark import Mark, Watermark, check_fits, parse
+from rivet_resources.poll.watermark import Mark, Tie, Watermark, check_fits, parse
 from rivet_resources.shape.poll_envelope import diffed, enveloped, first_seq, poll_schema, positions
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -133,8 +133,13 @@ PLACE = (Mark("changed", "timestamp[us, tz=UTC]", "2026-01-01T00:00:01.000001Z")
 
 
 @pytest.mark.parametrize(
-    "held", [Watermark(), Watermark(PLACE), Watermark(None, PLACE), Watermark(PLACE, PLACE, 3)], ids=str
-)
+    "held",
+    [
+        Watermark(), Watermark(PLACE), Watermark(None, PLACE), Watermark(PLACE, PLACE, 3),
+        Watermark(PLACE, PLACE, 0, 1, Tie(("00ff", "01ff")), Tie((), "02ff")), Watermark(PLACE, updated_tie=Tie()),
+    ],
+    ids=str,
+)  # fmt: skip
 def test_watermark_comes_back_as_it_was(held: Watermark) -> None:
     """One text, the same for the same place."""
     assert held == parse(held.text, export="notes")

@@ -37,6 +37,11 @@ CASE WHEN t.rel IS NOT NULL THEN (
             (SELECT a.xmin FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'tableoid') AS made
         FROM tree JOIN pg_class c ON c.oid = tree.oid JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE c.relkind <> 'p'
+    ), made_of AS (
+        SELECT e.oid, e.typrelid FROM pg_attribute a JOIN pg_type y ON y.oid = a.atttypid
+        LEFT JOIN pg_type b ON b.oid = y.typbasetype
+        JOIN pg_type e ON e.oid IN (y.oid, y.typelem, b.oid, b.typelem)
+        WHERE a.attrelid = t.rel::oid AND a.attnum > 0 AND NOT a.attisdropped AND e.typtype IN ('e', 'c')
     )
     SELECT json_build_object(
         'width', r.relnatts, 'is_root', r.relkind = 'p',
@@ -49,6 +54,12 @@ CASE WHEN t.rel IS NOT NULL THEN (
             WHERE a.atthasmissing AND NOT a.attisdropped),
         'given', (SELECT json_agg(a.attname) FROM pg_attribute a WHERE a.attrelid = r.oid AND a.attnum > 0
             AND NOT a.attisdropped AND (a.atthasdef OR a.attidentity <> '' OR a.attnotnull)),
+        'labels', (SELECT json_object_agg(l.oid::int8, l.enumlabel) FROM pg_enum l
+            WHERE l.enumtypid IN (SELECT oid FROM made_of)),
+        'parts', (SELECT json_object_agg(m.oid::int8, (SELECT json_agg(json_build_array(a.attnum, a.atttypid::int8)
+                ORDER BY a.attnum) FROM pg_attribute a
+            WHERE a.attrelid = m.typrelid AND a.attnum > 0 AND NOT a.attisdropped)) FROM made_of m
+            WHERE m.typrelid <> 0),
         'leaves', (SELECT json_object_agg(leaf.oid::int8, json_build_array(
             leaf.nspname, leaf.relname, leaf.relfilenode::int8, leaf.joined::text, leaf.changed::text,
             leaf.made::text)) FROM leaf))
@@ -82,6 +93,7 @@ def note(layout: Known) -> dict[str, Any]:
     """Return what a checkpoint keeps of a table's layout."""
     leaves = layout["leaves"] or {}
     kept: dict[str, Any] = {"width": layout["width"], "columns": layout["columns"] or {}}
+    kept |= {name: layout[name] for name in ("labels", "parts") if layout[name]}
     return {**kept, "is_root": layout["is_root"], "leaves": {oid: leaf[:4] for oid, leaf in leaves.items()}}
 
 
@@ -108,6 +120,7 @@ def judge(table: str, name: str, then: Known, now: Known, ask: Ask) -> Judged:
     before, after = then["leaves"], now["leaves"] or {}
     is_rewritten = any(oid in before and before[oid][2] != leaf[2] for oid, leaf in after.items())
     found.differences += _columns(table, name, then, now, ask, is_rewritten=is_rewritten)
+    found.differences += _types(table, then, now)
     if now["is_root"] and then["is_root"]:
         _partitions(table, then, now, ask, found)
     return found
@@ -142,6 +155,23 @@ def _columns(table: str, name: str, then: Known, now: Known, ask: Ask, *, is_rew
             yield _column(
                 f"column {column} was added to {table} with a value for the rows that were there already, and the "
                 "log does not tell it: they lack it in what is published"
+            )
+
+
+def _types(table: str, then: Known, now: Known) -> Iterator[Difference]:
+    """Find types whose values read otherwise now: labels of enums, attributes of composite types."""
+    labels, parts = now["labels"] or {}, now["parts"] or {}
+    for oid, label in then.get("labels", {}).items():
+        if labels.get(oid, label) != label:
+            yield _column(
+                f"label {label} of an enum of {table} was renamed to {labels[oid]}: rows that were not written since "
+                "have the old one in what is published"
+            )
+    for oid, attributes in then.get("parts", {}).items():
+        if parts.get(oid, attributes) != attributes:
+            yield _column(
+                f"a composite type of {table} was altered: rows that were not written since have its old attributes "
+                "in what is published"
             )
 
 
