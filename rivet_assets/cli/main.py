@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 
 import click
@@ -126,7 +126,7 @@ def main() -> None:
 def _run(told: JsonErrors) -> int:
     """Run the command, and turn what it raises into an exit code."""
     try:
-        code = commands.main(prog_name="rivet", standalone_mode=False, obj=told)
+        code = commands.main(with_json_errors_first(sys.argv[1:]), prog_name="rivet", standalone_mode=False, obj=told)
         if code and interruption.is_asked():
             raise KeyboardInterrupt
         told.ended(code or 0)
@@ -140,6 +140,14 @@ def _run(told: JsonErrors) -> int:
         code = _end_interrupted(told)  # whatever it is: the interrupt broke it
         interruption.end_children()
         return code
+
+
+def with_json_errors_first(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with `--json-errors` before the command, wherever it stands: it is of all commands."""
+    options = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
+    if JSON_ERRORS not in options:
+        return list(arguments)
+    return [JSON_ERRORS, *(each for each in options if each != JSON_ERRORS), *arguments[len(options) :]]
 
 
 def _end_failed(error: BaseException, told: JsonErrors) -> int:

@@ -205,3 +205,79 @@ def test_rows_are_read_once_by_a_cursor_of_any_type(lab: Lab, engine: str, name:
 
     assert third.success, third.message
     assert (ids, [*ids, 1000]) == (taken, ids_of(lab))
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("engine", TYPES)
+def test_keys_are_walked_whatever_their_names_are(lab: Lab, engine: str) -> None:
+    """Names of our own inside a statement are not those of anybody's columns."""
+    names = ("b", "n", "q", "s", "v", "h", "tile")
+    lab.sql(f"CREATE TABLE t ({', '.join(f'{name} int NOT NULL' for name in names)}, id int NOT NULL)")
+    lab.sql(*(f"CREATE UNIQUE INDEX t_{name} ON t ({name})" for name in names))
+    lab.sql(*(f"INSERT INTO t VALUES ({', '.join(str(number) for _ in (*names, 'id'))})" for number in range(7)))
+    lab.analyze("t")
+
+    for name in names:
+        dense = f"{{name: t, table: t, mode: chunked, chunk_column: {name}, chunk_dense: true, chunk_size: 2}}"
+        for block in (dense, f"{{name: t, table: t, mode: chunked, chunk_by_key: {name}, parallel: 3}}"):
+            outcome = lab.export(block)
+            assert outcome.success, (block, outcome.message)
+            assert list(range(7)) == ids_of(lab), block
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("engine", TYPES)
+@pytest.mark.parametrize("far", ["9999-12-31", "9999-12-30"])
+def test_runs_of_days_end_with_the_last_day_there_is(lab: Lab, engine: str, far: str) -> None:
+    """No engine but PostgreSQL can write the day after it, and Python cannot either."""
+    block = "{name: t, table: t, mode: chunked, chunk_column: k, chunk_by_days: 1000000, columns: {k: date}}"
+    fill(lab, Key("date", texts("2026-01-01", "2026-01-03", far)), times=2)
+
+    outcome = lab.export(block)
+
+    assert outcome.success, outcome.message
+    assert list(range(6)) == ids_of(lab)
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamptz"])
+def test_runs_of_days_are_of_any_year(lab: Lab, kind: str) -> None:
+    """Before Christ and beyond 9999, where a date of Python ends."""
+    fill(lab, Key(kind, texts("0044-03-15 BC", "0001-01-01", "2026-01-01", "9999-12-31", "12026-01-01")), times=2)
+
+    outcome = lab.export("{name: t, table: t, mode: chunked, chunk_column: k, chunk_by_days: 100000}")
+
+    assert outcome.success, outcome.message
+    assert list(range(10)) == ids_of(lab)
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_days_that_lie_too_far_apart_are_refused(lab: Lab, engine: str) -> None:
+    """Each run of days is a statement: one stand-in would make millions of them."""
+    fill(lab, Key("date", texts("2026-01-01", "9999-12-31")), times=1)
+
+    few = lab.export("{name: t, table: t, mode: chunked, chunk_column: k, chunk_by_days: 30, columns: {k: date}}")
+    many = lab.export("{name: t, table: t, mode: chunked, chunk_column: k, chunk_by_days: 1, columns: {k: date}}")
+
+    assert "about 2 rows would make 97" in few.message
+    assert "would cut k into 2912447 chunks" in many.message
+    assert {} == lab.manifests("t")
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+@pytest.mark.parametrize("kind", ["char(8)", "bit(16)"])
+def test_statistics_cut_keys_of_a_length_into_even_chunks(lab: Lab, kind: str) -> None:
+    """Their bounds are whole: a bound of one letter, or bit, would leave chunks empty."""
+    made = {"char(8)": "'k' || lpad(i::text, 4, '0')", "bit(16)": "i::bit(16)"}[kind]
+    lab.sql(
+        f"CREATE TABLE t (k {kind} PRIMARY KEY, id int)",
+        f"INSERT INTO t SELECT {made}, i FROM generate_series(1, 400) i",
+    )
+    lab.analyze("t")
+
+    outcome = lab.export("{name: t, table: t, mode: chunked, parallel: 4}")
+
+    assert outcome.success, outcome.message
+    (manifest,) = lab.manifests("t").values()
+    assert [100] * 4 == pytest.approx([part.rows for part in manifest.parts], abs=10)
+    assert list(range(1, 401)) == ids_of(lab)

@@ -116,6 +116,8 @@ def pin(connection: Connection[Any], conn_params: ConnectionParams) -> None:
         SourceError: the server shows another value than was set.
     """
     wanted = conn_params.settings
+    # First, and by itself: a server's limit cuts the answer of SHOW off as well, and what is not shown is not set.
+    rows_of(connection, f"{conn_params.comment}SET SESSION sql_select_limit = {wanted['sql_select_limit']}")
     names = ", ".join(sql.quote_text(name) for name in wanted)
     shown = f"{conn_params.comment}SHOW SESSION VARIABLES WHERE Variable_name IN ({names})"
     there = [str(row[0]).lower() for row in rows_of(connection, shown)]

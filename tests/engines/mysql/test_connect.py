@@ -24,7 +24,7 @@ from rivet_resources.errors import (
     SourceTls,
     SourceUnreachable,
 )
-from tests.engines.mysql.reads import EAGER, SERVERS, run, session
+from tests.engines.mysql.reads import EAGER, SERVERS, run, session, table
 from tests.servers import mysql as servers_mysql
 from tests.servers.postgres import free_port
 
@@ -198,6 +198,20 @@ def test_session_is_pinned_and_read_back(url: str) -> None:
         "character_set_results": "utf8mb4",
     }  # fmt: skip
     assert expected == found
+
+
+def test_limit_of_the_server_cuts_no_rows_off(url: str) -> None:
+    """It cuts the answer of SHOW as well, by which settings are found that are to be pinned."""
+    run(url, "CREATE TABLE t (id INT)", "INSERT INTO t VALUES (1), (2), (3)", "SET GLOBAL sql_select_limit = 2")
+    try:
+        found, opened = table(url), connect(MySql(url=url).conn_params("rivet:x", EAGER))
+        zone = rows_of(opened, "SELECT @@time_zone, @@sql_select_limit")
+        opened.close()
+    finally:
+        run(url, "SET GLOBAL sql_select_limit = DEFAULT")
+
+    assert [1, 2, 3] == found.column("id").to_pylist()
+    assert [("+00:00", "18446744073709551615")] == zone
 
 
 def test_session_cannot_write(url: str) -> None:

@@ -123,6 +123,25 @@ def test_wrong_command_names_the_nearest(rivet: Rivet, typed: tuple[str, ...], n
     assert told["error"] in "".join(answer.err.splitlines()[:-1])
 
 
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ("--json-errors", "run"),
+        ("run", "--json-errors"),
+        ("state", "--json-errors", "show"),
+        ("run", "-e", "x", "--json-errors"),
+    ],
+    ids=" ".join,
+)
+def test_json_errors_may_stand_anywhere(rivet: Rivet, typed: tuple[str, ...]) -> None:
+    """It is of all commands, and whoever adds it to a line adds it at the end."""
+    answer = rivet(*typed)
+
+    told = json.loads(answer.err.splitlines()[-1])
+    assert 1 == answer.code
+    assert "rivet.yaml cannot be read" in told["error"]
+
+
 def test_command_like_no_other_names_none(rivet: Rivet) -> None:
     """A guess that is none would mislead."""
     answer = rivet("xylophone")
