@@ -179,7 +179,8 @@ class Chunked(Export):
         if planning.relation.key:
             return require_bound(planning, planning.relation.key[0], key=key, is_paged=True)
         raise SourceError(
-            f"{planning.relation.name} has no key, so mode chunked cannot choose one. "
+            f"{planning.relation.name} has no key, or none whose columns run in one direction, so mode chunked cannot "
+            f"choose one. "
             f"Set `chunk_column` (whole numbers), `chunk_by_key` (NOT NULL), or use `mode: full`."
         )
 

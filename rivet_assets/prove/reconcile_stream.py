@@ -24,7 +24,6 @@ from rivet_resources.errors import ConfigError
 from rivet_resources.poll.watermark import check_fits, parse
 from rivet_resources.prove.compare_rows import RowDifferences
 from rivet_resources.read.stage import Exporter
-from rivet_resources.registry import FORMATS
 from rivet_resources.spark.runtime import SparkRuntime
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def _compare_poll(export: Poll, source: Source, tell: Tell) -> WindowVerdict | N
     if not manifests:
         return None
     newest = max(manifests.values(), key=lambda each: each.finished_at)
-    if any(not FORMATS[each.format].is_parquet for each in manifests.values()):
+    if any(not each.file_format.is_parquet for each in manifests.values()):
         return _verdict(newest, "unknown", "only Parquet can be searched for the latest state of a key")
     with source.session(application=f"rivet:{export.name}", pace=pace(source.tuning, export.tuning)) as session:
         relation = session.describe(

@@ -44,6 +44,7 @@ from rivet_resources.contracts.profile import WindowProfile
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.errors import ManifestUnreadable
+from rivet_resources.registry import FORMATS
 from rivet_resources.shape.rowhash.hash import RENDER
 from rivet_resources.write.checksums.sums import ALGORITHM
 
@@ -103,6 +104,21 @@ class Manifest(Entry):
                 f"says {self.row_count} rows in {self.part_count} parts, but lists {rows} in {len(committed)}"
             )
         return self
+
+    @property
+    def file_format(self) -> type[Any]:
+        """Return the class of its parts' format.
+
+        Raises:
+            ManifestUnreadable: there is none of that word, as where a plugin is not installed here.
+        """
+        try:
+            return FORMATS[self.format]
+        except KeyError:
+            raise ManifestUnreadable(
+                f"Window {self.window} of export {self.export_name} is committed in format {self.format!r}, which this "
+                f"Rivet does not know. Install the package that brings it (`rivet plugins`), or restore the manifest."
+            ) from None
 
     @property
     def entry(self) -> Superseded:

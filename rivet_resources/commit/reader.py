@@ -57,7 +57,7 @@ def union_schema(manifests: Sequence[Manifest]) -> pa.Schema:
 
 def is_uniform_parquet(manifests: Sequence[Manifest], schema: pa.Schema) -> bool:
     """Return whether all parts are Parquet of exactly these columns and types, so that others read them as they are."""
-    if not all(FORMATS[manifest.format].is_parquet for manifest in manifests):
+    if not all(manifest.file_format.is_parquet for manifest in manifests):
         return False
     kinds = [[(field.name, field.type) for field in schema_of(manifest)] for manifest in manifests]
     return all(each == [(field.name, field.type) for field in schema] for each in kinds)

@@ -21,7 +21,6 @@ from rivet_resources.commit.reader import fit_as, is_uniform_parquet, read_parts
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.value_windows import partition_of_window
 from rivet_resources.errors import ConfigError
-from rivet_resources.registry import FORMATS
 from rivet_resources.spark.cells import from_spark, to_spark
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class Parts:
         for manifest in self.manifests:
             for part in manifest.parts:
                 with self.root.open(part.path) as file:
-                    found = FORMATS[manifest.format]().tables(file, schema)
+                    found = manifest.file_format().tables(file, schema)
                     tables.extend(fit_as(table, schema, type_of=type_of, cells=_cells) for table in found)
         return pa.concat_tables(tables)
 

@@ -12,7 +12,6 @@ import dagster as dg
 
 from rivet_resources.commit.manifest import Manifest, schema_of
 from rivet_resources.contracts.destination import Root
-from rivet_resources.registry import FORMATS
 
 PREVIEW = "rivet/preview"
 LONGEST_CELL = 200  # characters
@@ -38,7 +37,7 @@ def _first(root: Root, manifest: Manifest, rows: int) -> tuple[list[str], list[l
     schema, cells = schema_of(manifest), list[list[str | None]]()
     for part in manifest.parts:
         with root.open(part.path) as file:
-            for table in FORMATS[manifest.format]().tables(file, schema):
+            for table in manifest.file_format().tables(file, schema):
                 columns = table.slice(0, rows - len(cells)).to_pydict()
                 found = [columns.get(name, []) for name in schema.names]
                 cells += [[_text(cell) for cell in row] for row in zip(*found, strict=True)]

@@ -29,7 +29,6 @@ from rivet_resources.destinations.local import Local
 from rivet_resources.errors import DestinationError, DestinationUnreachable, PartCorrupt
 from rivet_resources.read.connections import Permits
 from rivet_resources.read.stage import Exporter
-from rivet_resources.registry import FORMATS
 from rivet_resources.scratch import temporary
 from rivet_resources.shape.rowhash.cells import can_spell
 from rivet_resources.shape.rowhash.hash import row_hashes
@@ -162,7 +161,7 @@ def _committed_side(
         PartCorrupt
     """
     path = folder / "parts.keys"
-    keeps_types = FORMATS[manifest.format].keeps_types
+    keeps_types = manifest.file_format.keeps_types
     with pq.ParquetWriter(path, reduced.schema) as writer:
         for part in parts:
             for table in part_tables(root, part.path, manifest):
@@ -178,7 +177,7 @@ def part_tables(root: Root, path: str, manifest: Manifest) -> Iterator[pa.Table]
     """
     try:
         with root.open(path) as file:
-            yield from FORMATS[manifest.format]().tables(file, schema_of(manifest))
+            yield from manifest.file_format().tables(file, schema_of(manifest))
     except DestinationUnreachable:
         raise
     except (DestinationError, OSError, pa.ArrowException, ValueError) as error:  # their texts may show a cell

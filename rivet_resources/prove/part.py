@@ -25,7 +25,6 @@ from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.format import FileFormat
 from rivet_resources.errors import PartCorrupt, RivetError
 from rivet_resources.prove.flaws import Depth, Flaw
-from rivet_resources.registry import FORMATS
 from rivet_resources.scratch import temporary
 from rivet_resources.shape.change_envelope import SNAPSHOT_SEQ
 from rivet_resources.write.checksums.sums import column_sums
@@ -109,7 +108,7 @@ def _rows(seen: PartSeen, file: Path, manifest: Manifest, part: ManifestPart) ->
     """Count the rows, and read the cells where the format gives them back."""
     schema = schema_of_part(manifest, part)
     try:
-        rows = FORMATS[manifest.format]().rows(file, schema)
+        rows = manifest.file_format().rows(file, schema)
     except PartCorrupt as error:
         told = str(error).replace(file.name, part.path.rpartition("/")[2])
         seen.flaws.append(Flaw("PART_ROW_COUNT", part.path, f"cannot be counted: {told}", manifest.window))
@@ -126,7 +125,7 @@ def _rows(seen: PartSeen, file: Path, manifest: Manifest, part: ManifestPart) ->
 def _cells(seen: PartSeen, file: Path, manifest: Manifest, schema: pa.Schema) -> None:
     """Sum the cells of all columns that the format gives back exactly, and watch the order of changes."""
     wanted = [each.name for each in manifest.column_checksums or ()]
-    form: FileFormat = FORMATS[manifest.format]()
+    form: FileFormat = manifest.file_format()
     exact = form.exact_columns(schema)
     seen.inexact |= {name for name in wanted if name in schema.names and name not in exact}
     columns = [name for name in wanted if name in exact]

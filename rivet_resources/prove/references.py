@@ -18,7 +18,6 @@ from rivet_resources.commit.manifest import Manifest, current_manifests, schema_
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.transform import TransformError
 from rivet_resources.errors import RivetError, UnknownColumn
-from rivet_resources.registry import FORMATS
 from rivet_resources.scratch import temporary
 from rivet_resources.shape.transforms.fields import storage
 from rivet_resources.write.measures import SortedRuns, count_missing
@@ -105,7 +104,7 @@ def _missing(
 
 def _rows(root: Root, manifest: Manifest, schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the key columns of a window's parts, in the types that its manifest has."""
-    form = FORMATS[manifest.format]
+    form = manifest.file_format
     for part in manifest.parts:
         with closing(root.open(part.path)) as file:
             if form.is_parquet and not any("." in name for name in schema.names):  # a dot would name an inner field

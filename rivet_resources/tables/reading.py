@@ -22,7 +22,6 @@ from rivet_resources.commit.manifest import Manifest, current_manifests, schema_
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Window
 from rivet_resources.errors import ConfigError, ManifestUnreadable, WindowConflict
-from rivet_resources.registry import FORMATS
 from rivet_resources.spark.cells import spark_type, to_spark
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ def pending(
         )
     rest = tuple(each for each in windows if applied is None or _high(each) > applied.high)
     _refuse_gaps(rest, reached=applied.high if applied else None, where=changes.uri)
-    if foreign := next((each for each in (*rest, base) if each and not FORMATS[each.format].is_parquet), None):
+    if foreign := next((each for each in (*rest, base) if each and not each.file_format.is_parquet), None):
         raise ConfigError(f"{foreign.destination.uri} is {foreign.format}; a {mode} is made of Parquet. Set `format`.")
     if not rest:
         return None

@@ -291,6 +291,17 @@ def test_file_that_is_no_manifest_could_not_be_verified(lake: Published) -> None
     assert ("unknown", 1) == (found.verdict, found.exit_code)
 
 
+def test_format_that_is_not_known_here_is_named(disk: Published) -> None:
+    """A plugin is missing, or somebody edited the manifest: its rows cannot be looked at, and that is no crash."""
+    disk.commit()
+    disk.edit_everywhere(lambda document: document.update(format="lance"))
+
+    flaws = disk.validate().all_flaws
+
+    assert {"PART_READ_ERROR"} == {flaw.short for flaw in flaws}
+    assert "format 'lance', which this Rivet does not know" in flaws[0].text
+
+
 def test_manifest_larger_than_any_reader_takes_is_not_read(disk: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of that size is no manifest, and is not brought into memory."""
     disk.commit()

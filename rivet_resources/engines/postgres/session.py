@@ -338,7 +338,9 @@ class PostgresSession:
         name, bounds, where = sql.quote(column.name), list[str](), ""
         rendered = sql.canonical_sql(name, column.fact("base"))
         while len(bounds) < pieces - 1 and step:
-            inner = sql.select([f"{rendered} AS _rivet_bound", name], relation=relation.sql, where=[where], order_by=[name])
+            inner = sql.select(
+                [f"{rendered} AS _rivet_bound", name], relation=relation.sql, where=[where], order_by=[name]
+            )
             rows = self.ask(
                 f"SELECT _rivet_bound FROM ({inner} OFFSET {step - 1} LIMIT 2) AS walk",
                 doing=f"walking the key of {relation.name}",
