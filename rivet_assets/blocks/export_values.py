@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from rivet_assets.blocks.choice import nearest
+from rivet_resources.contracts.addressing import OWN_FOLDERS
 from rivet_resources.contracts.source import ColumnRule
 from rivet_resources.contracts.types import WORDS, SpecialValue, parse_word
 
@@ -42,6 +43,11 @@ def export_name(name: str) -> str:
         raise rule_broken(
             "RIVET_CONFIG_EXPORT_NAME",
             f"{name!r} cannot name files; no '/', '\\', '..', control character, leading dot or outer space is allowed",
+        )
+    if name in OWN_FOLDERS:
+        raise rule_broken(
+            "RIVET_CONFIG_EXPORT_NAME",
+            f"{name!r} is the folder in which each export keeps its own files; choose another name",
         )
     return name
 

@@ -22,6 +22,7 @@ PROBE = ".rivet_doctor_probe"  # `contract.md`, 8.1
 PLACEHOLDERS = ("date", "export", "table")
 PARTITION = "{partition}"  # of the original: the folders of `partition_by`, which Rivet puts last in any case
 LAST_PARTITION = re.compile(r"(^|[/\\])\{partition\}[/\\]?$")
+OWN_FOLDERS = frozenset({STAGED, MANIFESTS, QUARANTINE})
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 # `{export}_{YYYYMMDDTHHMMSS.mmm}_{nonce}` in a run id, `…_{YYYYMMDD_HHMMSS_mmm}_{nonce}` in a part's name.
@@ -37,14 +38,19 @@ def check_template(text: str) -> str:
     """Accept a path or prefix as configured.
 
     Raises:
-        ValueError: a `..` component, a placeholder other than {date}, {export} and {table}, or {partition} anywhere
-            but at the end.
+        ValueError: a `..` component, a folder that belongs to another export, a placeholder other than {date},
+            {export} and {table}, or {partition} anywhere but at the end.
     """
     place = LAST_PARTITION.sub("", text)
     if PARTITION in place:
         raise ValueError(f"has {PARTITION}, which must be the last folder, such as lake/{{export}}/{PARTITION}")
     if ".." in re.split(r"[/\\]", place):
         raise ValueError(f"{text!r} has a '..' component; write the place itself, absolute or below the working folder")
+    if own := [each for each in re.split(r"[/\\]", place) if each in OWN_FOLDERS]:
+        raise ValueError(
+            f"{text!r} leads into {own[0]}, where an export keeps its own files and removes others; name a place "
+            f"outside of it"
+        )
     unknown = [name for name in re.findall(r"\{([^{}]*)\}", place) if name not in PLACEHOLDERS]
     if unknown:
         allowed = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)

@@ -1088,6 +1088,33 @@ CHANGES = (
         ),
     ),
     Fault(
+        "late_rows_of_a_stamp_are_not_looked_for",
+        "rivet_resources/poll/ties.py",
+        "    late = [key for key in keys if _digest(key) not in remembered.ids]\n",
+        "    late: list[Key] = []\n",
+        "a row that gets the last stamp of a poll later, with a smaller key, is never read",
+        ("tests/engines/test_poll.py::test_rows_that_come_later_with_the_last_stamp_come_once[sqlite]",),
+    ),
+    Fault(
+        "limit_of_the_server_holds",
+        "rivet_resources/engines/mysql/connect.py",
+        "SET SESSION sql_select_limit = {wanted['sql_select_limit']}",
+        "SET SESSION sql_select_limit = @@sql_select_limit",
+        "a server with a global sql_select_limit cuts rows off in silence",
+        ("tests/engines/mysql/test_connect.py::test_limit_of_the_server_cuts_no_rows_off[fresh_mariadb]",),
+    ),
+    Fault(
+        "renamed_labels_pass",
+        "rivet_resources/engines/postgres/log/layout.py",
+        "        if labels.get(oid, label) != label:\n",
+        "        if oid not in labels:\n",
+        "rows of before have a label in a mirror that the source no longer knows",
+        (
+            "tests/engines/postgres/test_log_untold.py::"
+            "test_types_whose_old_values_read_otherwise_now_are_refused[embedded-label]",
+        ),
+    ),
+    Fault(
         "poll_leaves_out_its_bound",
         "rivet_resources/poll/places.py",
         '        return f"{self.stamp} <= {literals[0]} AND NOT',
