@@ -192,7 +192,7 @@ def _execute(
                 },
                 instance=instance,
                 asset_selection=selection,
-                tags={**extra, **tags, STARTED_BY: RIVET_RUN},
+                tags={**_tags(config, exports), **extra, **tags, STARTED_BY: RIVET_RUN},
                 raise_on_error=False,
             )
             if recorder.interrupted or interruption.is_asked():
@@ -209,6 +209,17 @@ def _execute(
         # A run of their own: Dagster would skip them after a drain that found nothing.
         if beside and not interruption.is_asked_gently():
             go(beside, {})
+
+
+def _tags(config: RivetConfig, exports: Sequence[Export]) -> dict[str, str]:
+    """Return the tags that the steps of these exports would put on their run, one after another."""
+    from rivet_assets.dagster.run_tags import run_tags  # Dagster
+
+    tags: dict[str, str] = {}
+    for export in exports:
+        name, source = config.source_of(export)
+        tags |= run_tags(export, source_name=name, source=source)
+    return tags
 
 
 def waves(plan: Plan) -> list[Plan]:
