@@ -24,6 +24,7 @@ from rivet_assets.launch.outcome import Outcome
 from rivet_assets.launch.outcome_of_run import RunRecords, history, outcome_of
 from rivet_assets.launch.recorder import Recorder, Watch
 from rivet_assets.run import interruption
+from rivet_assets.run.actor import RIVET_ACTOR, command_line
 from rivet_assets.run.progress import watch_progress
 from rivet_assets.run.references import references_of
 from rivet_assets.run.run_options import read_options
@@ -192,7 +193,7 @@ def _execute(
                 },
                 instance=instance,
                 asset_selection=selection,
-                tags={**_tags(config, exports), **extra, **tags, STARTED_BY: RIVET_RUN},
+                tags={**_tags(config, exports), **extra, **tags, STARTED_BY: RIVET_RUN, RIVET_ACTOR: command_line()},
                 raise_on_error=False,
             )
             if recorder.interrupted or interruption.is_asked():

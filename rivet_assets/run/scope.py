@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rivet_assets.modes.by_shard import kept_as
+from rivet_assets.run.actor import command_line
 from rivet_assets.run.adoption_evidence import evidence_at
 from rivet_resources.errors import RivetError
 from rivet_resources.state.scopes import Scope
@@ -59,7 +60,7 @@ def bind(config: RivetConfig, state: State) -> State:
 
 
 def _scoped(config: RivetConfig, state: State) -> State:
-    return state.of(scope_of(config, state))
+    return state.of(scope_of(config, state)).used_by(command_line())
 
 
 def _adopt_waiting(config: RivetConfig, ours: State, waiting: Collection[str]) -> None:
