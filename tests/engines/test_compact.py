@@ -229,7 +229,7 @@ def test_window_of_time_is_compacted_within_itself_and_replaced_by_a_backfill(la
     days = DAYS % ", max_file_size: 1KB, tuning: {batch_size: 100}"
     lab.sql(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) INSERT INTO orders "
-        "SELECT i, 0, '2026-01-02 0' || (i % 10) || ':00:00', 'note ' || (i * 7919 % 10007) FROM n"
+        "SELECT i, 0, '2026-01-02 0' || (i % 10) || ':00:00.000000+00:00', 'note ' || (i * 7919 % 10007) FROM n"
     )
     assert lab.export(days, partitions=("2026-01-02",)).success
     split = len(lab.parts("orders"))
@@ -256,7 +256,7 @@ def test_chunks_keep_their_parts_apart(lab: Lab) -> None:
     )
     lab.sql(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) INSERT INTO orders "
-        "SELECT i, 0, '2026-01-02 00:00:00', 'note ' || (i * 7919 % 10007) FROM n"
+        "SELECT i, 0, '2026-01-02 00:00:00.000000+00:00', 'note ' || (i * 7919 % 10007) FROM n"
     )
     assert lab.export(block % ", max_file_size: 1KB").success
     lab.config(block % f", {SMALL}")
