@@ -35,13 +35,14 @@ from rivet_resources.upkeep.sweep import sweep_retired
 from rivet_resources.write.formats.parquet import Parquet
 from tests import processes
 from tests.faults.one_run import DEAD, EXPORT, Mortal, Run, committed, destination_of, die, execute
-from tests.servers.postgres import ObjectStore
+from tests.servers.postgres import AZURITE_ACCOUNT, ObjectStore
 
 STEPS = ("stage", "record", "parts", "proof", "manifest", "success")
 EFFECTS = tuple(range(12))  # stage, two records, publish, swap, two files; then what a sweep removes
 KINDS = ("after", "all")
 CASES: list[tuple[str, str, str | int]] = [
-    (place, kind, die_at) for place in ("local", "s3") for kind in KINDS for die_at in (*STEPS, *EFFECTS)
+    *((place, kind, die_at) for place in ("local", "s3") for kind in KINDS for die_at in (*STEPS, *EFFECTS)),
+    *((place, "after", die_at) for place in ("gcs", "azure") for die_at in ("parts", "success")),
 ]
 IN_FULL = {("local", "after")}
 pytestmark = pytest.mark.faults
@@ -131,6 +132,20 @@ def local(tmp_path: Path) -> dict[str, Any]:
 def s3(s3_server: ObjectStore) -> dict[str, Any]:
     """Settings of a prefix in the S3 server."""
     return {"type": "s3", "bucket": s3_server.bucket, "prefix": uuid.uuid4().hex, "endpoint": s3_server.endpoint}
+
+
+@pytest.fixture
+def gcs(gcs_server: ObjectStore) -> dict[str, Any]:
+    """Settings of a prefix in the GCS emulator."""
+    place = {"bucket": gcs_server.bucket, "prefix": uuid.uuid4().hex, "endpoint": gcs_server.endpoint}
+    return {"type": "gcs", **place, "allow_anonymous": True}
+
+
+@pytest.fixture
+def azure(azure_server: ObjectStore) -> dict[str, Any]:
+    """Settings of a prefix in Azurite."""
+    place = {"container": azure_server.bucket, "prefix": uuid.uuid4().hex, "endpoint": azure_server.endpoint}
+    return {"type": "azure", "account": AZURITE_ACCOUNT, **place, "account_key_env": "AZURE_KEY"}
 
 
 @pytest.fixture
