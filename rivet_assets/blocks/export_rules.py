@@ -276,13 +276,15 @@ def compaction_fits(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]
     target = _as_size(inner(block, "compact", "target")) or 256 * 1024**2
     limit = _as_size(block.get("max_file_size"))
     if limit is not None and limit < target:
-        message = f"is {target} bytes, and max_file_size splits parts at {limit}; write a target of at most that"
-        yield refusal(code, message, loc=("compact", "target"))
+        message = f"has a target of {target} bytes, and max_file_size splits parts at {limit}; write at most that"
+        yield refusal(code, message, loc=loc)
     for key in ("target_row_group_mb", "max_row_group_mb"):
         group = (_as_int(inner(block, "parquet", key)) or 0) * 1024**2
         if group > target:
-            message = f"is {target} bytes, less than one row group ({key} of `parquet`); write a larger target"
-            yield refusal(code, message, loc=("compact", "target"))
+            message = (
+                f"has a target of {target} bytes, less than one row group ({key} of `parquet`); write a larger one"
+            )
+            yield refusal(code, message, loc=loc)
 
 
 def retention_fits(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
