@@ -4,7 +4,7 @@ Belongs here: reading parts whose bytes are as committed, and writing what they 
 Not here: which parts (`plan.py`), making the result visible (`compact.py`).
 
 A row is copied, not shaped again: the joined part has exactly the schema of its parts. Memory holds a batch and what
-the format's writer holds of a row group; parts of a store are copied to this machine one at a time.
+the format's writer holds of a row group; of a store's parts a few lie on this machine at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+import shutil
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,12 +32,13 @@ from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import Tuning, pace
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import PartCorrupt
-from rivet_resources.prove.part import at_hand
 from rivet_resources.scratch import temporary
 from rivet_resources.upkeep.plan import PartGroup, PlannedJoin
 from rivet_resources.write.measures import Tally
 from rivet_resources.write.parts import PartFiles
 
+FETCH_THREADS = 8  # an object store answers each part in tenths of a second; so many copies lie here at once
+COPY_BYTES = 1 << 20
 NAMED_BY_POSITION = re.compile(rf"(?P<stem>{CHANGE_STEM.pattern})_")
 
 
@@ -116,8 +120,8 @@ def _join(group: PartGroup, extract: Extract, index: int, site: RewriteSite) -> 
             partition=group.parts[0].partition or "",
         )  # fmt: skip
         try:
-            for part in group.parts:
-                _copy_rows(part, schema, tally, files, site)
+            for part, file in _at_hand(group.parts, site.root, folder):
+                _copy_rows(part, file, schema, tally, files, site)
             (staged,) = files.finish()
         except BaseException:
             site.root.discard(files.staged)
@@ -125,26 +129,52 @@ def _join(group: PartGroup, extract: Extract, index: int, site: RewriteSite) -> 
         return JoinedPart(staged, tally.result())
 
 
-def _copy_rows(part: ManifestPart, schema: pa.Schema, tally: Tally, files: PartFiles, site: RewriteSite) -> None:
+def _at_hand(parts: Sequence[ManifestPart], root: Root, folder: Path) -> Iterator[tuple[ManifestPart, Path]]:
+    """Yield parts in their order, each as a file of this machine; those of a store are fetched some ahead."""
+
+    def fetch(number: int) -> Path:
+        copy = folder / f"from-{number}"
+        with root.open(parts[number].path) as source, copy.open("wb") as target:
+            shutil.copyfileobj(source, target, COPY_BYTES)
+        return copy
+
+    if parts and (here := root.local_path(parts[0].path)) is not None:
+        for part in parts:
+            here = root.local_path(part.path)
+            assert here is not None
+            yield part, here
+        return
+    with ThreadPoolExecutor(FETCH_THREADS) as pool:
+        coming = deque(pool.submit(fetch, number) for number in range(min(FETCH_THREADS, len(parts))))
+        for number, part in enumerate(parts):
+            copy = coming.popleft().result()
+            if number + FETCH_THREADS < len(parts):
+                coming.append(pool.submit(fetch, number + FETCH_THREADS))
+            yield part, copy
+            copy.unlink()
+
+
+def _copy_rows(
+    part: ManifestPart, file: Path, schema: pa.Schema, tally: Tally, files: PartFiles, site: RewriteSite
+) -> None:  # fmt: skip
     """Append the rows of one part.
 
     Raises:
         PartCorrupt: it is not what its manifest says.
     """
     rows = 0
-    with at_hand(site.root, part.path) as file:
-        if _md5(file) != part.content_md5:
-            raise PartCorrupt(
-                f"Part {part.path} at {site.root.uri} is not the one that was committed; nothing was joined. "
-                f"`rivet validate --depth full` says more, and `rivet repair` exports its window again."
-            )
-        for batch in site.format.batches(file, schema):
-            if batch.schema.names != schema.names or batch.schema.types != schema.types:
-                raise PartCorrupt(f"Part {part.path} at {site.root.uri} has other columns than its manifest says.")
-            table = pa.Table.from_arrays(batch.columns, schema=schema)
-            rows += table.num_rows
-            tally.add(Page(table, {}, statement_ms=0.0))
-            files.write(table)
+    if _md5(file) != part.content_md5:
+        raise PartCorrupt(
+            f"Part {part.path} at {site.root.uri} is not the one that was committed; nothing was joined. "
+            f"`rivet validate --depth full` says more, and `rivet repair` exports its window again."
+        )
+    for batch in site.format.batches(file, schema):
+        if batch.schema.names != schema.names or batch.schema.types != schema.types:
+            raise PartCorrupt(f"Part {part.path} at {site.root.uri} has other columns than its manifest says.")
+        table = pa.Table.from_arrays(batch.columns, schema=schema)
+        rows += table.num_rows
+        tally.add(Page(table, {}, statement_ms=0.0))
+        files.write(table)
     if rows != part.rows:
         raise PartCorrupt(f"Part {part.path} at {site.root.uri} holds {rows} rows, its manifest says {part.rows}.")
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import click
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
+from rivet_assets.cli.main import commands
 from rivet_assets.config.load import load_config
 from rivet_assets.prove.reconcile import reconcile_export
 from rivet_assets.prove.reconcile_report import flagged_of
@@ -17,11 +21,12 @@ from rivet_assets.upkeep.compact import CompactedExport, compact_export
 from rivet_assets.upkeep.places import UpkeepRefused
 from rivet_assets.upkeep.retain import RetainedExport, retain_export
 from rivet_resources.dagster.frames import Parts, read_as
-from rivet_resources.errors import WindowBusy
+from rivet_resources.errors import BucketMissing, WindowBusy
 from rivet_resources.read.stage import Exporter
 from rivet_resources.spark.runtime import SparkRuntime
 from tests.lab import Lab
 from tests.lab_engines import SQLITE
+from tests.servers.postgres import ObjectStore
 
 SMALL = "compact: {min_parts: 2, older_than: 0}"
 INCREMENTAL = f"{{name: orders, table: orders, mode: incremental, cursor_column: id, keep: 2, {SMALL}}}"
@@ -291,6 +296,51 @@ def test_export_without_the_key_is_refused(lab: Lab) -> None:
         compacted(lab)
     with pytest.raises(UpkeepRefused, match="has no `keep:`"):
         retained(lab)
+
+
+def test_damaged_part_is_told_and_nothing_is_joined(lab: Lab) -> None:
+    """Bytes that are not those of the manifest stop the join; the window stays as it is, for a repair."""
+    fill(lab, INCREMENTAL)
+    damaged = lab.parts("orders")[0]
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    before = lab.root("orders").list()
+
+    done = compacted(lab)
+
+    assert [("failed", "RIVET_VERIFY_PART", 3)] == [(e.status, e.code, e.exit_code) for e in done.joins]
+    assert before == lab.root("orders").list()
+    assert 3 == done.exit_code
+
+
+def test_bucket_that_is_not_there_is_told(lab: Lab, s3_server: ObjectStore) -> None:
+    """The first listing says what is wrong with the destination; nothing is written anywhere."""
+    place = f"{{type: s3, bucket: nowhere, endpoint: '{s3_server.endpoint}'}}"
+    lab.config(f"{{name: orders, table: orders, keep: 2, mode: incremental, cursor_column: id, {SMALL}, "
+               f"destination: {place}}}")  # fmt: skip
+
+    with pytest.raises(BucketMissing):
+        compacted(lab)
+    with pytest.raises(BucketMissing):
+        retained(lab)
+
+
+def test_commands_say_what_they_do(lab: Lab) -> None:
+    """Lines for people, JSON for programs; a wrong grace is a usage error."""
+    fill(lab, INCREMENTAL)
+    runner = CliRunner()
+
+    planned = runner.invoke(commands, ["compact", "--dry-run", "--json"], standalone_mode=False)
+    joined = runner.invoke(commands, ["compact", "--grace", "0s"], standalone_mode=False)
+    kept = runner.invoke(commands, ["retain"], standalone_mode=False)
+    wrong = runner.invoke(commands, ["retain", "--grace", "soon"], standalone_mode=False)
+
+    (export,) = json.loads(planned.stdout)["exports"]
+    assert ("planned", 3) == (export["joins"][0]["status"], export["joins"][0]["windows"])
+    assert "3 windows with 3 parts" in joined.stdout
+    assert "3 replaced files removed" in joined.stdout
+    assert "no window is too old" in kept.stdout
+    assert (0, 0, 0) == (planned.return_value, joined.return_value, kept.return_value)
+    assert isinstance(wrong.exception, click.BadParameter)
 
 
 # --- retention -----------------------------------------------------------------------------------
