@@ -17,13 +17,15 @@ from rivet_assets.upkeep.places import (
     Folder,
     UpkeepRefused,
     at_today,
+    held,
     lease_key,
     read_folder,
     run_ids,
     sweep_folder,
+    worst_of,
 )
 from rivet_resources.commit.publish import Step, no_hook
-from rivet_resources.errors import WORST_FIRST, RivetError, WindowTaken
+from rivet_resources.errors import RivetError, WindowTaken
 from rivet_resources.upkeep.compact import CompactSite, compact
 from rivet_resources.upkeep.plan import CompactPolicy, PlannedJoin, plan_joins
 from rivet_resources.upkeep.sweep import RetiredFiles
@@ -65,8 +67,7 @@ class CompactedExport:
     @property
     def exit_code(self) -> int:
         """Answer the worst of what failed; what another run holds is no failure."""
-        codes = {each.exit_code for each in self.joins} - {0}
-        return next((code for code in WORST_FIRST if code in codes), 0)
+        return worst_of(each.exit_code for each in self.joins)
 
 
 def compact_export(
@@ -94,11 +95,8 @@ def compact_export(
     ours, ids = at_today(export), run_ids(export)
     found: list[JoinedWindow] = []
     swept = RetiredFiles()
-    with ExitStack() as stack:
-        prove_lease = _nothing
-        whole = lease_key(ours)
-        if whole is not None and not is_dry:
-            prove_lease = stack.enter_context(state.lease(ours.name, whole, next(ids))).check
+    whole = lease_key(ours)
+    with held(ours, state, ids, is_dry=is_dry) as prove_lease:
         for name in ours.folders():
             one, folder = sweep_folder(ours, read_folder(ours, name), state, is_dry=is_dry)
             joins = plan_joins(folder.current, policy_of(ours, at=datetime.now(UTC)))
@@ -156,10 +154,6 @@ class _Compacting:
         after = sum(part.size_bytes for part in manifest.parts)
         text = f"{_what(join)} became {told.parts_after} of {after} bytes"
         return replace(told, status="joined", text=text)
-
-
-def _nothing() -> None:
-    """Prove nothing: each window has a lease of its own, or nothing is written."""
 
 
 def _planned(folder: Folder, join: PlannedJoin) -> JoinedWindow:

@@ -8,7 +8,8 @@ own, of all else the export's one. So nothing is joined or dropped while a run w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from rivet_resources.commit.manifest import (
 )
 from rivet_resources.commit.manifest_entries import Superseded
 from rivet_resources.contracts.addressing import nonce_of
-from rivet_resources.errors import ConfigError
+from rivet_resources.errors import WORST_FIRST, ConfigError
 from rivet_resources.upkeep.sweep import RetiredFiles, sweep_retired
 
 if TYPE_CHECKING:
@@ -101,6 +102,33 @@ def lease_key(export: Export) -> str | None:
     if drain_of(export) is not None:
         return LEASE
     return None if export.has_partitions else WHOLE
+
+
+@contextmanager
+def held(export: Export, state: State, ids: Iterator[str], *, is_dry: bool) -> Iterator[Callable[[], None]]:
+    """Hold the lease of the whole export until the block ends; yield what proves that it is still held.
+
+    Nothing is held, and so proven, where each window has a lease of its own, and where nothing is written.
+
+    Raises:
+        WindowBusy: a run holds it.
+    """
+    key = lease_key(export)
+    if key is None or is_dry:
+        yield _nothing
+        return
+    with state.lease(export.name, key, next(ids)) as lease:
+        yield lease.check
+
+
+def _nothing() -> None:
+    """Prove nothing."""
+
+
+def worst_of(codes: Iterable[int]) -> int:
+    """Answer for several windows together: the worst of what failed, 0 where nothing did."""
+    found = {*codes}
+    return next((code for code in WORST_FIRST if code in found), 0)
 
 
 def run_ids(export: Export) -> Iterator[str]:

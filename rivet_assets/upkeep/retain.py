@@ -7,7 +7,6 @@ Belongs here: which folders, under which lease, what a mirror still needs. Not h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -19,15 +18,17 @@ from rivet_assets.upkeep.places import (
     Folder,
     UpkeepRefused,
     at_today,
+    held,
     lease_key,
     read_folder,
     run_ids,
     sweep_folder,
+    worst_of,
 )
 from rivet_resources.commit.manifest import Manifest, window_manifest
 from rivet_resources.commit.publish import Step, no_hook
 from rivet_resources.contracts.extract import Window
-from rivet_resources.errors import WORST_FIRST, RivetError, WindowBusy, WindowTaken
+from rivet_resources.errors import RivetError, WindowBusy, WindowTaken
 from rivet_resources.upkeep.retain import RetainSite, drop, outdated_windows
 from rivet_resources.upkeep.sweep import RetiredFiles
 
@@ -64,8 +65,7 @@ class RetainedExport:
     @property
     def exit_code(self) -> int:
         """Answer the worst of what failed; what another run holds is no failure."""
-        codes = {each.exit_code for each in self.windows} - {0}
-        return next((code for code in WORST_FIRST if code in codes), 0)
+        return worst_of(each.exit_code for each in self.windows)
 
 
 def retain_export(
@@ -97,11 +97,8 @@ def retain_export(
     ours, ids = at_today(export), run_ids(export)
     found: list[DroppedWindow] = []
     swept = RetiredFiles()
-    with ExitStack() as stack:
-        prove_lease = _nothing
-        whole = lease_key(ours)
-        if whole is not None and not is_dry:
-            prove_lease = stack.enter_context(state.lease(ours.name, whole, next(ids))).check
+    whole = lease_key(ours)
+    with held(ours, state, ids, is_dry=is_dry) as prove_lease:
         for name in ours.folders():
             one, folder = sweep_folder(ours, read_folder(ours, name), state, is_dry=is_dry)
             outdated = outdated_windows(
@@ -177,10 +174,6 @@ class _Retaining:
         except RivetError as error:
             return [_described(self.folder, each, fault=error) for each in windows]
         return [_described(self.folder, each, is_dropped=True) for each in windows]
-
-
-def _nothing() -> None:
-    """Prove nothing: each window has a lease of its own, or nothing is written."""
 
 
 def _described(
