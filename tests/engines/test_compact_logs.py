@@ -72,7 +72,12 @@ def log_of(root: Root) -> list[tuple[Any, ...]]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    "seed", [1, pytest.param(2, marks=pytest.mark.matrix), pytest.param(3, marks=pytest.mark.matrix)]
+    "seed",
+    [
+        pytest.param(1, marks=pytest.mark.wide),
+        pytest.param(2, marks=pytest.mark.matrix),
+        pytest.param(3, marks=pytest.mark.matrix),
+    ],
 )
 def test_mirror_and_history_are_those_of_the_log_whenever_it_was_compacted(
     lake: Lake, seed: int, spark_runtime: Any
