@@ -135,6 +135,16 @@ class S3(Settings):
         return self.model_copy(update={"prefix": with_date(self.prefix, day)})
 
 
+def composite_etag(part: Part) -> str:
+    """Return the ETag of an object that was put together of pieces: the MD5 of their MD5s, and how many they were.
+
+    Source: Amazon S3 user guide, "Checking object integrity", multipart uploads.
+    """
+    etags = part.staged["etags"]
+    digests = b"".join(bytes.fromhex(etag) for etag in etags if len(etag) == 32)
+    return f"{hashlib.md5(digests).hexdigest()}-{len(etags)}"
+
+
 @dataclass(frozen=True)
 class S3Root:
     """One export's prefix in a bucket; implements `Root`."""
@@ -183,13 +193,19 @@ class S3Root:
     def publish(self, part: Part) -> None:
         """Complete the upload and compare what the store then holds; a part that is already there is left as it is."""
         pieces_sent = [{"PartNumber": n, "ETag": f'"{etag}"'} for n, etag in enumerate(part.staged["etags"], start=1)]
+        answer: dict[str, Any] = {}
         with self._translate(f"publish {part.path}") as client:
             try:
-                client.complete_multipart_upload(**self._upload_of(part), MultipartUpload={"Parts": pieces_sent})
+                answer = client.complete_multipart_upload(
+                    **self._upload_of(part), MultipartUpload={"Parts": pieces_sent}
+                )
             except client.exceptions.ClientError as error:
                 if error_code(error) not in ABSENT:
                     raise
-            if not self._is_complete(client, part):
+            # The store tells the digest of the pieces it put together. Where it tells none, or another one (encrypted
+            # by a key of KMS), or the upload had been completed before, it is asked what it holds.
+            told = str(answer.get("ETag", "")).strip('"')
+            if told != composite_etag(part) and not self._is_complete(client, part):
                 raise PartCorrupt(
                     f"{self.uri}/{part.path} is not what was uploaded, or its upload was removed while the run worked. "
                     f"Nothing was published; run again."
@@ -348,9 +364,7 @@ class S3Root:
             if error_code(error) in ABSENT:
                 return False
             raise
-        digests = b"".join(bytes.fromhex(etag) for etag in part.staged["etags"] if len(etag) == 32)
-        composite = f"{hashlib.md5(digests).hexdigest()}-{len(part.staged['etags'])}"
-        same = same_object(found, etag=found["ETag"].strip('"'), expected=composite)
+        same = same_object(found, etag=found["ETag"].strip('"'), expected=composite_etag(part))
         return bool(found["ContentLength"] == part.size_bytes and same)
 
     def _abort(self, path: str, *, upload_id: str) -> None:

@@ -771,3 +771,22 @@ def test_plain_http_is_accepted_at_home_or_on_request() -> None:
 def test_every_error_here_is_ours() -> None:
     """Callers need to catch one root."""
     assert all(issubclass(error, RivetError) for error in (BucketMissing, DestinationAuth, DiskFull, PartCorrupt))
+
+
+def test_part_on_s3_costs_five_requests(fenced_s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the store is asked is paid for, ten thousand windows an hour: no more than a part of one piece needs."""
+    from botocore.client import BaseClient
+
+    asked: list[str] = []
+    ask = BaseClient._make_api_call
+
+    def noting(self: Any, operation: str, arguments: Any) -> Any:
+        asked.append(operation)
+        return ask(self, operation, arguments)
+
+    root = S3(bucket="lake", prefix=uuid.uuid4().hex, endpoint=fenced_s3).root("orders")
+    monkeypatch.setattr(BaseClient, "_make_api_call", noting)
+    root.publish(staged(root, tmp_path))
+
+    expected = ["CreateMultipartUpload", "PutObject", "UploadPart", "CompleteMultipartUpload", "DeleteObject"]
+    assert expected == asked
