@@ -17,10 +17,12 @@ from pydantic import Field
 from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.translator import SpecOf
+from rivet_assets.run.actor import actor_of_run
 from rivet_assets.run.scope import state_of
 from rivet_resources.dagster.errors import translated
 from rivet_resources.dagster.resource import Rivet
 from rivet_resources.errors import ConfigError, RivetError
+from rivet_resources.state.store import State
 
 Kind = Literal["compact", "retain"]
 
@@ -102,6 +104,10 @@ def _op(kind: Kind, targets: Mapping[str, LookedAfter], suffix: str) -> dg.OpDef
         totals = {"windows": 0, "parts": 0, "bytes": 0, "removed_files": 0, "waiting_files": 0}
         faults: list[RivetError] = []
         with closing(Rivet()) as rivet:
+
+            def state_for(target: LookedAfter) -> State:
+                return state_of(target.config, rivet=rivet).used_by(actor_of_run(context.run.tags))
+
             for target in chosen:
 
                 def tell(line: str) -> None:
@@ -109,7 +115,7 @@ def _op(kind: Kind, targets: Mapping[str, LookedAfter], suffix: str) -> dg.OpDef
                     context.log.info(line)
 
                 try:
-                    done = _RUN[kind](target, config.dry_run, rivet, tell)
+                    done = _RUN[kind](target, config.dry_run, state_for(target), tell)
                 except RivetError as error:  # one export that is busy stops no other
                     tell(f"{target.export.name}: {error}")
                     faults.append(error)
@@ -138,10 +144,10 @@ def _target(targets: Mapping[str, LookedAfter], asset: str) -> LookedAfter:
     return targets[asset]
 
 
-def _compact(target: LookedAfter, is_dry: bool, rivet: Rivet, tell: Callable[[str], None]) -> dict[str, int]:
+def _compact(target: LookedAfter, is_dry: bool, state: State, tell: Callable[[str], None]) -> dict[str, int]:
     from rivet_assets.upkeep.compact import compact_export  # start
 
-    done = compact_export(target.export, state=state_of(target.config, rivet=rivet), tell=tell, is_dry=is_dry)
+    done = compact_export(target.export, state=state, tell=tell, is_dry=is_dry)
     failed = [each for each in done.joins if each.status == "failed"]
     if failed:
         raise dg.Failure(f"{len(failed)} of {len(done.joins)} joins failed: {failed[0].text}", allow_retries=False)
@@ -152,10 +158,10 @@ def _compact(target: LookedAfter, is_dry: bool, rivet: Rivet, tell: Callable[[st
     }  # fmt: skip
 
 
-def _retain(target: LookedAfter, is_dry: bool, rivet: Rivet, tell: Callable[[str], None]) -> dict[str, int]:
+def _retain(target: LookedAfter, is_dry: bool, state: State, tell: Callable[[str], None]) -> dict[str, int]:
     from rivet_assets.upkeep.retain import retain_export  # start
 
-    done = retain_export(target.export, state=state_of(target.config, rivet=rivet), tell=tell, is_dry=is_dry)
+    done = retain_export(target.export, state=state, tell=tell, is_dry=is_dry)
     gone = [each for each in done.windows if each.is_dropped or (is_dry and not each.code)]
     if failed := [each for each in done.windows if each.exit_code]:
         raise dg.Failure(f"{len(failed)} windows could not be dropped: {failed[0].text}", allow_retries=False)
@@ -165,7 +171,7 @@ def _retain(target: LookedAfter, is_dry: bool, rivet: Rivet, tell: Callable[[str
     }  # fmt: skip
 
 
-_RUN: Mapping[Kind, Callable[[LookedAfter, bool, Rivet, Callable[[str], None]], dict[str, int]]] = {
+_RUN: Mapping[Kind, Callable[[LookedAfter, bool, State, Callable[[str], None]], dict[str, int]]] = {
     "compact": _compact,
     "retain": _retain,
 }

@@ -108,6 +108,8 @@ def compact_export(
             swept += one
             if not grace and not is_dry:
                 swept += sweep_folder(ours, read_folder(ours, name), state, is_dry=False, mine=next(ids))[0]
+    if joined := [each.window for each in found if each.status == "joined"]:
+        state.note_action("compact", export.name, {"windows": ", ".join(joined)})
     return CompactedExport(export.name, is_dry, tuple(found), swept.removed, swept.waiting)
 
 

@@ -113,6 +113,8 @@ def retain_export(
             swept += one
             if not grace and not is_dry:
                 swept += sweep_folder(ours, read_folder(ours, name), state, is_dry=False, mine=next(ids))[0]
+    if dropped := [each.window for each in found if each.is_dropped]:
+        state.note_action("retain", export.name, {"windows": ", ".join(dropped)})
     return RetainedExport(export.name, is_dry, tuple(found), swept.removed, swept.waiting)
 
 

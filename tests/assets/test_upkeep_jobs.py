@@ -13,6 +13,7 @@ import pytest
 from rivet_assets.config.load import load_config
 from rivet_assets.definitions import definitions_of
 from rivet_assets.launch.run_exports import run_exports
+from rivet_assets.run.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
 
 BLOCK = """
@@ -94,6 +95,8 @@ def test_jobs_join_and_drop_and_say_in_figures_what_they_did(upkept: Upkept) -> 
     assert "joined" in facts(joined)["rivet/report"]
     assert 0 == facts(dropped)["rivet/windows"]  # two are left, and two are kept
     assert 2 == upkept.windows()
+    (noted,) = state_of(upkept.config).audit_log("orders", "compact")
+    assert ("Dagster, by hand", "after=start") == (noted.actor.partition(" (")[0], noted.detail["windows"])
 
 
 def test_asset_that_is_not_looked_after_is_refused_by_name(upkept: Upkept) -> None:
