@@ -66,7 +66,7 @@ def _join_location(trees: Sequence[dg.ComponentTree], configs: Sequence[RivetCon
     return dg.Definitions(
         assets=list(_each_once(merged.assets or ())),
         asset_checks=merged.asset_checks,
-        schedules=merged.schedules,
+        schedules=[*_others(merged.schedules, shared.schedules), *(shared.schedules or ())],
         sensors=joined([*_others(merged.sensors, shared.sensors), *(shared.sensors or ()), automation_sensor()]),
         jobs=[*_others(merged.jobs, shared.jobs), *(shared.jobs or ())],
         resources=merged.resources,

@@ -36,6 +36,7 @@ from rivet_assets.blocks.partition_by import PartitionBy, column_alone
 from rivet_assets.blocks.profile import Profile, profile_alone
 from rivet_assets.blocks.schema_registry import SchemaSubject, format_alone
 from rivet_assets.blocks.shards import Shards
+from rivet_assets.blocks.upkeep import Compact, Keep, compact_alone
 from rivet_resources.contracts.destination import Destination
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.format import FileFormat, FormatKeys
@@ -59,7 +60,7 @@ LATER_SOURCES = {"mongo": "is not in this version; it reads postgres, mysql, mar
 # Keys that change neither rows nor files: who is told, and when it runs.
 NOT_OF_THE_ROWS = {
     "schedule", "freshness", "owners", "tags", "group", "description", "preview",
-    "wave", "parallel_safe", "source_group", "reconcile_required", "rate_limit",
+    "wave", "parallel_safe", "source_group", "reconcile_required", "rate_limit", "compact", "keep",
 }  # fmt: skip
 
 SOURCES = Choice("type", ENGINES, unknown="RIVET_CONFIG_TYPE_UNKNOWN", later=LATER_SOURCES)
@@ -170,6 +171,14 @@ class Export(Settings):
     )
     skip_empty: bool = Field(False, description="zero rows: write nothing and leave what is published")
     max_file_size: Size | None = Field(None, description="split parts at this size: a number with B, KB, MB or GB")
+    compact: (
+        Annotated[Compact | None, BeforeValidator(compact_alone, json_schema_input_type=bool | Compact | None)] | None
+    ) = Field(None, description="small parts and windows are joined by `rivet compact`: true, or a block")
+    keep: Keep | None = Field(
+        None,
+        description="how many windows stay, or how old they may get: 30, or 90d; older ones go with `rivet retain`, "
+        "snapshots beyond a number with the next one; default: all",
+    )
     parallel: int = Field(1, ge=1, description="tasks that read the source side by side")
     transforms: tuple[Annotated[str | AnyStep, NameOr(STEP_CHOICE)], ...] = Field(
         (), description="what becomes of each row on its way, in this order: steps, or names of root `transforms:`"

@@ -14,6 +14,7 @@ from pydantic_core import InitErrorDetails
 from rivet_assets.blocks.choice import refusal
 from rivet_resources.contracts.addressing import PARTITION
 from rivet_resources.contracts.mode_facts import ModeFacts
+from rivet_resources.contracts.settings import parse_size
 from rivet_resources.registry import DESTINATIONS, FORMATS
 from rivet_resources.write.formats.parquet import LEVELS
 
@@ -262,6 +263,53 @@ def shards_fit(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
         yield refusal(code, "makes folders, and stdout is one stream; remove it", loc=loc)
 
 
+def compaction_fits(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
+    """Refuse joining parts that cannot be joined exactly, and a target that parts may not have."""
+    if not block.get("compact"):
+        return
+    code, loc = "RIVET_CONFIG_COMPACT", ("compact",)
+    form, kind = str(block.get("format")), str(inner(block, "destination", "type"))
+    if form in FORMATS and not FORMATS[form].is_parquet:
+        yield refusal(code, f"joins Parquet parts, and the format is {form}; remove it, or write parquet", loc=loc)
+    if kind in DESTINATIONS and DESTINATIONS[kind].is_stream:
+        yield refusal(code, "joins parts that lie somewhere, and stdout keeps none; remove it", loc=loc)
+    target = _as_size(inner(block, "compact", "target")) or 256 * 1024**2
+    limit = _as_size(block.get("max_file_size"))
+    if limit is not None and limit < target:
+        message = f"has a target of {target} bytes, and max_file_size splits parts at {limit}; write at most that"
+        yield refusal(code, message, loc=loc)
+    for key in ("target_row_group_mb", "max_row_group_mb"):
+        group = (_as_int(inner(block, "parquet", key)) or 0) * 1024**2
+        if group > target:
+            message = (
+                f"has a target of {target} bytes, less than one row group ({key} of `parquet`); write a larger one"
+            )
+            yield refusal(code, message, loc=loc)
+
+
+def retention_fits(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
+    """Refuse dropping windows where there is one, or where a run reads what was published."""
+    if block.get("keep") is None:
+        return
+    code, loc = "RIVET_CONFIG_KEEP", ("keep",)
+    kind = str(inner(block, "destination", "type"))
+    if kind in DESTINATIONS and DESTINATIONS[kind].is_stream:
+        yield refusal(code, "drops windows that lie somewhere, and stdout keeps none; remove it", loc=loc)
+    elif mode.by_ranges:
+        message = f"drops old windows, and each run of mode {mode.name} replaces the one there is; remove it"
+        yield refusal(code, message, loc=loc)
+    elif inner(block, "delete_detection", "type") == "full_diff":
+        message = "drops what was published, and full_diff would export it again as new; remove one of them"
+        yield refusal(code, message, loc=loc)
+
+
+def _as_size(value: Any) -> int | None:
+    try:
+        return int(str(parse_size(value)))
+    except ValueError:
+        return None
+
+
 def _is_plain(block: Block) -> bool:
     """Return whether parts of the format that is written there are never compressed."""
     form = str(block.get("format"))
@@ -289,6 +337,8 @@ RULES: tuple[Rule, ...] = (
     profile_is_of_rows,
     partitions_fit,
     shards_fit,
+    compaction_fits,
+    retention_fits,
 )
 
 

@@ -35,6 +35,10 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "repair": "repair:repair_command",
         "quarantine": "quarantine:quarantine_group",
     },
+    "Look after what is published": {
+        "compact": "compact:compact_command",
+        "retain": "retain:retain_command",
+    },
     "Look around": {
         "status": "status:status_command",
         "profile": "profile:profile_command",

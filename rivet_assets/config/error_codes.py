@@ -49,6 +49,8 @@ CODES: Mapping[str, str] = {
     "RIVET_CONFIG_TEXT_COMPRESSION": "text_compression on Parquet or Avro",
     "RIVET_CONFIG_AVRO_CODEC": "a compression that Avro has no name for",
     "RIVET_CONFIG_PARQUET": "keys of `parquet:` contradict each other",
+    "RIVET_CONFIG_COMPACT": "parts that cannot be joined exactly, or a target that no part can have",
+    "RIVET_CONFIG_KEEP": "neither a number of windows nor an age, or an export without old windows",
     "RIVET_CONFIG_COLUMN_TYPE": "not a type word of `columns:`",
     "RIVET_CONFIG_COLUMN_TWICE": "a list names a column twice",
     "RIVET_CONFIG_ROW_HASH": "meta_columns.row_hash lists no column",

@@ -1,4 +1,4 @@
-"""What a location has once, however many files its exports come from: its sensors, and the job `rivet_repair`.
+"""What a location has once, however many files its exports come from: its sensors, the jobs `rivet_repair` and others.
 
 Belongs here: making these for several configurations, joining those that were made apart, one asset per key. Not here:
 the sensors and the job themselves, which configurations there are (`component.py`, `code_first.py`, `definitions.py`).
@@ -17,6 +17,7 @@ from rivet_assets.dagster.drain_sensor import drain_sensors
 from rivet_assets.dagster.failure_sensor import failure_sensors
 from rivet_assets.dagster.repair_job import repair_jobs
 from rivet_assets.dagster.retry_sensor import retry_sensors
+from rivet_assets.dagster.upkeep_jobs import upkeep_jobs, upkeep_schedules
 from rivet_assets.dagster.values_sensor import values_sensors
 from rivet_resources.errors import ConfigError
 
@@ -36,6 +37,7 @@ def shared_definitions(parts: Sequence[Part], *, suffix: str = "") -> dg.Definit
     """
     sensors: list[dg.SensorDefinition] = []
     jobs: list[dg.JobDefinition] = []
+    schedules: list[dg.ScheduleDefinition] = []
     for config, spec_of in parts:
         sensors += [
             *drain_sensors(config, spec_of=spec_of, suffix=suffix),
@@ -45,8 +47,12 @@ def shared_definitions(parts: Sequence[Part], *, suffix: str = "") -> dg.Definit
         ]
         if keys := _automated(config, spec_of):
             sensors.append(ScheduleSensor(keys, suffix))
-        jobs += repair_jobs(config, spec_of=spec_of, suffix=suffix)
-    return dg.Definitions(sensors=joined(sensors), jobs=joined(jobs))
+        jobs += [
+            *repair_jobs(config, spec_of=spec_of, suffix=suffix),
+            *upkeep_jobs(config, spec_of=spec_of, suffix=suffix),
+        ]
+        schedules += upkeep_schedules(config, spec_of=spec_of, suffix=suffix)
+    return dg.Definitions(sensors=joined(sensors), jobs=joined(jobs), schedules=joined(schedules))
 
 
 def _automated(config: RivetConfig, spec_of: SpecOf) -> list[dg.AssetKey]:

@@ -41,12 +41,11 @@ class Full(Export):
         no_refresh="each run reads all rows and replaces what is published",
     )
 
-    later_keys: ClassVar[tuple[str, ...]] = (*Export.later_keys, "snapshots", "keep", "start")
+    later_keys: ClassVar[tuple[str, ...]] = (*Export.later_keys, "snapshots", "start")
     mode: Literal["full"] = "full"
     snapshots: Literal["daily"] | None = Field(
         None, description="keep each day's copy as a window and partition of its own, instead of replacing the last"
     )
-    keep: int | None = Field(None, ge=1, description="so many newest snapshots; older ones go; default: all")
     start: date | None = Field(None, description="first day of snapshots; earlier ones are no partitions")
 
     @model_validator(mode="after")
@@ -77,7 +76,7 @@ class Full(Export):
             planning.relation, where=rows.where, order_by=rows.order_by, pieces=self.parallel
         )
         extract = compose(self, planning, window=rows.window, chunks=chunks, decisive=rows.decisive)
-        return replace(extract, keep=self.keep)
+        return replace(extract, keep=self.keep if isinstance(self.keep, int) else None)
 
     def _snapshot(self, planning: Planning) -> Window:
         """Return the window of today's snapshot.

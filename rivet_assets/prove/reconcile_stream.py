@@ -64,6 +64,9 @@ def _compare_poll(export: Poll, source: Source, tell: Tell) -> WindowVerdict | N
     if not manifests:
         return None
     newest = max(manifests.values(), key=lambda each: each.finished_at)
+    if all(each.cursor is None or each.cursor.low is not None for each in manifests.values()):
+        text = "the first windows were dropped (`keep:`), so the windows that are left do not amount to the table"
+        return _verdict(newest, "unknown", text)
     if any(not each.file_format.is_parquet for each in manifests.values()):
         return _verdict(newest, "unknown", "only Parquet can be searched for the latest state of a key")
     with source.session(application=f"rivet:{export.name}", pace=pace(source.tuning, export.tuning)) as session:

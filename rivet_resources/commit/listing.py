@@ -9,6 +9,7 @@ sort as their windows do: times by their digits, then `after=`, `all`, `snapshot
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rivet_resources.commit.manifest import manifest_paths
@@ -17,15 +18,26 @@ from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Window
 
 MANY = 1000  # an object store lists no more names at once
+# There since windows of the export were first joined or dropped; listed before all manifests, and none itself.
+JOINED = f"{MANIFESTS}/+joined"
 # Names of manifests lie between these: windows of time begin with a digit.
 FAMILIES = {"time": (("0", ":"),), "after": (("after+", "after,"), ("after=", "after>"))}
 LONGEST_WINDOW = timedelta(days=33)  # a month, and what time zones add
 
 
-def first_paths(root: Root) -> tuple[tuple[str, ...], bool]:
-    """List the first manifests below an export's folder, in the order of their names; and whether these are all."""
+@dataclass(frozen=True)
+class FirstPaths:
+    """The first manifests below an export's folder, in the order of their names."""
+
+    paths: tuple[str, ...]
+    are_all: bool
+    has_joined: bool  # windows were joined or dropped: a chain may have no window where one was committed
+
+
+def first_paths(root: Root) -> FirstPaths:
+    """List the first manifests; one request."""
     listed = root.list_after(f"{MANIFESTS}/", most=MANY)
-    return manifests_of(listed), len(listed) < MANY
+    return FirstPaths(manifests_of(listed), len(listed) < MANY, JOINED in listed)
 
 
 def has_strangers(kind: str, first: Iterable[str], *, root: Root) -> bool:
@@ -58,9 +70,9 @@ def paths_near(window: Window, *, root: Root) -> tuple[str, ...]:
 
 def last_paths(root: Root, *, now: datetime) -> tuple[str, ...]:
     """List manifests of a place, the last by name among them: all, or of very many windows of time the latest."""
-    listed, are_all = first_paths(root)
-    if are_all:
-        return listed
+    first = first_paths(root)
+    if first.are_all:
+        return first.paths
     recent = f"{now - LONGEST_WINDOW:%Y-%m-%d}"
     # Windows of time begin with a digit; those of all else follow them.
     found = root.list_after(f"{MANIFESTS}/:", most=MANY) or root.list_after(f"{MANIFESTS}/{recent}", most=MANY)

@@ -20,6 +20,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from rivet_resources.commit.manifest_entries import (
     ColumnChecksum,
+    Compaction,
     Entry,
     Extraction,
     ManifestChunk,
@@ -93,6 +94,7 @@ class Manifest(Entry):
     quarantine: Quarantine | None = Field(None, exclude_if=lambda found: found is None)  # None: every row fitted
     registered_schema: ManifestSchema | None = Field(None, exclude_if=lambda found: found is None)
     profile: WindowProfile | None = Field(None, exclude_if=lambda found: found is None)  # None: nobody asked
+    compacted: Compaction | None = Field(None, exclude_if=lambda found: found is None)  # None: as it was committed
 
     @model_validator(mode="after")
     def counts_agree(self) -> Manifest:

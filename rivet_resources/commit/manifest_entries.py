@@ -6,6 +6,7 @@ Belongs here: their fields (`contract.md`, 12.1, and ours). Not here: the manife
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
@@ -155,6 +156,14 @@ class Quarantine(Entry):
         """Return what is left when the dead letters are given up: the rows that were skipped, and a number."""
         left = tuple(each.model_copy(update={"dead": {}, "parts": ()}) for each in self.chunks if each.skipped)
         return Quarantine(chunks=left, dropped=self.dropped + self.rows)
+
+
+class Compaction(Entry):
+    """That windows, or the parts of one, were joined after they were committed: when last, and out of how many."""
+
+    at: datetime
+    windows: int = 1
+    parts: int
 
 
 class ColumnChecksum(Entry):

@@ -21,6 +21,7 @@ from rivet_resources.commit.manifest import (
     read_manifests,
     success_marker,
 )
+from rivet_resources.commit.retired import is_retired, read_retired
 from rivet_resources.commit.supersede import Replacement, succession
 from rivet_resources.contracts.addressing import nonce_of, part_nonce, read_start
 from rivet_resources.contracts.boundary import Boundary, boundary_after
@@ -132,6 +133,8 @@ def sweep_if_due(root: Root, *, export: str, state: SweepLedger) -> int:
 def sweep(root: Root, *, export: str, state: SweepLedger) -> int:
     """Remove what dead runs left: staged parts, parts that no manifest names, manifests that another one hides.
 
+    What a compaction or a retention replaced stays until its time has come: readers may still open it.
+
     Only files that carry this export's part names are touched. It lists every object and reads every
     manifest of the export. Runs that share a destination should share a state store, which knows who lives: what
     a run that this store does not know left stays for a day, since that run may be about to commit it.
@@ -148,16 +151,19 @@ def sweep(root: Root, *, export: str, state: SweepLedger) -> int:
     living = nonces_of(state.live_runs(export))
     owned = living | nonces_of(owned_runs(export, root=root, state=state))
     known = nonces_of(state.known_runs(export))
+    waiting = [each for _, each in read_retired(root, filter(is_retired, listed)) if each.until > datetime.now(UTC)]
     manifests = read_manifests(root, manifest_paths(root))
     hidden = collect_superseded(manifests)
     named = {part.path for manifest in manifests if manifest.entry not in hidden for part in manifest.files}
+    named |= {path for each in waiting for path in each.parts}
+    resting = {entry for each in waiting for entry in each.windows}
     unnamed = {
         path: nonce
         for path in listed
         if (nonce := part_nonce(path, export=export)) is not None and path not in named and nonce not in living
     }
     orphans = [path for path, by in unnamed.items() if by not in owned and (by in known or not is_fresh(path))]
-    remove_manifests([manifest for manifest in manifests if manifest.entry in hidden], root=root)
+    remove_manifests([each for each in manifests if each.entry in hidden - resting], root=root)
     root.delete(orphans)
     # Living runs account for themselves; what else was spared, a later look has to find.
     if failures is not None and len(orphans) == len(unnamed):

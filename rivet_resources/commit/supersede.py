@@ -21,12 +21,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rivet_resources.commit.chain import ends_at, starts_at
-from rivet_resources.commit.listing import first_paths, has_strangers, paths_near
+from rivet_resources.commit.listing import FirstPaths, first_paths, has_strangers, paths_near
 from rivet_resources.commit.manifest import (
     Manifest,
     current_manifests,
     manifest_path,
     manifest_paths,
+    parse,
     read_manifest,
     read_manifests,
     window_manifest,
@@ -69,22 +70,53 @@ def succession(staged: Staged, *, root: Root) -> Replacement:
             f"Window {extract.window.key} of export {extract.export} was committed by run "
             f"{previous.run_id if previous else '(removed since)'} while run {extract.run_id} read it. Run again."
         )
-    others = tuple(path for path in paths_beside(extract, root=root) if path != manifest_path(extract.window))
+    first = first_paths(root)
+    if first.has_joined:
+        refuse_inside(extract, root=root)
+    others = tuple(path for path in paths_beside(extract, first, root=root) if path != manifest_path(extract.window))
     refuse_neighbours(extract, others, root=root)
     ruled = tuple(read_replaced(extract, previous, others, root=root))
     return Replacement(previous, with_hidden(previous, ruled, root=root))
 
 
-def paths_beside(extract: Extract, *, root: Root) -> tuple[str, ...]:
+def refuse_inside(extract: Extract, *, root: Root) -> None:
+    """Refuse a window of a chain that begins where no other one ends: inside of one that a compaction joined.
+
+    That is where a state store stands which was restored from an older copy. Without a compaction such a run replaces
+    what followed; here its rows would show twice. The newest commit beside the parts answers in one request.
+
+    Raises:
+        WindowConflict
+    """
+    if extract.window.kind != "after" or starts_anew(extract):
+        return
+    copy = root.read("manifest.json")
+    newest = parse(copy[0], where=f"{root.uri}/manifest.json") if copy else None
+    if newest is not None and newest.cursor is not None and _begins_at(extract, newest):
+        return
+    current = current_manifests(root)
+    if current and extract.window.key not in current and not any(_begins_at(extract, m) for m in current.values()):
+        raise WindowConflict(
+            f"Window {extract.window.key} of export {extract.export} begins where no window at {root.uri} ends: the "
+            f"windows there were joined by `rivet compact` or dropped by `rivet retain`, and the state store is older "
+            f"than they are. Run `rivet state rebuild -e {extract.export}`, which reads the cursor from the manifests."
+        )
+
+
+def _begins_at(extract: Extract, manifest: Manifest) -> bool:
+    """Return whether the window that is committed begins where a committed one ends."""
+    return manifest.cursor is not None and Window.after(*ends_at(manifest.cursor)).key == extract.window.key
+
+
+def paths_beside(extract: Extract, first: FirstPaths, *, root: Root) -> tuple[str, ...]:
     """List the manifests that decide about a window: all there are, in the order of their names.
 
     Where windows of its family are too many to list for each new one, those near it: the windows of time that may
     overlap it, and nothing of a chain that it continues.
     """
-    listed, are_all = first_paths(root)
-    if are_all:
-        return listed
-    kind = extract.window.kind
+    if first.are_all:
+        return first.paths
+    listed, kind = first.paths, extract.window.kind
     if starts_anew(extract) or has_strangers(kind, listed, root=root):
         return manifest_paths(root)
     if kind == "after":

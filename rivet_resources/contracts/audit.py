@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-Action = Literal["run", "apply", "repair", "reset", "replay", "drop"]
-ACTIONS: tuple[Action, ...] = ("run", "apply", "repair", "reset", "replay", "drop")
+Action = Literal["run", "apply", "repair", "reset", "replay", "drop", "compact", "retain"]
+ACTIONS: tuple[Action, ...] = ("run", "apply", "repair", "reset", "replay", "drop", "compact", "retain")
 
 
 @dataclass(frozen=True)

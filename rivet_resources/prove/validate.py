@@ -24,6 +24,7 @@ import xxhash
 from rivet_resources.commit.chain import resolve_cursor
 from rivet_resources.commit.manifest import READ_THREADS, Manifest, collect_superseded
 from rivet_resources.commit.publish import Ledger, below, is_fresh, owned_runs
+from rivet_resources.commit.retired import Retired, is_retired, read_retired
 from rivet_resources.contracts.addressing import MANIFESTS, nonce_of, part_nonce
 from rivet_resources.contracts.destination import Root
 from rivet_resources.errors import ManifestUnreadable, RivetError
@@ -48,6 +49,7 @@ class _Look:
     living: frozenset[str]  # run ids whose files are theirs, when asked
     known: frozenset[str]  # run ids that the state store knows
     reads: tuple[ManifestFile, ...]
+    retired: tuple[Retired, ...] = ()  # swaps whose replaced files still lie there for readers
 
     @property
     def current(self) -> tuple[ManifestFile, ...]:
@@ -108,7 +110,9 @@ def _look(root: Root, export: str, state: Ledger | None) -> _Look:
     paths = sorted(path for path in listing if path.startswith(f"{MANIFESTS}/") and path.endswith(".json"))
     with ThreadPoolExecutor(READ_THREADS) as pool:
         found = pool.map(lambda path: read(root, path, listing[path]), paths)
-        return _Look(listing, living, known, tuple(each for each in found if each is not None))
+        reads = tuple(each for each in found if each is not None)
+    retired = tuple(each for _, each in read_retired(root, filter(is_retired, listing)))
+    return _Look(listing, living, known, reads, retired)
 
 
 def _without_manifest(root: Root, export: str, depth: Depth, *, is_required: bool) -> Validated:
@@ -263,6 +267,7 @@ def _untracked_objects(look: _Look, export: str) -> list[Flaw]:
     """Return a flaw for each object that no current manifest lists and no run is about to commit."""
     current = [each.manifest for each in look.current if each.manifest]
     known = {part.path for manifest in current for part in manifest.files}
+    known |= {path for each in look.retired for path in each.parts}
     known |= {below(manifest.window_folder, name) for manifest in current for name in ("manifest.json", "_SUCCESS")}
     living, finished = ({nonce_of(run_id) for run_id in runs} for runs in (look.living, look.known))
     strays = []

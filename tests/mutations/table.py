@@ -2231,7 +2231,52 @@ CONTRACTS = (
     ),
 )
 
+DEATHS_OF_UPKEEP = "tests/faults/test_compact_deaths.py"
+UPKEEP = (
+    Fault(
+        "compaction_looks_at_the_first_window_alone",
+        "rivet_resources/upkeep/compact.py",
+        "        _refuse_changed(join, root)\n",
+        "",
+        "a window that was repaired meanwhile is seen beside the joined one: its rows twice",
+        (f"{DEATHS_OF_UPKEEP}::test_window_that_is_committed_anew_meanwhile_stays[proof-after=20]",),
+    ),
+    Fault(
+        "compaction_joins_the_window_that_holds_the_position",
+        "rivet_resources/upkeep/plan.py",
+        " and end not in (each.cursor.low, each.cursor.high)",
+        "",
+        "a run after a crash commits its window again, beside the joined one that has its rows",
+        (f"{DEATHS_OF_UPKEEP}::test_window_at_the_end_of_the_chain_is_never_joined",),
+    ),
+    Fault(
+        "sweep_takes_what_readers_still_open",
+        "rivet_resources/commit/publish.py",
+        "    named |= {path for each in waiting for path in each.parts}\n",
+        "",
+        "a query that began before a compaction fails in the middle",
+        (f"{DEATHS_OF_UPKEEP}::test_readers_in_mid_scan_find_what_they_began_with",),
+    ),
+    Fault(
+        "older_store_goes_on_inside_a_joined_window",
+        "rivet_resources/commit/supersede.py",
+        "    if first.has_joined:\n        refuse_inside(extract, root=root)\n",
+        "",
+        "a state store from a backup exports rows of a joined window a second time",
+        (f"{DEATHS_OF_UPKEEP}::test_store_from_before_a_compaction_is_refused",),
+    ),
+    Fault(
+        "retention_drops_what_a_mirror_lacks",
+        "rivet_resources/upkeep/retain.py",
+        'if applied is None or (each.cursor is not None and (each.cursor.high or "") <= applied)',
+        "if True",
+        "changes are dropped before a mirror has them, which then can never be right",
+        ("tests/engines/test_compact_logs.py::test_changes_that_a_mirror_has_not_applied_are_never_dropped",),
+    ),
+)
+
 FAULTS = (
+    *UPKEEP,
     *COMMITTING,
     *RUNNING,
     *ROWS,
