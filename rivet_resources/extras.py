@@ -91,6 +91,7 @@ SQLSERVER = Extra(
 S3 = Extra("s3", "S3 needs its client", ("boto3", "botocore"), ("boto3",))
 GCS = Extra("gcs", "Google Cloud Storage needs its client", ("google.cloud.storage",), ("google-cloud-storage",))
 AZURE = Extra("azure", "Azure Blob Storage needs its client", ("azure.storage.blob",), ("azure-storage-blob",))
+KAFKA = Extra("kafka", "Kafka needs its client", ("confluent_kafka",), ("confluent-kafka",))
 AVRO = Extra("avro", "Reading Avro parts back needs its reader", ("fastavro",), ("fastavro",))
 PROTOBUF = Extra(
     "protobuf",
@@ -122,6 +123,6 @@ OPENLINEAGE = Extra(
     "openlineage", "`observability: openlineage` needs its client", ("openlineage.client",), ("openlineage-python",)
 )
 EXTRAS = (
-    POSTGRES, MYSQL, SQLSERVER, S3, GCS, AZURE, AVRO, PROTOBUF, DEMO, JAVA, CONNECT, UI, PROMETHEUS, OPENTELEMETRY,
+    POSTGRES, MYSQL, SQLSERVER, S3, GCS, AZURE, KAFKA, AVRO, PROTOBUF, DEMO, JAVA, CONNECT, UI, PROMETHEUS, OPENTELEMETRY,
     OPENLINEAGE,
 )  # fmt: skip

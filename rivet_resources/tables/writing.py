@@ -271,7 +271,9 @@ def _run(job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRu
             raise
 
 
-def _results(job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRuntime, tag: str) -> list[TaskReport]:
+def _results(
+    job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRuntime, tag: str
+) -> list[TaskReport]:
     from py4j.protocol import Py4JError  # Spark
     from pyspark.errors import PySparkException  # Spark
 
