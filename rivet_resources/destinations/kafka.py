@@ -28,7 +28,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO, ClassVar, Literal, Self
 
 import pyarrow.compute as pc
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from rivet_resources.contracts.addressing import LOOPBACK, MANIFESTS, STAGED, stem_of
 from rivet_resources.contracts.evidence import Finding
@@ -101,7 +101,13 @@ def _topic(name: str) -> str:
     return name
 
 
+def _pairs(value: object) -> object:
+    return tuple(sorted(value.items())) if isinstance(value, Mapping) else value
+
+
 TopicName = Annotated[str, AfterValidator(_topic)]
+# Pairs, as a destination is a key of dictionaries.
+Properties = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_pairs, json_schema_input_type=dict[str, str])]
 
 
 class Kafka(Settings):
@@ -152,9 +158,8 @@ class Kafka(Settings):
     username: str | None = Field(None, min_length=1)
     password_env: str | None = Field(None, description="environment variable that holds the password")
     allow_insecure_endpoint: bool = Field(False, description="accept plain lines to another machine")
-    properties: dict[str, str] = Field(
-        default_factory=dict,
-        description="further settings of librdkafka, such as linger.ms; none that makes it inexact",
+    properties: Properties = Field(
+        (), description="further settings of librdkafka, such as linger.ms; none that makes it inexact"
     )
 
     @model_validator(mode="after")
@@ -173,7 +178,7 @@ class Kafka(Settings):
             )
         if not self.is_encrypted and (self.ca_file or self.certificate_file):
             raise ValueError("has certificates, and the line is plain; write `tls: true`")
-        ours = sorted(name for name in self.properties if OURS.fullmatch(name))
+        ours = sorted(name for name, _ in self.properties if OURS.fullmatch(name))
         if ours:
             raise ValueError(
                 f"sets {', '.join(ours)} under `properties`, which decide whether each row comes once, or have keys of "
@@ -205,7 +210,7 @@ class Kafka(Settings):
             username=self.username,
             password_env=self.password_env,
             timeout_seconds=self.timeout_s,
-            properties=tuple(sorted(self.properties.items())),
+            properties=self.properties,
         )
 
     def topic_of(self, export: str) -> str:

@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Any
 
 from rivet_resources.contracts.messages import WindowAccount
-from rivet_resources.destinations.kafka_client import KafkaLocation, Heard, ask, make_consumer, translate_errors
+from rivet_resources.destinations.kafka_client import Heard, KafkaLocation, ask, make_consumer, translate_errors
 from rivet_resources.errors import DestinationError, DestinationUnreachable
 
 ACCOUNT = "rivet.account"

@@ -88,7 +88,7 @@ class RowEncoding:
 
 def _headers(rows: pa.RecordBatch, common: tuple[Header, ...]) -> list[list[Header]]:
     """Return the headers of changes: what happened, where in the log, and when."""
-    spell = renderer(TS.type)
+    spell = renderer(TS.type, is_uuid=False)
     assert spell is not None
     texts = [
         rows.column(OP.name).to_pylist(),
