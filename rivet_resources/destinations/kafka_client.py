@@ -7,8 +7,8 @@ what is produced (`kafka.py`), the topic of committed windows (`kafka_windows.py
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -25,7 +25,6 @@ from rivet_resources.errors import (
 from rivet_resources.extras import KAFKA
 from rivet_resources.secrets import resolve_secret
 
-PATIENCE_SECONDS = 1.0  # between two looks at what librdkafka has heard
 
 
 class TopicMissing(DestinationError):
@@ -130,13 +129,12 @@ def make_consumer(location: KafkaLocation, heard: Heard, **settings: Any) -> Any
     return Consumer({
         **location.settings(), "error_cb": heard.error, "group.id": "rivet", "enable.auto.commit": False,
         "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "error",
-        "check.crcs": True, **settings,
+        "check.crcs": True, "fetch.wait.max.ms": 20, **settings,
     })  # fmt: skip
 
 
 def admin_of(location: KafkaLocation) -> tuple[Any, Heard]:
     """Return the admin client of this process for a cluster, and what it heard."""
-    KAFKA.require()
     return _admin(location, os.getpid())
 
 
@@ -154,14 +152,20 @@ def ask(location: KafkaLocation, request: Callable[[Any], Mapping[Any, Any]], *,
     Raises:
         DestinationError and its kin.
     """
+    KAFKA.require()
+    from confluent_kafka import KafkaException  # driver
+
     with translate_errors(uri=uri, action=action, servers=location.servers) as heard:
         admin, told = admin_of(location)
         admin.poll(0)
         heard.append(told)
-        futures = request(admin)
-        answers = [future.result(timeout=location.timeout_seconds) for future in futures.values()]
         told.fault = None
-        return answers
+        futures, until = list(request(admin).values()), time.monotonic() + location.timeout_seconds
+        while not all(future.done() for future in futures) and time.monotonic() < until:
+            if told.fault is not None and told.fault.name() in {*AUTH, "_SSL"}:  # waiting would not change it
+                raise KafkaException(told.fault)
+            admin.poll(0.01)  # else nobody is told of faults
+        return [future.result(timeout=0) for future in futures]
 
 
 # --- errors --------------------------------------------------------------------------------------
@@ -186,24 +190,41 @@ AWAY = frozenset({
 })  # fmt: skip
 
 
-@contextmanager
-def translate_errors(*, uri: str, action: str, servers: str) -> Iterator[list[Heard]]:
+@dataclass
+class translate_errors:
     """Raise what librdkafka says in the house voice; the block may add what its clients heard, which says more.
+
+    Not a generator: of a fatal error the client raises a `KafkaError`, which is no exception of Python's, so `except`
+    and generators do not see it; and where a callback is due meanwhile, a `SystemError` (confluent-kafka 2.16).
 
     Raises:
         DestinationError and its kin, WindowTaken.
     """
-    from confluent_kafka import KafkaException  # driver
 
-    heard: list[Heard] = []
-    try:
-        yield heard
-    except RivetError:
-        raise
-    except (KafkaException, TimeoutError, BufferError) as error:
+    uri: str
+    action: str
+    servers: str
+    heard: list[Heard] = field(default_factory=list)
+
+    def __enter__(self) -> list[Heard]:
+        """Begin; what is added to the list is asked when something fails."""
+        return self.heard
+
+    def __exit__(self, kind: Any, error: Any, trace: object) -> None:
+        """Raise in the place of what was raised."""
+        if error is None:
+            return
+        from confluent_kafka import KafkaError, KafkaException  # driver
+
+        if not isinstance(error, KafkaError | KafkaException | TimeoutError | BufferError | SystemError):
+            return
         code = error.args[0] if isinstance(error, KafkaException) and error.args else None
-        reasons = [code, *(fault for each in heard for fault in (each.undelivered, each.fault))]
-        raise meaning(reasons, uri=uri, action=action, servers=servers) from error
+        code = error if isinstance(error, KafkaError) else code
+        reasons = [code, *(fault for each in self.heard for fault in (each.undelivered, each.fault))]
+        if isinstance(error, SystemError) and not any(reasons):
+            return
+        cause = error if isinstance(error, BaseException) else None
+        raise meaning(reasons, uri=self.uri, action=self.action, servers=self.servers) from cause
 
 
 def meaning(reasons: list[Any], *, uri: str, action: str, servers: str) -> RivetError:

@@ -22,7 +22,6 @@ from rivet_resources.destinations.kafka_client import Heard, KafkaLocation, ask,
 from rivet_resources.errors import DestinationError, DestinationUnreachable
 
 ACCOUNT = "rivet.account"
-AT_ONCE = 500
 LOOK_SECONDS = 0.2
 
 
@@ -206,24 +205,21 @@ def consume(consumer: Any, topic: str, partition: int, low: int, high: int, *, s
     consumer.assign([TopicPartition(topic, partition, low)])
     heard_at = time.monotonic()
     while True:
-        messages = consumer.consume(AT_ONCE, timeout=LOOK_SECONDS)
-        if messages:
-            heard_at = time.monotonic()
-        for message in messages:
-            error = message.error()
-            if error is None:
-                if message.offset() >= high:
-                    return
-                yield message
-            elif error.code() == KafkaError._PARTITION_EOF:
-                if message.offset() >= high:
-                    return
-            else:
-                raise KafkaException(error)
-        if time.monotonic() - heard_at > seconds:
-            raise DestinationUnreachable(
-                f"{topic}: partition {partition} stopped answering at a read of what is committed. Run again."
-            )
+        message = consumer.poll(LOOK_SECONDS)
+        if message is None:
+            if time.monotonic() - heard_at > seconds:
+                raise DestinationUnreachable(
+                    f"{topic}: partition {partition} stopped answering while what is committed was read. Run again."
+                )
+            continue
+        heard_at = time.monotonic()
+        error = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            raise KafkaException(error)
+        if message.offset() >= high:
+            return
+        if error is None:
+            yield message
 
 
 def topic_settings(location: KafkaLocation, topic: str, *, uri: str) -> Mapping[str, str]:

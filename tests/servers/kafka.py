@@ -169,20 +169,21 @@ class Broker:
         consumer = Consumer({
             "bootstrap.servers": self.servers, "group.id": uuid.uuid4().hex, "isolation.level": isolation,
             "enable.partition.eof": True, "auto.offset.reset": "earliest", "enable.auto.commit": False,
+            "fetch.wait.max.ms": 20,
         })  # fmt: skip
         try:
             partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
             found = []
             for number in sorted(partitions):
                 consumer.assign([TopicPartition(topic, number, 0)])
-                until, ended = time.monotonic() + 30, False
-                while not ended:
-                    for message in consumer.consume(1000, timeout=0.5):
-                        if message.error() is None:
-                            found.append(decode(message) if decode else message)
-                        else:
-                            ended = True
+                until = time.monotonic() + 30
+                while True:
                     assert time.monotonic() < until
+                    message = consumer.poll(0.2)
+                    if message is not None and message.error() is not None:
+                        break
+                    if message is not None:
+                        found.append(decode(message) if decode else message)
             return found
         finally:
             consumer.close()
