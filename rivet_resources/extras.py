@@ -123,6 +123,6 @@ OPENLINEAGE = Extra(
     "openlineage", "`observability: openlineage` needs its client", ("openlineage.client",), ("openlineage-python",)
 )
 EXTRAS = (
-    POSTGRES, MYSQL, SQLSERVER, S3, GCS, AZURE, KAFKA, AVRO, PROTOBUF, DEMO, JAVA, CONNECT, UI, PROMETHEUS, OPENTELEMETRY,
-    OPENLINEAGE,
+    POSTGRES, MYSQL, SQLSERVER, S3, GCS, AZURE, KAFKA, AVRO, PROTOBUF, DEMO, JAVA, CONNECT, UI, PROMETHEUS,
+    OPENTELEMETRY, OPENLINEAGE,
 )  # fmt: skip

@@ -122,8 +122,8 @@ def repair_export(
         raise RepairRefused(f"Export {export.name} writes to {root.uri}, a stream, which keeps nothing to repair.")
     if is_topic(export.destination):
         raise RepairRefused(
-            f"Export {export.name} writes to {root.uri}, and what was produced cannot be replaced. Run its window again "
-            f"with `on_rerun: append`, which adds a copy, or name another topic."
+            f"Export {export.name} writes to {root.uri}, and what was produced cannot be replaced. Run its window "
+            f"again with `on_rerun: append`, which adds a copy, or name another topic."
         )
     name, source = config.source_of(export)
     site = Site(export, name, source, exporter, state, root, tell, schemas=schema_gate(config, export, state))

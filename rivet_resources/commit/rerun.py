@@ -31,9 +31,9 @@ def refuse_rerun(extract: Extract, standing: Manifest | None, *, root: Topic) ->
         return
     raise WindowInTopic(
         f"Window {extract.window.key} of export {extract.export} is in {root.uri} since "
-        f"{standing.finished_at:%Y-%m-%d %H:%M} UTC ({standing.row_count} rows, run {standing.run_id}). A topic is append only, so its rows would be "
-        f"there twice. Where a further copy is wanted, write `on_rerun: append` in the destination: its messages name "
-        f"their run in the header rivet.run. Else name another topic."
+        f"{standing.finished_at:%Y-%m-%d %H:%M} UTC ({standing.row_count} rows, run {standing.run_id}). A topic is "
+        f"append only, so its rows would be there twice. Where a further copy is wanted, write `on_rerun: append` in "
+        f"the destination: its messages name their run in the header rivet.run. Else name another topic."
     )
 
 

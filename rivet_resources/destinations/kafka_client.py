@@ -26,7 +26,6 @@ from rivet_resources.extras import KAFKA
 from rivet_resources.secrets import resolve_secret
 
 
-
 class TopicMissing(DestinationError):
     """The topic does not exist; Rivet never creates one that holds rows."""
 
@@ -182,7 +181,8 @@ RIGHTS: Mapping[str, str] = {
 MISSING = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"})
 NO_TRANSACTIONS = frozenset({"_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION", "UNSUPPORTED_FOR_MESSAGE_FORMAT"})
 AWAY = frozenset({
-    "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_MSG_TIMED_OUT", "_TIMED_OUT_QUEUE", "REQUEST_TIMED_OUT",
+    "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_MSG_TIMED_OUT", "_TIMED_OUT_QUEUE",
+    "REQUEST_TIMED_OUT",
     "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION",
     "BROKER_NOT_AVAILABLE", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR",
     "CONCURRENT_TRANSACTIONS", "NETWORK_EXCEPTION", "KAFKA_STORAGE_ERROR", "_DESTROY", "_WAIT_COORD", "_STATE",
@@ -227,16 +227,25 @@ class translate_errors:
         raise meaning(reasons, uri=self.uri, action=self.action, servers=self.servers) from cause
 
 
+def code_of(error: DestinationError) -> str:
+    """Name the code of librdkafka behind an error; '' where there is none."""
+    from confluent_kafka import KafkaException  # driver
+
+    cause = error.__cause__
+    return str(cause.args[0].name()) if isinstance(cause, KafkaException) and cause.args else ""
+
+
 def meaning(reasons: list[Any], *, uri: str, action: str, servers: str) -> RivetError:
-    """Return the error of ours for what was said; a reason that names a cause goes before one that says it took long."""
+    """Return the error of ours for what was said; one that names a cause goes before one that says it took long."""
     named = [each for each in reasons if each is not None]
     causes = [each for each in named if each.name() not in AWAY] or named
     cause = causes[0] if causes else None
     name, where = (cause.name() if cause is not None else "_TIMED_OUT"), f"{uri}: cannot {action}"
     if name in FENCED:
         return WindowTaken(
-            f"{where}: another run with the same transactional id began to produce, and fenced this one. Nothing of "
-            f"this run is visible. Let one run of an export work at a time; run again when the other one has ended."
+            f"{where}: another run with the same transactional id began to produce, and fenced this one; or the window "
+            f"took longer than `transaction_timeout_s`. Nothing of it is visible. Let one run of an export work at a "
+            f"time, and run again."
         )
     if name in AUTH:
         return DestinationAuth(

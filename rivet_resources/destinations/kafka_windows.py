@@ -18,7 +18,14 @@ from threading import Lock
 from typing import Any
 
 from rivet_resources.contracts.messages import WindowAccount
-from rivet_resources.destinations.kafka_client import Heard, KafkaLocation, ask, make_consumer, translate_errors
+from rivet_resources.destinations.kafka_client import (
+    Heard,
+    KafkaLocation,
+    ask,
+    code_of,
+    make_consumer,
+    translate_errors,
+)
 from rivet_resources.errors import DestinationError, DestinationUnreachable
 
 ACCOUNT = "rivet.account"
@@ -81,8 +88,8 @@ class WindowsTopic:
             return
         if found.partitions != 1:
             raise DestinationError(
-                f"{self.uri}: the topic of windows {self.topic} has {found.partitions} partitions, and its records need "
-                f"one order. Name another topic as `windows_topic`, or make it with one partition."
+                f"{self.uri}: the topic of windows {self.topic} has {found.partitions} partitions, and its records "
+                f"need one order. Name another topic as `windows_topic`, or make it with one partition."
             )
         end = self._end(settled=settled)
         if end <= view.next:
@@ -111,9 +118,9 @@ class WindowsTopic:
                 return committed
             if time.monotonic() > until:
                 raise DestinationUnreachable(
-                    f"{self.uri}: a transaction of another export is open in {self.topic}, where windows of this one may "
-                    f"stand behind it. Run again when that run has ended; a dead one's is ended by the broker after its "
-                    f"`transaction_timeout_s`."
+                    f"{self.uri}: a transaction of another export is open in {self.topic}, where windows of this one "
+                    f"may stand behind it. Run again when that run has ended; a dead one's is ended by the broker "
+                    f"after its `transaction_timeout_s`."
                 )
             time.sleep(LOOK_SECONDS)
 
@@ -151,28 +158,23 @@ def describe(location: KafkaLocation, topics: list[str], *, uri: str) -> list[To
     Raises:
         DestinationError and its kin.
     """
-    from confluent_kafka import KafkaException, TopicCollection  # driver
+    return [_facts(location, topic, uri=uri) for topic in topics]
 
-    found: list[TopicFacts | None] = []
-    for topic in topics:
-        try:
-            names = TopicCollection([topic])
-            answer = ask(
-                location,
-                lambda admin, names=names: admin.describe_topics(names, request_timeout=location.timeout_seconds),
-                uri=uri, action=f"look at topic {topic}",
-            )[0]  # fmt: skip
-            found.append(TopicFacts(str(answer.topic_id), len(answer.partitions)))
-        except DestinationError as error:
-            cause = error.__cause__
-            if isinstance(cause, KafkaException) and cause.args[0].name() in (
-                "UNKNOWN_TOPIC_OR_PART",
-                "_UNKNOWN_TOPIC",
-            ):
-                found.append(None)
-            else:
-                raise
-    return found
+
+def _facts(location: KafkaLocation, topic: str, *, uri: str) -> TopicFacts | None:
+    from confluent_kafka import TopicCollection  # driver
+
+    try:
+        (answer,) = ask(
+            location,
+            lambda admin: admin.describe_topics(TopicCollection([topic]), request_timeout=location.timeout_seconds),
+            uri=uri, action=f"look at topic {topic}",
+        )  # fmt: skip
+    except DestinationError as error:
+        if code_of(error) in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
+            return None
+        raise
+    return TopicFacts(str(answer.topic_id), len(answer.partitions))
 
 
 def offsets(

@@ -28,7 +28,8 @@ def catch_up(book: CheckpointBook, roots: Mapping[str, Root], state: Ledger) -> 
             continue
         stored = book.chain.get(table)
         while book.has_begun and (found := _window_after(root, book.chain.get(table))) is not None:
-            assert found.cursor is not None and found.cursor.high is not None
+            assert found.cursor is not None
+            assert found.cursor.high is not None
             state.record_commit(found)
             book.chain[table] = found.cursor.high
         if book.chain.get(table) != stored:  # else the log goes on exactly where the table's last window ended

@@ -3,7 +3,8 @@
 Belongs here: counting, and what it comes to. Not here: files (`validate.py`), reading a topic (`destinations/`).
 
 What is proved: of each window, that readers of committed messages find as many of its messages as its transaction
-produced. Cells are not compared: the bytes of a message carry no sum of their own, and its broker checks what it stores.
+produced. Cells are not compared: the bytes of a message carry no sum of their own, and the client checks that of each
+batch.
 """
 
 from __future__ import annotations

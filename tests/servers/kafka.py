@@ -1,7 +1,7 @@
 """Apache Kafka for tests: one process in KRaft mode, from its jars.
 
-Belongs here: starting and ending it, topics, and reading them as others would. The jars come from Maven's repository into
-`KAFKA_FOLDER`; tests are skipped where they are not there.
+Belongs here: starting and ending it, topics, and reading them as others would. The jars come from Maven's repository
+into `KAFKA_FOLDER`; tests are skipped where they are not there.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class Broker:
 
     def _java(self, *words: str) -> subprocess.Popen[bytes]:
         command = [
-            "java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-cp", f"{KAFKA_FOLDER}/*",
-            *words,
+            "java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-cp",
+            f"{KAFKA_FOLDER}/*", *words,
         ]  # fmt: skip
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(

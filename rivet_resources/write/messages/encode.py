@@ -79,8 +79,8 @@ class RowEncoding:
             missing = column.is_null() if is_truncate is None else pc.and_not(column.is_null(), is_truncate)
             if pc.any(missing).as_py():
                 raise ValueDoesNotFit(
-                    f"Key column {name} holds NULL, and messages with such a key have no row they are about. Name other "
-                    f"columns as `key` of the destination, or clean the source."
+                    f"Key column {name} holds NULL, and messages with such a key have no row they are about. Name "
+                    f"other columns as `key` of the destination, or clean the source."
                 )
         keys = ndjson_cells.render_rows(cells)
         return keys if is_truncate is None else pc.if_else(is_truncate, pa.scalar(None, keys.type), keys)

@@ -26,6 +26,7 @@ from rivet_resources.write.messages.encode import RowEncoding, spelling
 from tests.unit.write.test_avro import CASES
 
 NOT_IN_JSON = {"map", "nothing"}
+AS_TEXT = {"second", "clock", "uuid"}  # CASES has the text, and readers give an object of Python
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +82,9 @@ def test_confluents_deserializer_reads_every_type_of_avro(
     place = SerializationContext("t", MessageField.VALUE)
     rows = [AvroDeserializer(client)(value, place) for value in values]
 
-    told = rows[0]["c"] if not hasattr(rows[0]["c"], "isoformat") or name != "second" else rows[0]["c"].isoformat()
+    told = rows[0]["c"]
     assert [7, -8] == [row["id"] for row in rows]
-    assert (str(first) if name == "clock" else first) == (str(told) if name == "clock" else told)
+    assert first == (str(told) if name in AS_TEXT else told)
     assert rows[1]["c"] is None
 
 
