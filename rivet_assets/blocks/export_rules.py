@@ -225,6 +225,8 @@ def topics_take_messages(block: Block, mode: ModeFacts) -> Iterator[InitErrorDet
         inner(block, "partition_by", key) is not None for key in ("values", "query")
     ):
         yield refusal(code, "makes folders, and a topic has none; remove it", loc=("partition_by",))
+    if block.get("preview"):
+        yield refusal(code, "shows rows of published files, and a topic has none; remove it", loc=("preview",))
     if block.get("keep") is not None:
         yield refusal(code, "removes old snapshots, and messages stay; remove it", loc=("keep",))
     if inner(block, "cdc", "before"):
