@@ -66,8 +66,8 @@ def _export(one: Broker, folder: Path, number: int) -> dict[str, float]:
     home.mkdir()
     config = home / "rivet.yaml"
     config.write_text(
-        f"source: {{type: sqlite, path: {folder}/shop.db}}\nspark: inline\nschema_registry: {{embedded: true}}\nexports:\n"
-        f"  - {{name: orders, table: orders, format: avro, schema_registry: avro,\n"
+        f"source: {{type: sqlite, path: {folder}/shop.db}}\nspark: inline\nschema_registry: {{embedded: true}}\n"
+        f"exports:\n  - {{name: orders, table: orders, format: avro, schema_registry: avro,\n"
         f"     destination: {{type: kafka, bootstrap_servers: '{one.servers}', topic: {topic}}}}}\n"
     )
     at: dict[str, float] = {}

@@ -345,7 +345,10 @@ def test_broker_that_dies_in_the_middle_costs_no_row(own: Broker, shop: Path) ->
     assert ALL == ids(own, topic)
 
 
-def test_run_that_is_overtaken_is_fenced(kafka: Broker, shop: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("place", "told"), [("manifest", "written by another run"), ("produce", "fenced this one")])
+def test_run_that_is_overtaken_publishes_nothing(
+    kafka: Broker, shop: Path, tmp_path: Path, place: str, told: str
+) -> None:
     """Of two runs at once, with a store each, one commits and the other says why it did not."""
     topic = kafka.topic()
     config = configure(shop, kafka, topic)
@@ -356,10 +359,10 @@ def test_run_that_is_overtaken_is_fenced(kafka: Broker, shop: Path, tmp_path: Pa
     ran = []
 
     def overtaken(name: str) -> None:
-        if name == "produce" and not ran:
+        if name == place and not ran:
             ran.append(export_once(theirs))
 
-    with pytest.raises(WindowTaken, match="fenced this one"):
+    with pytest.raises(WindowTaken, match=told):
         export_once(config, step=overtaken)
 
     assert [90] == ran
