@@ -261,7 +261,7 @@ def _stage(
             )
         )
         extract = replace(extract, provenance=provenance)
-        if (finished := finished_in_topic(site, extract)) is not None:
+        if (finished := finished_in_topic(extract, root=site.root, state=site.state, tell=site.tell)) is not None:
             return Attempt(finished, lease, (), drift, None)
         proposal = site.schemas.agree(registered_columns(extract)) if site.schemas is not None else None
         if extract.resumable:  # its finished chunks outlive the run

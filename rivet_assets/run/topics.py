@@ -6,6 +6,7 @@ Belongs here: windows that a dead run produced, and which columns of a row are i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -20,7 +21,8 @@ from rivet_resources.shape.shape import schema_of
 from rivet_resources.write.formats.staged_messages import value_schema
 
 if TYPE_CHECKING:
-    from rivet_assets.run.attempt import Site
+    from rivet_resources.contracts.destination import Root
+    from rivet_resources.state.store import State
 
 
 def registered_columns(extract: Extract) -> pa.Schema:
@@ -29,7 +31,7 @@ def registered_columns(extract: Extract) -> pa.Schema:
     return value_schema(schema) if is_topic(extract.destination) else schema
 
 
-def finished_in_topic(site: Site, extract: Extract) -> Staged | None:
+def finished_in_topic(extract: Extract, *, root: Root, state: State, tell: Callable[[str], None]) -> Staged | None:
     """Finish what a run began that died between its commit and the state store; None where there is no such run.
 
     Its window is in the topic, and reading it anew would only lead to a refusal, or to a second copy of its rows.
@@ -37,15 +39,14 @@ def finished_in_topic(site: Site, extract: Extract) -> Staged | None:
     Returns:
         A window with nothing to publish.
     """
-    root = site.root
     found = window_manifest(root, extract.window) if isinstance(root, Topic) else None
     if found is None or found[0].row_count == 0:
         return None
     manifest, version = found
-    if site.state.has_files_of(extract.export, manifest.run_id, manifest.window):
+    if state.has_files_of(extract.export, manifest.run_id, manifest.window):
         return None
-    site.state.record_commit(manifest)
-    site.tell(
+    state.record_commit(manifest)
+    tell(
         f"{extract.export} {manifest.window}: run {manifest.run_id} produced it and died before it could say so; "
         f"its {manifest.row_count} rows are in {root.uri}, and nothing is produced again."
     )

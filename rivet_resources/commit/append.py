@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.contracts.extract import Staged
-from rivet_resources.contracts.messages import Encoding, Messages, Registered, Topic
+from rivet_resources.contracts.messages import Encoding, MessageBatch, Registered, Topic
 from rivet_resources.write.messages.encode import RowEncoding, spelling
 
 Step = Callable[[str], None]
@@ -39,7 +39,7 @@ def append_window(
     root.discard(staged.files)
 
 
-def _messages(staged: Staged, root: Topic, registered: Registered | None) -> Iterator[Messages]:
+def _messages(staged: Staged, root: Topic, registered: Registered | None) -> Iterator[MessageBatch]:
     extract = staged.extract
     encoding = cast(Encoding, extract.format.type)
 

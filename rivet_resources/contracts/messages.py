@@ -27,7 +27,7 @@ Encoding = Literal["avro", "ndjson", "protobuf"]
 
 
 @dataclass(frozen=True)
-class Messages:
+class MessageBatch:
     """Some messages in the order of their rows; a value that is NULL is a tombstone.
 
     `own`: headers of each message besides `common`; None where there are none. `is_everywhere`: messages that go to
@@ -79,7 +79,7 @@ class Topic(Root, Protocol):
 
     def append(
         self,
-        batches: Iterable[Messages],
+        batches: Iterable[MessageBatch],
         *,
         path: str,
         content: bytes,

@@ -38,7 +38,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from rivet_resources.contracts.addressing import LOOPBACK, MANIFESTS, STAGED, stem_of
 from rivet_resources.contracts.evidence import Finding
-from rivet_resources.contracts.messages import Messages, Rerun, TopicCount
+from rivet_resources.contracts.messages import MessageBatch, Rerun, TopicCount
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.destinations import kafka_proofs
@@ -52,7 +52,7 @@ from rivet_resources.scratch import private_folder
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 PLACEHOLDERS = ("{export}", "{table}")
-# What makes a window exact, or is a key of its own; no property may change it.
+# What makes a window exact, or is a key of its own; no setting of the client may change it.
 OURS = re.compile(
     r"bootstrap\.servers|metadata\.broker\.list|client\.id|group\..*|transactional\.id|transaction\..*|enable\.idempotence"
     r"|acks|request\.required\.acks|max\.in\.flight.*|isolation\.level|security\.protocol|sasl\..*|ssl\..*|.*_cb"
@@ -86,7 +86,7 @@ def _pairs(value: object) -> object:
 
 TopicName = Annotated[str, AfterValidator(_topic)]
 # Pairs, as a destination is a key of dictionaries.
-Properties = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_pairs, json_schema_input_type=dict[str, str])]
+ClientSettings = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_pairs, json_schema_input_type=dict[str, str])]
 
 
 class Kafka(Settings):
@@ -134,16 +134,16 @@ class Kafka(Settings):
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = Field(
         None, description="of SASL; default: nobody signs in"
     )
-    username: str | None = Field(None, min_length=1)
+    username: str | None = Field(None, min_length=1, description="of SASL, with `mechanism` and `password_env`")
     password_env: str | None = Field(None, description="environment variable that holds the password")
     allow_insecure_endpoint: bool = Field(False, description="accept plain lines to another machine")
-    properties: Properties = Field(
+    client_settings: ClientSettings = Field(
         (), description="further settings of librdkafka, such as linger.ms; none that makes it inexact"
     )
 
     @model_validator(mode="after")
     def can_be_exact(self) -> Self:
-        """Refuse half a sign-in, plain lines to other machines, and properties that would lose or repeat rows."""
+        """Refuse half a sign-in, plain lines to other machines, and settings that would lose or repeat rows."""
         if bool(self.mechanism) != bool(self.username and self.password_env) or (
             bool(self.username) != bool(self.password_env)
         ):
@@ -157,10 +157,10 @@ class Kafka(Settings):
             )
         if not self.is_encrypted and (self.ca_file or self.certificate_file):
             raise ValueError("has certificates, and the line is plain; write `tls: true`")
-        ours = sorted(name for name, _ in self.properties if OURS.fullmatch(name))
+        ours = sorted(name for name, _ in self.client_settings if OURS.fullmatch(name))
         if ours:
             raise ValueError(
-                f"sets {', '.join(ours)} under `properties`, which decide whether each row comes once, or have keys of "
+                f"sets {', '.join(ours)} under `client_settings`, which decide whether each row comes once, or have keys of "
                 f"their own; remove them"
             )
         return self
@@ -189,7 +189,7 @@ class Kafka(Settings):
             username=self.username,
             password_env=self.password_env,
             timeout_seconds=self.timeout_s,
-            properties=self.properties,
+            client_settings=self.client_settings,
         )
 
     def topic_of(self, export: str) -> str:
@@ -362,7 +362,7 @@ class KafkaRoot:
 
     def append(
         self,
-        batches: Iterable[Messages],
+        batches: Iterable[MessageBatch],
         *,
         path: str,
         content: bytes,

@@ -65,7 +65,7 @@ class KafkaLocation:
     username: str | None = None
     password_env: str | None = None
     timeout_seconds: int = 60
-    properties: tuple[tuple[str, str], ...] = ()
+    client_settings: tuple[tuple[str, str], ...] = ()
 
     def settings(self) -> dict[str, Any]:
         """Return what every client of librdkafka is told.
@@ -75,7 +75,7 @@ class KafkaLocation:
         """
         protocol = ("SASL_" if self.mechanism else "") + ("SSL" if self.tls else "PLAINTEXT")
         told: dict[str, Any] = {
-            **dict(self.properties),
+            **dict(self.client_settings),
             "bootstrap.servers": self.servers,
             "client.id": "rivet",
             "security.protocol": protocol,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from rivet_resources.contracts.messages import Messages, WindowAccount
+from rivet_resources.contracts.messages import MessageBatch, WindowAccount
 from rivet_resources.destinations.kafka_client import Heard, MessageTooLarge, make_producer
 from rivet_resources.destinations.kafka_topic import KafkaTopic
 from rivet_resources.destinations.kafka_windows import ACCOUNT, TopicFacts, offsets, spell_account
@@ -21,12 +21,12 @@ from rivet_resources.destinations.stores import window_taken
 
 OVERHEAD_BYTES = 512  # of a message in a batch: lengths, offsets, headers; what is left to the broker's own account
 LARGEST_BYTES = 1_000_000_000  # what librdkafka can be told
-# How a producer gathers messages; `properties` may say otherwise.
+# How a producer gathers messages; `client_settings` may say otherwise.
 GATHERING = {"linger.ms": "20", "batch.size": "1000000"}
 
 
 def produce_window(
-    at: KafkaTopic, batches: Iterable[Messages], *, path: str, content: bytes, expected: str | None,
+    at: KafkaTopic, batches: Iterable[MessageBatch], *, path: str, content: bytes, expected: str | None,
     step: Callable[[str], None],
 ) -> None:  # fmt: skip
     """Produce messages and their window's manifest in one transaction; see `Topic.append`."""
@@ -64,7 +64,7 @@ def transaction_settings(at: KafkaTopic, transactional_id: str) -> dict[str, Any
 
 
 def _producer(at: KafkaTopic, heard: Heard, limit: int) -> Any:
-    given = dict(at.location.properties)
+    given = dict(at.location.client_settings)
     settings = {
         **transaction_settings(at, at.transactional_id),
         "enable.idempotence": True,
@@ -93,7 +93,7 @@ class _Window:
     messages: int = 0
     newest: str = ""
 
-    def run(self, batches: Iterable[Messages], lows: list[int], path: str, content: bytes) -> None:
+    def run(self, batches: Iterable[MessageBatch], lows: list[int], path: str, content: bytes) -> None:
         """Produce rows, then the manifest, and commit."""
         for number, batch in enumerate(batches):
             self._refuse_large(batch)
@@ -115,7 +115,7 @@ class _Window:
         self._flush()
         self.producer.commit_transaction(float(at.location.timeout_seconds))
 
-    def _refuse_large(self, batch: Messages) -> None:
+    def _refuse_large(self, batch: MessageBatch) -> None:
         """Refuse a message that the topic does not take, before the broker does.
 
         Raises:
@@ -133,7 +133,7 @@ class _Window:
                 f"leave out the large column."
             )
 
-    def _produce(self, batch: Messages) -> None:
+    def _produce(self, batch: MessageBatch) -> None:
         """Hand messages to the producer, which sends them in the background."""
         topic, common = self.at.topic, list(batch.common)
         values = batch.values.to_pylist()

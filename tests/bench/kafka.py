@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivet_resources.contracts.messages import Messages
+from rivet_resources.contracts.messages import MessageBatch
 from rivet_resources.write.formats.staged_messages import StagedMessages
 from rivet_resources.write.messages.encode import RowEncoding, spelling
 from tests.bench.measuring import table
@@ -110,7 +110,7 @@ def _producer(one: Broker, folder: Path, rows: int) -> dict[str, float]:
     return {"producer alone, messages in memory": time.monotonic() - began}
 
 
-def _messages(folder: Path, rows: int) -> list[Messages]:
+def _messages(folder: Path, rows: int) -> list[MessageBatch]:
     columns = list(zip(*_rows(rows), strict=True))
     found = pa.table([pa.array(column) for column in columns], names=["id", "customer", "amount", "at", "note"])
     path = folder / "rows.arrow"

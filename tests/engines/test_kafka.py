@@ -294,8 +294,8 @@ def test_what_means_nothing_in_a_topic_is_refused(tmp_path: Path, keys: str, tol
 @pytest.mark.parametrize(
     ("block", "told"),
     [
-        ({"properties": {"enable.idempotence": "false"}}, "enable.idempotence"),
-        ({"properties": {"acks": "1", "linger.ms": "5"}}, "sets acks under"),
+        ({"client_settings": {"enable.idempotence": "false"}}, "enable.idempotence"),
+        ({"client_settings": {"acks": "1", "linger.ms": "5"}}, "sets acks under"),
         ({"bootstrap_servers": "kafka.example.com:9092", "tls": False}, "plain line to another machine"),
         ({"mechanism": "PLAIN", "username": "rivet"}, "half of a sign-in"),
         ({"topic": "a/b"}, "is no topic"),

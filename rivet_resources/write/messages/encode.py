@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivet_resources.contracts.change_log import OP, POS, SEQ, TS, UNCHANGED
-from rivet_resources.contracts.messages import RUN_HEADER, WINDOW_HEADER, Encoding, Header, Messages
+from rivet_resources.contracts.messages import RUN_HEADER, WINDOW_HEADER, Encoding, Header, MessageBatch
 from rivet_resources.contracts.schema_registry import RegisteredSchema
 from rivet_resources.errors import ValueDoesNotFit
 from rivet_resources.shape.cell_text import renderer
@@ -40,7 +40,7 @@ class RowEncoding:
     window: str
     spell: Callable[[pa.Schema], Spell]  # returns what spells the values of rows with these columns
 
-    def messages(self, path: Path, schema: pa.Schema) -> Iterator[Messages]:
+    def messages(self, path: Path, schema: pa.Schema) -> Iterator[MessageBatch]:
         """Yield the messages of a staged file, in the order of its rows.
 
         Raises:
@@ -53,15 +53,15 @@ class RowEncoding:
             for batch in table.to_batches(max_chunksize=max(1, min(SLICE_ROWS, SLICE_BYTES // wide))):
                 yield self._of_rows(batch, spell)
 
-    def _of_rows(self, rows: pa.RecordBatch, spell: Spell) -> Messages:
+    def _of_rows(self, rows: pa.RecordBatch, spell: Spell) -> MessageBatch:
         common: tuple[Header, ...] = ((RUN_HEADER, self.run_id.encode()), (WINDOW_HEADER, self.window.encode()))
         values = spell(rows.select(value_schema(rows.schema).names))
         if OP.name not in rows.schema.names:
-            return Messages(self._keys(rows, None), values, common)
+            return MessageBatch(self._keys(rows, None), values, common)
         ops = rows.column(OP.name)
         is_truncate = pc.equal(ops, "truncate")
         values = pc.if_else(pc.or_(pc.equal(ops, "delete"), is_truncate), pa.scalar(None, values.type), values)
-        return Messages(
+        return MessageBatch(
             self._keys(rows, is_truncate),
             values,
             common,

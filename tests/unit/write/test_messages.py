@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from rivet_resources.contracts.change_log import change_schema
-from rivet_resources.contracts.messages import Messages
+from rivet_resources.contracts.messages import MessageBatch
 from rivet_resources.contracts.schema_registry import RegisteredSchema
 from rivet_resources.errors import PartCorrupt, UnknownColumn, UnsupportedColumn, ValueDoesNotFit
 from rivet_resources.schema_registry.embedded import EmbeddedSchemaRegistry
@@ -56,7 +56,9 @@ def staged(folder: Path, table: pa.Table) -> Path:
     return path
 
 
-def encoded(folder: Path, table: pa.Table, form: Any, *, id_: int | None = None, key: tuple[str, ...] = ()) -> Messages:
+def encoded(
+    folder: Path, table: pa.Table, form: Any, *, id_: int | None = None, key: tuple[str, ...] = ()
+) -> MessageBatch:
     """Encode a table as one batch of messages."""
     registered = None if id_ is None else RegisteredSchema("s", 1, id_, "avro", "", "")
     rows = RowEncoding(form, key, "run_1", "all", spelling(form, registered))
