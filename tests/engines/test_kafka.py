@@ -392,6 +392,23 @@ def test_messages_that_are_gone_cannot_be_proved(kafka: Broker, shop: Path) -> N
     assert ["match"] == [window.verdict for window in found.windows]
 
 
+def test_source_that_changed_is_found_and_no_repair_promised(kafka: Broker, shop: Path) -> None:
+    """Columns that differ are named by their sums, whatever depth is asked for."""
+    path = configure(shop, kafka, kafka.topic())
+    export_once(path)
+    with closing(sqlite3.connect(shop / "shop.db")) as database, database:
+        database.execute("UPDATE orders SET region = 'mars' WHERE id = 7")
+    config = load_config(path)
+
+    with closing(state_of(config)) as state:
+        found = reconcile_export(config, config.exports[0], depth="rows", state=state, tell=lambda text: None)
+
+    (window,) = found.windows
+    assert ("mismatch", ("region",)) == (window.verdict, window.columns)
+    assert "on_rerun: append" in window.text
+    assert "rivet repair" not in window.text
+
+
 def test_doctor_looks_at_topic_and_transactions(kafka: Broker) -> None:
     """A probe under an id of its own fences nobody; a topic of windows that is not compacted is found."""
     topic = kafka.topic()
