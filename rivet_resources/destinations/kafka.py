@@ -160,8 +160,8 @@ class Kafka(Settings):
         ours = sorted(name for name, _ in self.client_settings if OURS.fullmatch(name))
         if ours:
             raise ValueError(
-                f"sets {', '.join(ours)} under `client_settings`, which decide whether each row comes once, or have keys "
-                f"of their own; remove them"
+                f"sets {', '.join(ours)} under `client_settings`, which decide whether each row comes once, or have "
+                f"keys of their own; remove them"
             )
         return self
 

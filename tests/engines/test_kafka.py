@@ -86,7 +86,7 @@ MODES = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [pytest.param(mode, marks=pytest.mark.wide) for mode in MODES])
 def test_each_mode_produces_each_row_once(kafka: Broker, shop: Path, mode: str) -> None:
     """Windows of every kind go into the topic, with the table's key, and are told as they are."""
     keys, partitions = MODES[mode]
@@ -125,6 +125,7 @@ def test_window_that_is_committed_is_not_produced_again(kafka: Broker, shop: Pat
     assert len(partitions) + 1 == len(set(runs))
 
 
+@pytest.mark.rare
 def test_incremental_export_goes_on_from_the_topic_where_its_store_is_lost(kafka: Broker, shop: Path) -> None:
     """The topic of windows is the truth, also after a reset of the state."""
     topic = kafka.topic()
@@ -190,6 +191,39 @@ def test_changes_are_avro_with_tombstones(kafka: Broker, fresh_database: str, tm
     assert [1, 2] == versions
 
 
+@pytest.mark.rare
+def test_truncate_reaches_every_partition(kafka: Broker, fresh_database: str, tmp_path: Path) -> None:
+    """Each reader of a partition hears of it, behind the changes before it, and counts agree."""
+    topic = kafka.topic(partitions=3)
+    with postgres_shop(fresh_database, tmp_path) as made:
+        made.config.write_text(
+            f"source: {{type: postgres, url: '{made.url}'}}\nspark: inline\nexports:\n"
+            f"  - {{name: orders, table: orders, mode: cdc, format: ndjson,\n"
+            f"     destination: {{type: kafka, bootstrap_servers: '{kafka.servers}', topic: {topic}}}}}\n"
+        )
+        export_once(made.config)
+        made.write()
+        made.run("TRUNCATE orders", "INSERT INTO orders VALUES (500, 1)")
+        export_once(made.config)
+    config = load_config(made.config)
+    with closing(state_of(config)) as state:
+        (validated,) = validate_export(config.exports[0], state=state)
+
+    found = kafka.read(topic)
+    emptied = [message for message in found if dict(message.headers())["__op"] == b"truncate"]
+    assert [(0, None, None), (1, None, None), (2, None, None)] == [(m.partition(), m.key(), m.value()) for m in emptied]
+    left = {}
+    for message in found:
+        if dict(message.headers())["__op"] == b"truncate":
+            left = {key: partition for key, partition in left.items() if partition != message.partition()}
+        elif message.value() is None:
+            left.pop(message.key(), None)
+        else:
+            left[message.key()] = message.partition()
+    assert [b'{"id":500}'] == list(left)
+    assert "match" == validated.verdict
+
+
 # --- refusals ------------------------------------------------------------------------------------
 
 
@@ -199,6 +233,7 @@ def test_topic_that_is_not_there_is_named(kafka: Broker, shop: Path) -> None:
         export_once(configure(shop, kafka, "nowhere"))
 
 
+@pytest.mark.rare
 def test_topic_with_other_partitions_is_refused(kafka: Broker, shop: Path) -> None:
     """Keys would go elsewhere; whoever accepts that says how many there are."""
     from confluent_kafka.admin import NewPartitions
@@ -219,6 +254,7 @@ def test_topic_with_other_partitions_is_refused(kafka: Broker, shop: Path) -> No
     assert 60 == len(ids(kafka, topic))
 
 
+@pytest.mark.rare
 def test_topic_made_anew_with_fewer_partitions_is_refused(kafka: Broker, shop: Path) -> None:
     """What counts as committed is not in it any more."""
     topic = kafka.topic(partitions=3)
@@ -256,6 +292,7 @@ def test_compacted_topic_takes_no_messages_without_a_key(kafka: Broker, shop: Pa
     assert [] == ids(kafka, topic)
 
 
+@pytest.mark.rare
 def test_wrong_password_is_told_as_that(kafka: Broker, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sign-in that is refused is no broker that is away; the right one passes."""
     topic = kafka.topic()
@@ -320,6 +357,7 @@ def own(tmp_path: Path) -> Iterator[Broker]:
         yield one
 
 
+@pytest.mark.rare
 def test_broker_that_is_away_is_worth_another_try(shop: Path) -> None:
     """Exit code 2, by name."""
     away = Broker(shop, port=free_port())
@@ -372,6 +410,7 @@ def test_run_that_is_overtaken_publishes_nothing(
 # --- proofs --------------------------------------------------------------------------------------
 
 
+@pytest.mark.rare
 def test_messages_that_are_gone_cannot_be_proved(kafka: Broker, shop: Path) -> None:
     """Retention and compaction are named; reconciling goes by what was committed."""
     from confluent_kafka import TopicPartition
@@ -392,6 +431,7 @@ def test_messages_that_are_gone_cannot_be_proved(kafka: Broker, shop: Path) -> N
     assert ["match"] == [window.verdict for window in found.windows]
 
 
+@pytest.mark.rare
 def test_source_that_changed_is_found_and_no_repair_promised(kafka: Broker, shop: Path) -> None:
     """Columns that differ are named by their sums, whatever depth is asked for."""
     path = configure(shop, kafka, kafka.topic())
@@ -423,6 +463,7 @@ def test_doctor_looks_at_topic_and_transactions(kafka: Broker) -> None:
     assert "cleanup.policy=compact" in after["windows_topic"][1]
 
 
+@pytest.mark.rare
 def test_commands_know_topics(kafka: Broker, shop: Path) -> None:
     """Check, plan and doctor look at it; repair says why it cannot."""
     topic = kafka.topic()
