@@ -41,6 +41,20 @@ class ConfigError(RivetError):
         self.codes = tuple(codes)
 
 
+class SecretUnreadable(ConfigError):
+    """A secret of `secrets:` is not in its store, has no such field, or may not be read."""
+
+    code = "RIVET_SECRET_UNREADABLE"
+
+
+class SecretStoreUnreachable(RivetError):
+    """A store of secrets does not answer at the moment."""
+
+    code = "RIVET_SECRET_STORE_UNREACHABLE"
+    retry = True
+    exit_code = 2
+
+
 # --- sources -------------------------------------------------------------------------------------
 
 

@@ -122,7 +122,17 @@ OPENTELEMETRY = Extra(
 OPENLINEAGE = Extra(
     "openlineage", "`observability: openlineage` needs its client", ("openlineage.client",), ("openlineage-python",)
 )
+# Stores of `secrets:`.
+AWS_SECRETS = Extra("aws-secrets", "`secrets: aws` needs AWS's client", ("boto3", "botocore"), ("boto3",))
+GCP_SECRETS = Extra(
+    "gcp-secrets",
+    "`secrets: gcp` needs Google's client",
+    ("google.cloud.secretmanager",),
+    ("google-cloud-secret-manager",),
+)
+VAULT = Extra("vault", "`secrets: vault` needs its client", ("hvac",), ("hvac",))
+KEYRING = Extra("keyring", "`secrets: keyring` needs the package of that name", ("keyring",), ("keyring",))
 EXTRAS = (
     POSTGRES, MYSQL, SQLSERVER, S3, GCS, AZURE, KAFKA, AVRO, PROTOBUF, DEMO, JAVA, CONNECT, UI, PROMETHEUS,
-    OPENTELEMETRY, OPENLINEAGE,
+    OPENTELEMETRY, OPENLINEAGE, AWS_SECRETS, GCP_SECRETS, VAULT, KEYRING,
 )  # fmt: skip

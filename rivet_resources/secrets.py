@@ -1,26 +1,103 @@
-"""Where passwords, keys and URLs with passwords come from: the file, a variable, a file of their own.
+"""Where passwords, keys and URLs with passwords come from: the file, a variable, a file of their own, a store.
 
-Belongs here: reading one, at the moment of connecting. Not here: which keys name one (each block's own model).
+Belongs here: reading one, at the moment of connecting. Not here: which keys name one (each block's own model), the
+stores of secrets (`secret_stores.py`).
+
+A name in `secrets:` is a variable that stands in a store instead of the environment: every key that takes a variable
+takes it. Where each lies is no secret, and travels in a variable of its own (REFERENCES), so that tasks and child
+processes read what they need by themselves, with the rights of their own machine.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import os
-from collections.abc import Iterator, Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, SecretStr
 
+from rivet_resources.contracts.secret_reference import SecretReference
 from rivet_resources.errors import ConfigError
 
 Variables = Mapping[str, str]
+REFERENCES = "RIVET_SECRET_REFERENCES"
+# A secret that was exchanged in its store is used after so long: connections that a retry opens have the new one.
+KEPT_SECONDS = 60.0
 _lent: dict[str, str] = {}  # to a worker by its driver; never put into the environment, which children inherit
 
 
 def lend(variables: Variables) -> None:
     """Let this process use variables that its own environment lacks."""
     _lent.update(variables)
+
+
+def declare(references: Mapping[str, SecretReference]) -> None:
+    """Let names mean secrets in stores, in this process and those it starts.
+
+    Raises:
+        ConfigError: one of them means another secret already.
+    """
+    known = dict(_declared())
+    for name, reference in references.items():
+        if known.setdefault(name, reference) != reference:
+            raise ConfigError(
+                f"`secrets: {name}` is {reference.text} here and {known[name].text} in another configuration of this "
+                f"process. Give one of them another name."
+            )
+    if references:
+        blocks = {name: each.model_dump(mode="json", exclude_defaults=True) for name, each in known.items()}
+        os.environ[REFERENCES] = json.dumps(blocks)
+
+
+def declared_references() -> Variables:
+    """Return the variable that tells other machines where secrets lie; {} where none are declared."""
+    text = os.environ.get(REFERENCES, _lent.get(REFERENCES, ""))
+    return {REFERENCES: text} if text else {}
+
+
+def declared_names() -> Set[str]:
+    """Return the names that `secrets:` declares."""
+    return _declared().keys()
+
+
+def _declared() -> Mapping[str, SecretReference]:
+    return _parsed(declared_references().get(REFERENCES, "{}"))
+
+
+@functools.lru_cache(maxsize=8)
+def _parsed(text: str) -> Mapping[str, SecretReference]:
+    return {name: SecretReference.model_validate(block) for name, block in json.loads(text).items()}
+
+
+class _Kept:
+    """Secrets that were read, each for a minute; in memory only."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, SecretReference], tuple[float, str]] = {}
+        self._lock = threading.Lock()
+
+    def read(self, name: str, reference: SecretReference) -> str:
+        """Return a secret, read anew once it is older than a minute.
+
+        Raises:
+            SecretUnreadable, SecretStoreUnreachable, ExtraMissing
+        """
+        from rivet_resources.secret_stores import read_secret  # start
+
+        with self._lock:
+            at, text = self._found.get((name, reference), (0.0, ""))
+            if not at or time.monotonic() - at >= KEPT_SECONDS:
+                text = read_secret(name, reference)
+                self._found[name, reference] = (time.monotonic(), text)
+            return text
+
+
+_kept = _Kept()
 
 
 def named_variables(*blocks: object) -> Iterator[str]:
@@ -43,18 +120,32 @@ def _named(key: str, value: object) -> Iterator[str]:
         yield from named_variables(value)
 
 
+def read_variable(name: str) -> str | None:
+    """Return what a variable holds: from its store, where `secrets:` declares it, else from the environment.
+
+    None: it is not set. A declared one is read from its store whatever the environment has under that name.
+
+    Raises:
+        SecretUnreadable, SecretStoreUnreachable, ExtraMissing: what `secrets:` says of it cannot be read.
+    """
+    if (reference := _declared().get(name)) is not None:
+        return _kept.read(name, reference)
+    return os.environ.get(name, _lent.get(name))
+
+
 def resolve_secret(literal: SecretStr | None, *, env: str | None, file: Path | None = None, key: str) -> str | None:
     """Resolve one secret at the moment of connecting: the literal, else the variable, else the file.
 
     Raises:
         ConfigError: the variable is not set, or the file cannot be read; neither content is shown.
+        SecretUnreadable, SecretStoreUnreachable, ExtraMissing: what `secrets:` says of the variable cannot be read.
     """
     if literal is not None:
         return literal.get_secret_value()
     if env is not None:
-        if env not in os.environ and env not in _lent:
+        if (found := read_variable(env)) is None:
             raise ConfigError(f"Environment variable {env} (from `{key}_env`) is not set. Export it, then run again.")
-        return os.environ.get(env, _lent.get(env))
+        return found
     if file is not None:
         try:
             return Path(file).read_text().strip()

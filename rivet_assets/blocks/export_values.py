@@ -55,6 +55,15 @@ def project_name(name: str) -> str:
     return name
 
 
+def secret_name(name: str) -> str:
+    """Refuse what cannot be the name of a variable."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,127}", name):
+        raise rule_broken(
+            "RIVET_CONFIG_SECRET", f"{name!r} cannot name a variable; use letters, digits and '_', no digit first"
+        )
+    return name
+
+
 def table_name(text: str) -> str:
     """Refuse what is not `name` or `schema.name`, each plain or quoted."""
     if not re.fullmatch(rf"{SEGMENT}(\.{SEGMENT})?", text):

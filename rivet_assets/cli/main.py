@@ -42,6 +42,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "state": "state:state_group",
         "metrics": "metrics:metrics_command",
         "journal": "journal:journal_command",
+        "audit": "audit:audit_command",
         "contract": "contract:contract_group",
     },
     "Without a configuration": {

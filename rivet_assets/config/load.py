@@ -21,6 +21,7 @@ from rivet_assets.config.variables import MissingVariable, Substitution
 from rivet_assets.config.warnings import warnings_of
 from rivet_assets.config.yaml_document import Document, YamlFault, read_documents, read_yaml
 from rivet_resources.errors import ConfigError
+from rivet_resources.secrets import declare
 
 __all__ = [
     "AnyExport", "ExportsAttributes", "RivetConfig", "config_from_attributes", "config_json_schema", "load_config",
@@ -131,6 +132,7 @@ class _Reading:
             found += [self._placed(f) for f in findings(error, block, self.document) if f.loc not in unanswered]
         if found:
             raise config_error(found, block, file=_display(self.file))
+        declare(config.secrets)
         return self._completed(config, block)
 
     def _unanswered(self, missing: MissingVariable, block: Any) -> ConfigFault:

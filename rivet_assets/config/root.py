@@ -24,7 +24,7 @@ from pydantic_core import InitErrorDetails
 
 from rivet_assets.blocks.choice import Choice, details, nearest, refusal, refusals
 from rivet_assets.blocks.export import AnySource, AnyStep, Export
-from rivet_assets.blocks.export_values import SOURCE_NAME, project_name
+from rivet_assets.blocks.export_values import SOURCE_NAME, project_name, secret_name
 from rivet_assets.blocks.notifications import Notifications
 from rivet_assets.blocks.observability import Observability
 from rivet_assets.blocks.op import Op
@@ -42,6 +42,7 @@ from rivet_assets.modes.registry import MODES
 from rivet_assets.modes.time_window import TimeWindow
 from rivet_resources.contracts.messages import is_topic
 from rivet_resources.contracts.read_limits import limits_of
+from rivet_resources.contracts.secret_reference import SecretReference
 from rivet_resources.contracts.settings import Settings, Spark, pace
 from rivet_resources.contracts.source import Source
 from rivet_resources.errors import ConfigError
@@ -89,6 +90,11 @@ class RivetConfig(Settings):
     observability: Observability | None = Field(None, description="which tools hear of runs: metrics, traces, lineage")
     schema_registry: SchemaRegistrySettings | None = Field(
         None, description="where the schemas of exports with `schema_registry` are registered"
+    )
+    secrets: dict[Annotated[str, AfterValidator(secret_name)], SecretReference] = Field(
+        default_factory=dict,
+        description="variables that stand in a store of secrets, not in the environment; every key that takes a "
+        "variable takes their names",
     )
 
     _file: Path | None = PrivateAttr(None)

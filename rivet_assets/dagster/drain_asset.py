@@ -39,6 +39,7 @@ from rivet_assets.dagster.translator import SpecOf
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.observe.observe import observers_of
 from rivet_assets.run import interruption
+from rivet_assets.run.actor import actor_of_run
 from rivet_assets.run.admission import ADOPT
 from rivet_assets.run.drain import NO_LAG, DrainSite, run_drain, warnings_of
 from rivet_assets.run.drain_verdicts import lag_text, lag_verdict, sequence_verdict, slot_verdict
@@ -131,7 +132,7 @@ def _site(asked: AskedRun) -> DrainSite:
     config, context, export = asked.config, asked.context, cast(Cdc, asked.export)
     name, source = config.source_of(export)
     tag_run(context, export, source_name=name, source=source)
-    state = state_of(config, rivet=run_resource(context))
+    state = state_of(config, rivet=run_resource(context)).used_by(actor_of_run(context.run.tags))
     return DrainSite(
         export=export,
         source_name=name,

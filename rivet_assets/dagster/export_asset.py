@@ -34,6 +34,7 @@ from rivet_assets.dagster.tell_success import tell_success
 from rivet_assets.dagster.window_holes import windows_check
 from rivet_assets.modes.partitions import add_partitions, dimension_tags, windows_of
 from rivet_assets.observe.observe import observers_of
+from rivet_assets.run.actor import actor_of_run
 from rivet_assets.run.admission import ADOPT, Admission
 from rivet_assets.run.attempt import Attempt, Site, attempt
 from rivet_assets.run.other_values import look_at_values
@@ -213,7 +214,7 @@ def _site(asked: AskedRun) -> Site:
     config, export, context = asked.config, asked.export, asked.context
     name, source = config.source_of(export)
     tag_run(context, export, source_name=name, source=source)
-    state = state_of(config, rivet=run_resource(context))
+    state = state_of(config, rivet=run_resource(context)).used_by(actor_of_run(context.run.tags))
     # `{date}` is the day the run started on, also after midnight.
     place = export.destination.on(date.min).root(export.name).uri
     export = export.model_copy(update={"destination": export.destination.on(datetime.now(UTC).date())})

@@ -27,6 +27,7 @@ from rivet_assets.modes.partitions import dimension_tags, partitions_of
 from rivet_assets.prove.reconcile_result import Depth as HowClosely
 from rivet_assets.prove.reconcile_result import Reconciled
 from rivet_assets.prove.repair import Repaired, RepairedWindow, repair_export
+from rivet_assets.run.actor import actor_of_run
 from rivet_assets.run.scope import state_of
 from rivet_resources.contracts.extract import Window
 from rivet_resources.dagster.errors import translated
@@ -131,7 +132,7 @@ def _repair(
     )
 
     config, export = target.config, target.export
-    state = state_of(config, rivet=rivet)
+    state = state_of(config, rivet=rivet).used_by(actor_of_run(context.run.tags))
     depth: HowClosely = "checksums" if asked.depth is Depth.checksums else "counts"
     flagged = find_flagged(
         config,

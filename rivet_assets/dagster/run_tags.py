@@ -39,8 +39,11 @@ def tag_run(
     context: dg.AssetExecutionContext | dg.OpExecutionContext, export: Export, *, source_name: str, source: Source
 ) -> None:
     """Tag the run in progress; a storage that refuses is a line in the log, since a tag is no reason to fail."""
+    tags = run_tags(export, source_name=source_name, source=source)
+    if tags.items() <= context.run.tags.items():  # `rivet run` knows them before
+        return
     try:
-        context.instance.add_run_tags(context.run_id, run_tags(export, source_name=source_name, source=source))
+        context.instance.add_run_tags(context.run_id, tags)
     except Exception as error:
         context.log.warning(f"{export.name}: the run was not tagged ({type(error).__name__}).")
 

@@ -23,6 +23,7 @@ from rivet_assets.dagster.run_config import TABLE_RUN_CONFIG
 from rivet_assets.dagster.run_tags import tag_run
 from rivet_assets.dagster.specs import check_specs
 from rivet_assets.modes.cdc import Cdc
+from rivet_assets.run.actor import actor_of_run
 from rivet_assets.run.attempt import Site
 from rivet_assets.run.quality import refusal
 from rivet_assets.run.run_options import TableRunOptions
@@ -112,7 +113,7 @@ def _applied(
 def site_of(export: Cdc, table: str, kind: Kind, config: RivetConfig, context: dg.AssetExecutionContext | Any) -> Site:
     """Open what making a version needs."""
     name, source = config.source_of(export)
-    state = state_of(config, rivet=run_resource(context))
+    state = state_of(config, rivet=run_resource(context)).used_by(actor_of_run(context.run.tags))
     exporter = exporter_of(context, config, state, begin=False)  # Spark waits for something to apply
     root = export.destination.root(export.table_beside(table, kind))
     return Site(export, name, source, exporter, state, root, context.log.info)

@@ -108,6 +108,10 @@ def apply_plan(
             gates += _gates_of(config, entry, state=state, at=at)
         _refuse(gates, force=force, ran="nothing ran")
         _journal(state, artefact, gates)
+        for entry in artefact.exports:
+            forced = ", ".join(gate.name for gate in _of(entry.export_name, gates))
+            about = {"plan_id": artefact.plan_id, "planned": artefact.created_at, "forced": forced}
+            state.note_action("apply", entry.export_name, about)
 
         def latecomers(entry: PlanEntry) -> list[StaleReason]:
             found = _gates_of(config, entry, state=state, at=datetime.now(UTC))

@@ -24,6 +24,7 @@ from rivet_assets.launch.outcome import Outcome
 from rivet_assets.launch.outcome_of_run import RunRecords, history, outcome_of
 from rivet_assets.launch.recorder import Recorder, Watch
 from rivet_assets.run import interruption
+from rivet_assets.run.actor import RIVET_ACTOR, command_line
 from rivet_assets.run.progress import watch_progress
 from rivet_assets.run.references import references_of
 from rivet_assets.run.run_options import read_options
@@ -192,7 +193,7 @@ def _execute(
                 },
                 instance=instance,
                 asset_selection=selection,
-                tags={**extra, **tags, STARTED_BY: RIVET_RUN},
+                tags={**_tags(config, exports), **extra, **tags, STARTED_BY: RIVET_RUN, RIVET_ACTOR: command_line()},
                 raise_on_error=False,
             )
             if recorder.interrupted or interruption.is_asked():
@@ -209,6 +210,17 @@ def _execute(
         # A run of their own: Dagster would skip them after a drain that found nothing.
         if beside and not interruption.is_asked_gently():
             go(beside, {})
+
+
+def _tags(config: RivetConfig, exports: Sequence[Export]) -> dict[str, str]:
+    """Return the tags that the steps of these exports would put on their run, one after another."""
+    from rivet_assets.dagster.run_tags import run_tags  # Dagster
+
+    tags: dict[str, str] = {}
+    for export in exports:
+        name, source = config.source_of(export)
+        tags |= run_tags(export, source_name=name, source=source)
+    return tags
 
 
 def waves(plan: Plan) -> list[Plan]:

@@ -8,14 +8,14 @@ A shard is one more window of a value: its predicate is another connection.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rivet_resources.contracts.extract import Window
 from rivet_resources.contracts.value_windows import column_of_window, window_key
-from rivet_resources.errors import ConfigError, DriftRefused, SourceError
+from rivet_resources.errors import ConfigError, DriftRefused, RivetError, SourceError
+from rivet_resources.secrets import read_variable
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -72,10 +72,12 @@ def kept_as(export: Export, shard: str) -> str:
 def same_address(export: Export, shard: str) -> str:
     """Name another shard whose variable holds the very same address; '' where none does."""
     shards = export.shards or {}
-    address = os.environ.get(shards.get(shard, ""))
-    if not address:
+    try:
+        address = read_variable(shards.get(shard, ""))
+        others = {each: read_variable(at) for each, at in shards.items() if each != shard} if address else {}
+    except RivetError:  # a store of secrets; who connects there meets the same, and tells it
         return ""
-    return next((each for each, at in shards.items() if each != shard and os.environ.get(at) == address), "")
+    return next((each for each, found in others.items() if found == address), "")
 
 
 @contextmanager

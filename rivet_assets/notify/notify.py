@@ -6,7 +6,6 @@ Belongs here: picking what was asked for, finding addresses and secrets. Not her
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from rivet_assets.blocks.notifications import Webhook
 from rivet_assets.notify.messages import Ended, slack_body, sum_up, triggers, webhook_body
+from rivet_resources.errors import RivetError
+from rivet_resources.secrets import read_variable
 from rivet_resources.webhooks import Message, send_all
 
 if TYPE_CHECKING:
@@ -124,7 +125,10 @@ def _variable(name: str) -> str:
     Raises:
         _Unset: it is not set, or empty.
     """
-    value = os.environ.get(name, "").strip()
+    try:
+        value = (read_variable(name) or "").strip()
+    except RivetError as error:  # of a store of secrets
+        raise _Unset(str(error)) from None
     if not value:
         raise _Unset(f"the environment variable {name} is not set")
     return value

@@ -9,7 +9,6 @@ in one warning and is not asked again by this step, so that a backfill of a year
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +24,7 @@ from rivet_resources.observe.bounded import PATIENCE_SECONDS, within
 from rivet_resources.observe.openlineage import LineageClient
 from rivet_resources.observe.opentelemetry import TraceExporter
 from rivet_resources.observe.prometheus import load, push, write_textfile
+from rivet_resources.secrets import read_variable
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.observability import (
@@ -117,6 +117,6 @@ def _opentelemetry(block: OpenTelemetryTraces) -> dict[str, Send]:
 
 
 def _openlineage(block: OpenLineageEvents) -> dict[str, Send]:
-    key = os.environ.get(block.api_key_env, "") if block.api_key_env else ""
+    key = (read_variable(block.api_key_env) or "") if block.api_key_env else ""
     client = LineageClient(block.url, key)
     return {"openlineage": lambda run: client.emit(event_of(run, namespace=block.namespace))}

@@ -95,6 +95,8 @@ def drop_letters(export: Export, windows: Sequence[str], *, state: State) -> lis
     """
     root = _root(export)
     wanted = [each.window for each in quarantined(export, windows) if each.dead or each.dropped]
+    if wanted:
+        state.note_action("drop", export.name, {"windows": ", ".join(wanted)})
     dropped = [_drop_window(export, root, window, state) for window in wanted]
     if wanted:
         sweep(root, export=export.name, state=state)

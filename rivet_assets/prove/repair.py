@@ -131,6 +131,7 @@ def repair_export(
     plans = [_plan(export, each, manifests) for each in flagged if each.export == export.name]
     if not execute:
         return Repaired(export.name, execute, tuple(plan.told for plan in plans))
+    state.note_action("repair", export.name, {"windows": ", ".join(plan.told.window for plan in plans)})
     sweep(root, export=export.name, state=state)
     healed = _heal_markers(site, manifests)
     done = tuple(_carry_out(site, plan, step) for plan in plans)

@@ -33,6 +33,7 @@ def standing(config: RivetConfig, export: Export, *, state: State) -> str | None
 
 def forget(config: RivetConfig, export: Export, *, state: State) -> None:
     """Make the next run start from the beginning; what is published stays until that run replaces it."""
+    state.note_action("reset", export.name, {"committed": standing(config, export, state=state) or ""})
     state.reset(export.name)
     for shard in export.shards or ():
         state.give_up_provenance(kept_as(export, shard))

@@ -11,13 +11,14 @@ folder, the usual SQLite store, no name is needed, so that the folder may be mov
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rivet_assets.modes.by_shard import kept_as
+from rivet_assets.run.actor import command_line
 from rivet_assets.run.adoption_evidence import evidence_at
 from rivet_resources.errors import RivetError
 from rivet_resources.state.scopes import Scope
@@ -39,18 +40,35 @@ def state_of(config: RivetConfig, *, rivet: Rivet | None = None) -> State:
         StateError: it cannot be opened.
     """
     url = state_url(config.state_url, folder=config.folder)
-    return bind(config, open_state(url) if rivet is None else rivet.state(url))
+    if rivet is None:
+        return bind(config, open_state(url))
+    if (known := rivet.settled_state(config)) is not None:
+        return known
+    ours = _scoped(config, rivet.state(url))
+    if waiting := ours.adoptions().waiting():
+        _adopt_waiting(config, ours, waiting)
+    else:  # for all exports of this run: of a thousand, each would ask for all
+        rivet.settle(config, ours)
+    return ours
 
 
 def bind(config: RivetConfig, state: State) -> State:
     """Return a store whose names are those of a configuration; what an earlier Rivet kept for these is taken over."""
-    ours = state.of(scope_of(config, state))
-    waiting = ours.adoptions().waiting()
+    ours = _scoped(config, state)
+    _adopt_waiting(config, ours, ours.adoptions().waiting())
+    return ours
+
+
+def _scoped(config: RivetConfig, state: State) -> State:
+    return state.of(scope_of(config, state)).used_by(command_line())
+
+
+def _adopt_waiting(config: RivetConfig, ours: State, waiting: Collection[str]) -> None:
+    """Take over what lies under bare names; what cannot be is tried again by the next who binds."""
     for export in config.exports if waiting else ():
-        if waiting.intersection(names_of(export)):
+        if not set(waiting).isdisjoint(names_of(export)):
             with suppress(RivetError):  # its run meets the same fault, and tells it
                 _adopt(export, ours)
-    return ours
 
 
 def scope_of(config: RivetConfig, state: State) -> Scope:

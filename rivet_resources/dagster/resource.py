@@ -30,6 +30,7 @@ class Rivet(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     _runtimes: dict[str, SparkRuntime] = PrivateAttr(default_factory=dict)
     _stores: dict[str, State] = PrivateAttr(default_factory=dict)
+    _settled: dict[int, tuple[object, State]] = PrivateAttr(default_factory=dict)  # by `id`; it is kept, so it is whole
     _lock: threading.Lock = PrivateAttr(default_factory=threading.Lock)
 
     def exporter(
@@ -56,6 +57,15 @@ class Rivet(dg.ConfigurableResource):  # type: ignore[type-arg]
                 self._stores[url] = open_state(url)
             return self._stores[url]
 
+    def settled_state(self, config: object) -> State | None:
+        """Return the store in which nothing of a configuration waits to be taken over, if this run saw that."""
+        found = self._settled.get(id(config))
+        return None if found is None else found[1]
+
+    def settle(self, config: object, state: State) -> None:
+        """Note that nothing of a configuration waits to be taken over in its store."""
+        self._settled[id(config)] = (config, state)
+
     @property
     def spark_session(self) -> SparkSession:
         """Return `session()`, under the name that dagster-pyspark's resources have."""
@@ -79,6 +89,7 @@ class Rivet(dg.ConfigurableResource):  # type: ignore[type-arg]
             store.close()
         self._runtimes.clear()
         self._stores.clear()
+        self._settled.clear()
 
     def _runtime(self, settings: Spark, session_of: Callable[[], SparkSession] | None = None) -> SparkRuntime:
         with self._lock:

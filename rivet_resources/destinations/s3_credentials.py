@@ -5,14 +5,14 @@ Belongs here: the order of precedence and what each step answers. Not here: whet
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.destinations.s3_client import S3Location, connect
-from rivet_resources.errors import ConfigError
+from rivet_resources.errors import ConfigError, RivetError
+from rivet_resources.secrets import read_variable
 
 # What botocore calls the provider that answered → what people call it. Source: botocore `credentials.py`, METHOD.
 METHODS = {
@@ -41,7 +41,10 @@ def _signs_in(location: S3Location) -> Finding:
         return Finding("credentials", "ok", "anonymous, as configured (allow_anonymous)")
     named = [name for name in (location.access_key_env, location.secret_key_env, location.session_token_env) if name]
     if named:
-        unset = [name for name in named if not os.environ.get(name)]
+        try:
+            unset = [name for name in named if not read_variable(name)]
+        except RivetError as error:  # of a store of `secrets:`
+            return Finding("credentials", "fail", str(error), "Fix `secrets` of the config.")
         if unset:
             text = f"the variable {unset[0]} is not set or empty, while the config signs in by {' and '.join(named)}"
             return Finding("credentials", "fail", text, f"export {unset[0]}=…")

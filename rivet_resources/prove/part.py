@@ -29,7 +29,7 @@ from rivet_resources.registry import FORMATS
 from rivet_resources.scratch import temporary
 from rivet_resources.shape.change_envelope import SNAPSHOT_SEQ
 from rivet_resources.write.checksums.sums import column_sums
-from rivet_resources.write.parts import checksums
+from rivet_resources.write.file_checksums import checksums
 
 COPY_BYTES = 1 << 20
 Place = tuple[str, int]  # __pos and __seq of a change

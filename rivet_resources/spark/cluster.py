@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from rivet_resources.contracts.addressing import PROBE
 from rivet_resources.contracts.settings import is_encrypted
 from rivet_resources.errors import RivetError, WorkerCutOff, WorkerUnfit
-from rivet_resources.secrets import Variables, lend, named_variables
+from rivet_resources.secrets import Variables, declared_references, lend, named_variables
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -151,10 +151,14 @@ def examine(context: SparkContext, ends: Ends) -> list[str]:
 
 
 def lendable(context: SparkContext, *blocks: object) -> Variables:
-    """Return the variables that these blocks name, with their values, where Spark's own lines are encrypted."""
+    """Return the variables that these blocks name, with their values, where Spark's own lines are encrypted.
+
+    Where secrets lie in stores is told in any case: it is no secret, and each host reads them with its own rights.
+    """
+    told = declared_references()
     if not is_encrypted(context.getConf()):
-        return {}
-    return {name: os.environ[name] for name in named_variables(*blocks) if name in os.environ}
+        return told
+    return {**{name: os.environ[name] for name in named_variables(*blocks) if name in os.environ}, **told}
 
 
 def _hosts(context: SparkContext) -> int:

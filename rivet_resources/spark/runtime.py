@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from rivet_resources.contracts.settings import Spark, is_cluster, is_encrypted
 from rivet_resources.errors import SparkUnavailable
+from rivet_resources.secrets import declared_references
 from rivet_resources.spark import cluster, jvm, jvm_archive
 from rivet_resources.spark import sessions as spark_sessions
 from rivet_resources.spark.cluster import Ends
@@ -165,7 +166,7 @@ class SparkRuntime:
         On this machine the workers have them already.
         """
         if not self.is_cluster or self.is_remote:
-            return {}
+            return declared_references()
         return cluster.lendable(self._any_context(), extract)
 
     @property

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from rivet_resources import extras
 from rivet_resources.contracts.settings import Spark, is_cluster
 from rivet_resources.errors import SparkUnavailable
+from rivet_resources.secrets import declared_references
 from rivet_resources.spark import jvm, jvm_archive
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def needs_submit(settings: Spark) -> bool:
 
 def _conf(settings: Spark) -> dict[str, str]:
     own = REMOTE if is_cluster(settings.master) else {**LOCAL, **FORKING}
+    # Where secrets lie; each worker reads them with the rights of its host.
+    own = {**own, **{f"spark.executorEnv.{name}": text for name, text in declared_references().items()}}
     return {**FIXED, **own, "spark.master": settings.master, **settings.conf}
 
 

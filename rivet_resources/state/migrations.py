@@ -228,6 +228,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (export_name, registry, subject, columns)
         )""",
     ),
+    (
+        """CREATE TABLE audit_log (
+            id TEXT PRIMARY KEY,
+            at TEXT NOT NULL,
+            action TEXT NOT NULL,
+            export_name TEXT NOT NULL,
+            actor TEXT NOT NULL,
+            run_id TEXT NOT NULL,
+            detail TEXT NOT NULL
+        )""",
+        "CREATE INDEX audit_log_at ON audit_log (export_name, at)",
+    ),
 )
 
 LOCK_KEY = 0x5249564554  # "RIVET": keeps two processes from creating the tables of one server at once

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, Unpack
 
 from sqlalchemy import Connection, select, union
 
+from rivet_resources.contracts.audit import Action, AuditEntry
 from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.parts import ChunkResult
 from rivet_resources.contracts.provenance import Provenance
@@ -26,6 +27,7 @@ from rivet_resources.contracts.read_limits import MonthRead, PageCounted
 from rivet_resources.contracts.schema_registry import KnownSchema, RegisteredSchema
 from rivet_resources.errors import StateError
 from rivet_resources.state import (
+    audit,
     chunks,
     cursors,
     files,
@@ -91,7 +93,9 @@ def open_state(url: str) -> State:
     return State(database)
 
 
-Kept = TypeVar("Kept", RunRecord, JournalEntry, FileRecord, Holder, ChunkProgress, Verification, SchemaRecord)
+Kept = TypeVar(
+    "Kept", AuditEntry, RunRecord, JournalEntry, FileRecord, Holder, ChunkProgress, Verification, SchemaRecord
+)
 
 
 @patient
@@ -101,13 +105,18 @@ class State:
     Its methods take and give the bare names of exports; whose they are says the scope (`of`).
     """
 
-    def __init__(self, database: Database, scope: Scope = NO_SCOPE) -> None:
+    def __init__(self, database: Database, scope: Scope = NO_SCOPE, actor: str = "") -> None:
         self._database = database
         self._scope = scope
+        self._actor = actor
 
     def of(self, scope: Scope) -> State:
         """Return the same store, in which a name means the export of this project and source."""
-        return State(self._database, scope)
+        return State(self._database, scope, self._actor)
+
+    def used_by(self, actor: str) -> State:
+        """Return the same store, whose audit log names who does what through it."""
+        return State(self._database, self._scope, actor)
 
     def __repr__(self) -> str:
         return f"State({self._database.name})"
@@ -191,8 +200,10 @@ class State:
 
         A run of another host counts as alive while it holds a lease.
         """
+        key = self._key(run.export)
         with self._database.write() as connection:
-            runs.begin(connection, replace(run, export=self._key(run.export)))
+            runs.begin(connection, replace(run, export=key))
+            audit.note(connection, "run", key, self._actor, run.run_id, {"window": run.window, "mode": run.mode})
 
     def finish_run(self, run_id: str, status: Status, **outcome: Unpack[RunEnd]) -> None:
         """Note how a run ended; called again it adds to, or corrects, what is known.
@@ -247,6 +258,19 @@ class State:
         """Return what all runs have read of a source in the month of `at`, failed ones too."""
         with self._database.read() as connection:
             return readings.read_in_month(connection, place, at)
+
+    # --- audit log -------------------------------------------------------------------------------
+
+    def note_action(self, action: Action, export: str, detail: Mapping[str, Any]) -> None:
+        """Add an action on an export that is no run to the audit log; `detail` are plain texts and numbers."""
+        with self._database.write() as connection:
+            audit.note(connection, action, self._key(export), self._actor, detail=detail)
+
+    def audit_log(self, export: str | None = None, action: Action | None = None, last: int = 200) -> list[AuditEntry]:
+        """Return the newest actions, oldest first."""
+        with self._database.read() as connection:
+            chosen = self._scope.chosen(audit.audit_log.c.export_name, export)
+            return _name_rows(audit.entries(connection, chosen, action, last))
 
     # --- journal and verdicts --------------------------------------------------------------------
 

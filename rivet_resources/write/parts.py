@@ -6,8 +6,6 @@ a part becomes visible (`commit/publish.py`).
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +20,8 @@ from rivet_resources.contracts.format import PartWriter
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.errors import PartCorrupt
+from rivet_resources.write.file_checksums import FollowedFile
 
-BLOCK = 1024 * 1024
 RUN_ID = re.compile(r"_(\d{8})T(\d{6})\.(\d{3})_([0-9a-f]{6})$")
 
 
@@ -49,6 +47,7 @@ class PartFiles:
         self._extract, self._chunk, self._schema = extract, chunk, schema
         self._root, self._folder, self._label, self._partition = root, folder, label, partition
         self._writer: PartWriter | None = None
+        self._behind: FollowedFile | None = None
         self._rows = 0
         self._number = 0
         self._first: tuple[Path, Part] | None = None
@@ -57,9 +56,10 @@ class PartFiles:
         """Append a page; a page without rows opens no part."""
         if table.num_rows == 0:
             return
-        if self._writer is None:
-            self._writer = self._open()
+        if self._writer is None or self._behind is None:
+            self._writer, self._behind = self._open(), FollowedFile(self._local())
         self._writer.write(table)
+        self._behind.advance(self._writer.bytes_written)
         self._rows += table.num_rows
         limit = self._extract.max_file_bytes
         if limit is not None and self._writer.bytes_written >= limit:
@@ -91,17 +91,18 @@ class PartFiles:
     def _close(self) -> None:
         """Finish the part being written, prove it, and stage it unless it is the first."""
         assert self._writer is not None
+        assert self._behind is not None
         self._writer.close()
         file = self._local()
-        part = self._prove(file)
-        self._writer, self._rows = None, 0
+        part = self._prove(file, self._behind)
+        self._writer, self._behind, self._rows = None, None, 0
         self._number += 1
         if self._number == 1:
             self._first = (file, part)
         else:
             self._stage(file, part)
 
-    def _prove(self, file: Path) -> Part:
+    def _prove(self, file: Path, behind: FollowedFile) -> Part:
         """Read a finished file back: its rows, columns, size and checksums (`contract.md`, 10.1, 10.3)."""
         found = self._extract.format.rows(file, self._schema)
         if found != self._rows:
@@ -109,7 +110,7 @@ class PartFiles:
                 f"Export {self._extract.export}: part {file.name} holds {found} rows, {self._rows} were written. "
                 f"Check the disk below {self._folder.parent}, then run again."
             )
-        size, fingerprint, md5 = checksums(file)
+        size, fingerprint, md5 = behind.finish()
         number = self._number if self._number else None
         return Part(
             self._path(number), self._rows, size, fingerprint, md5, chunk=self._chunk.index, partition=self._partition
@@ -146,16 +147,3 @@ def _run_stamp(run_id: str) -> tuple[str, str, str, str]:
     if match:
         return match[1], match[2], match[3], match[4]
     return "00000000", "000000", "000", xxhash.xxh3_64_hexdigest(run_id.encode())[-6:]
-
-
-def checksums(file: Path) -> tuple[int, str, str]:
-    """Read a file once: its size, `xxh3:` and 16 hex, and its MD5 in base64."""
-    size, fast, slow = 0, xxhash.xxh3_64(), hashlib.md5(usedforsecurity=False)
-    with open(file, "rb", buffering=0) as content:
-        while block := content.read(BLOCK):
-            size += len(block)
-            fast.update(block)
-            slow.update(block)
-    if size != file.stat().st_size:
-        raise PartCorrupt(f"Part {file.name} has {file.stat().st_size} bytes, {size} were read. Run again.")
-    return size, f"xxh3:{fast.hexdigest()}", base64.b64encode(slow.digest()).decode()

@@ -384,7 +384,7 @@ def test_command_line_of_dagster_takes_the_same_config(place):
 
     assert 0 == done.returncode, done.stderr[-2000:]
     assert "begins anew, as `full_refresh` asks for" in done.stderr
-    assert "1 files with 8 rows of 1 windows are what was committed" in done.stderr
+    assert "1 files with 8 rows of 1 windows are what was committed" in done.stderr, done.stderr[-5000:]
 
 
 def test_table_beside_changes_is_made_of_all_of_them_anew(place):

@@ -1990,10 +1990,47 @@ CLUSTERS = (
     Fault(
         "lent_variable_wins_over_the_hosts_own",
         "rivet_resources/secrets.py",
-        "os.environ.get(env, _lent.get(env))",
-        "_lent.get(env, os.environ.get(env))",
+        "os.environ.get(name, _lent.get(name))",
+        "_lent.get(name, os.environ.get(name))",
         "a host signs in as somebody else than its own environment says",
         ("tests/unit/spark/test_cluster.py::test_lent_variable_is_used_where_the_environment_has_none",),
+    ),
+)
+
+# --- secrets -------------------------------------------------------------------------------------
+
+SECRETS = (
+    Fault(
+        "environment_wins_over_declared_secret",
+        "rivet_resources/secrets.py",
+        "if (reference := _declared().get(name)) is not None:",
+        "if (reference := _declared().get(name)) is not None and name not in os.environ:",
+        "a forgotten export outlives an exchanged password",
+        ("tests/unit/test_secrets.py::test_declared_name_wins_over_the_environment",),
+    ),
+    Fault(
+        "secret_is_kept_for_ever",
+        "rivet_resources/secrets.py",
+        "if not at or time.monotonic() - at >= KEPT_SECONDS:",
+        "if not at:",
+        "a retry signs in with the password of before",
+        ("tests/unit/test_secrets.py::test_exchanged_secret_is_read_after_a_minute",),
+    ),
+    Fault(
+        "store_of_secrets_that_is_away_is_no_reason_to_ask_again",
+        "rivet_resources/secret_stores.py",
+        "except (ConnectionError, HTTPClientError) as error:",
+        "except HTTPClientError as error:",
+        "an outage of a moment ends a schedule for good",
+        ("tests/unit/test_secrets.py::test_store_that_is_away_is_asked_again_later",),
+    ),
+    Fault(
+        "second_meaning_of_a_secret_is_taken",
+        "rivet_resources/secrets.py",
+        "if known.setdefault(name, reference) != reference:",
+        "if known.update({name: reference}):",
+        "two components of a project sign in with each other's password",
+        ("tests/unit/test_secrets.py::test_two_meanings_of_a_name_are_refused",),
     ),
 )
 
@@ -2214,4 +2251,5 @@ FAULTS = (
     *SCHEMAS,
     *CONTRACTS,
     *TOPICS,
+    *SECRETS,
 )

@@ -97,6 +97,8 @@ def quarantine_replay(
     state, done = state_of(config), []
     for export, keys in _chosen(config, names, windows_asked_for(partitions, ranges)):
         if flagged := flagged_for_replay(export, keys):
+            if execute:
+                state.note_action("replay", export.name, {"windows": ", ".join(each.window for each in flagged)})
             done.append(repair(config, export, flagged, execute, state))
             if not as_json:
                 click.echo("\n".join(told_lines(done[-1])))

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.engines.shared.server import Server
+from rivet_resources.errors import RivetError
+from rivet_resources.secrets import read_variable
 
 
 def findings(server: Server, *, is_written: bool) -> Iterator[Finding]:
@@ -43,9 +45,13 @@ def _literal(key: str, is_written: bool) -> Finding:
 
 def _variable(name: str, *, key: str) -> Finding:
     """Distinguish an empty variable from one that is not there: the second is refused, the first is an odd secret."""
-    if name not in os.environ:
+    try:
+        found = read_variable(name)
+    except RivetError as error:  # of its store
+        return Finding("credentials", "fail", str(error), f"Fix `secrets: {name}`.")
+    if found is None:
         return Finding("credentials", "fail", f"the variable {name} (from {key}) is not set", f"export {name}=…")
-    if not os.environ[name]:
+    if not found:
         return Finding("credentials", "warn", f"the variable {name} (from {key}) is set, but empty", f"export {name}=…")
     return Finding("credentials", "ok", f"the variable {name} (from {key}), set")
 

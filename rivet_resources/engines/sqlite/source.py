@@ -6,7 +6,6 @@ beside this file.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -40,7 +39,7 @@ from rivet_resources.engines.sqlite import (
 )
 from rivet_resources.engines.sqlite.connect import ConnectionParams
 from rivet_resources.engines.sqlite.facts import FACTS
-from rivet_resources.errors import ConfigError
+from rivet_resources.secrets import resolve_secret
 
 WAYS = ("path", "path_env", "url")
 SCHEME = "sqlite:///"
@@ -159,8 +158,4 @@ class Sqlite(Settings):
             return self.path
         if self.url is not None:
             return Path(unquote(self.url.removeprefix(SCHEME)))
-        if self.path_env not in os.environ:
-            raise ConfigError(
-                f"Environment variable {self.path_env} (from `path_env`) is not set. Export it, then run again."
-            )
-        return Path(os.environ[self.path_env or ""])
+        return Path(resolve_secret(None, env=self.path_env, key="path") or "")

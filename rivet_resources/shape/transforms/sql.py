@@ -39,6 +39,11 @@ REFUSED_FUNCTIONS = frozenset(
      "unlist", "unnest", "user", "version"}
 )  # fmt: skip
 
+# From 2.0.1 on DuckDB calls CONSISTENT_WITHIN_QUERY what depends on the session's time zone, too. Ours is UTC, for good
+# (SETTINGS), so these are consistent: whatever takes such a type, and two functions that make one of plain numbers.
+ZONED_TYPES = frozenset({"TIME WITH TIME ZONE", "TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"})
+ZONED_FUNCTIONS = frozenset({"make_timestamptz", "timezone"})
+
 # What a failed evaluation is called; DuckDB's own text may hold a value and is never shown.
 KINDS: Mapping[str, str] = {
     "ConversionException": "a value that cannot be converted",
@@ -141,8 +146,10 @@ def _check(node: Mapping[str, Any], text: str) -> None:
 def _functions() -> Mapping[str, frozenset[str]]:
     """Return, from DuckDB's catalog, what each function is: kinds, or the stability of a scalar."""
     kinds: dict[str, set[str]] = {}
-    query = "SELECT lower(function_name), function_type, stability FROM duckdb_functions()"
-    for name, kind, stability in _connection().execute(query).fetchall():
+    query = "SELECT lower(function_name), function_type, stability, parameter_types FROM duckdb_functions()"
+    for name, kind, stability, types in _connection().execute(query).fetchall():
+        if stability == "CONSISTENT_WITHIN_QUERY" and (name in ZONED_FUNCTIONS or ZONED_TYPES & set(types)):
+            stability = "CONSISTENT"
         kinds.setdefault(name, set()).add(stability if kind == "scalar" else kind)
     return {name: frozenset(found) for name, found in kinds.items()}
 

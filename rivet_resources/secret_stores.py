@@ -1,0 +1,203 @@
+"""Stores of secrets, each asked by its own client: AWS Secrets Manager, Google Secret Manager, Vault, a keyring, files.
+
+Belongs here: one read of one secret, and what a store's refusal means. Not here: how long it is kept (`secrets.py`),
+the block (`contracts/secret_reference.py`). How each store signs in is its client's own way: AWS's and Google's default
+chains, for Vault `VAULT_TOKEN` or the token file that `vault login` and Vault's agent write.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rivet_resources.contracts.secret_reference import SecretReference
+from rivet_resources.errors import SecretStoreUnreachable, SecretUnreadable
+from rivet_resources.extras import AWS_SECRETS, GCP_SECRETS, KEYRING, VAULT, Extra
+from rivet_resources.webhooks import refused_address
+
+SECONDS = 10  # for one answer
+# Source: AWS Secrets Manager API reference, GetSecretValue, "Errors", and the SDK's own names for throttling.
+AWS_FOR_A_WHILE = frozenset(
+    {"InternalServiceError", "RequestLimitExceeded", "ServiceUnavailable", "ThrottlingException"}
+)
+VAULT_TOKEN_FILE = Path(".vault-token")  # below the home folder; source: Vault documentation, "login"
+
+
+def read_secret(name: str, reference: SecretReference) -> str:
+    """Read a secret from its store.
+
+    Args:
+        name: under which the configuration knows it, for errors.
+
+    Raises:
+        SecretUnreadable: it is not there, has no such field, or may not be read.
+        SecretStoreUnreachable: the store does not answer.
+        ExtraMissing: the store's client is not installed.
+    """
+    extra, read = READERS[reference.store]
+    if extra is not None:
+        extra.require()
+    whole = read(name, reference)
+    return whole if reference.field is None or reference.vault is not None else _field(name, reference, whole)
+
+
+def _field(name: str, reference: SecretReference, whole: str) -> str:
+    try:
+        found = json.loads(whole)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise SecretUnreadable(f"{_place(name, reference)} is no JSON object, so it has no fields. Remove `field`.")
+    return _text(name, reference, found)
+
+
+def _text(name: str, reference: SecretReference, found: Mapping[str, Any]) -> str:
+    """Take a field; numbers are written as JSON writes them."""
+    if reference.field not in found:
+        raise SecretUnreadable(
+            f"{_place(name, reference)}: there is no such field; there are {', '.join(sorted(found)) or 'none'}. "
+            f"Fix `field`."
+        )
+    value = found[str(reference.field)]
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _place(name: str, reference: SecretReference) -> str:
+    return f"Secret {name} ({reference.text})"
+
+
+def _refused(name: str, reference: SecretReference, why: str) -> SecretUnreadable:
+    return SecretUnreadable(
+        f"{_place(name, reference)} cannot be read: {why}. Check its name, and that whoever runs Rivet may read it."
+    )
+
+
+def _away(name: str, reference: SecretReference, why: str) -> SecretStoreUnreachable:
+    return SecretStoreUnreachable(
+        f"{_place(name, reference)}: its store does not answer ({why}). Check the network and `endpoint`."
+    )
+
+
+def _from_file(name: str, reference: SecretReference) -> str:
+    try:
+        return Path(str(reference.file)).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _refused(name, reference, getattr(error, "strerror", None) or "it is not UTF-8 text") from None
+
+
+def _from_keyring(name: str, reference: SecretReference) -> str:
+    import keyring  # driver
+    from keyring.errors import KeyringError  # driver
+
+    try:
+        found: str | None = keyring.get_password(str(reference.keyring), str(reference.username))
+    except KeyringError as error:
+        raise _refused(name, reference, f"{type(error).__name__} of the keyring") from None
+    if found is None:
+        raise _refused(name, reference, "there is no such entry")
+    return found
+
+
+def _from_aws(name: str, reference: SecretReference) -> str:
+    import boto3  # driver
+    from botocore.config import Config  # driver
+    from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # driver
+
+    waits = Config(connect_timeout=SECONDS, read_timeout=SECONDS, retries={"max_attempts": 2})
+    try:
+        client = boto3.session.Session().client(
+            "secretsmanager", region_name=reference.region, endpoint_url=reference.endpoint, config=waits
+        )
+        answer = client.get_secret_value(SecretId=str(reference.aws))
+    except ClientError as error:
+        code = str(error.response.get("Error", {}).get("Code", "an error"))
+        raise (_away if code in AWS_FOR_A_WHILE else _refused)(name, reference, code) from None
+    except (ConnectionError, HTTPClientError) as error:
+        raise _away(name, reference, type(error).__name__) from None
+    except BotoCoreError as error:
+        raise _refused(name, reference, type(error).__name__) from None
+    if "SecretString" not in answer:
+        raise _refused(name, reference, "it holds bytes, not text")
+    return str(answer["SecretString"])
+
+
+def _from_gcp(name: str, reference: SecretReference) -> str:
+    from google.api_core import exceptions  # driver
+    from google.api_core.client_options import ClientOptions  # driver
+    from google.auth.exceptions import GoogleAuthError  # driver
+    from google.cloud import secretmanager  # driver
+
+    place = {"api_endpoint": reference.endpoint} if reference.endpoint is not None else {}
+    try:
+        client = secretmanager.SecretManagerServiceClient(transport="rest", client_options=ClientOptions(**place))
+        answer = client.access_secret_version(name=str(reference.gcp), timeout=SECONDS, retry=None)
+        return bytes(answer.payload.data).decode()
+    except (exceptions.ServerError, exceptions.TooManyRequests, exceptions.RetryError) as error:
+        raise _away(name, reference, type(error).__name__) from None
+    except (exceptions.GoogleAPICallError, GoogleAuthError) as error:
+        raise _refused(name, reference, type(error).__name__) from None
+    except UnicodeDecodeError:
+        raise _refused(name, reference, "it holds bytes, not text") from None
+    except OSError as error:  # requests' own: nothing listens, a name is unknown, it is silent
+        raise _away(name, reference, type(error).__name__) from None
+
+
+def _from_vault(name: str, reference: SecretReference) -> str:
+    import hvac  # driver
+    from hvac import exceptions  # driver
+
+    for_a_while = (
+        exceptions.VaultDown, exceptions.InternalServerError, exceptions.BadGateway, exceptions.RateLimitExceeded,
+        exceptions.VaultNotInitialized, OSError,
+    )  # fmt: skip
+    endpoint = reference.endpoint or os.environ.get("VAULT_ADDR")
+    if endpoint is None:
+        raise _refused(name, reference, "neither `endpoint` nor VAULT_ADDR says where Vault is")
+    if why := refused_address(endpoint):
+        raise _refused(name, reference, f"VAULT_ADDR {why}")
+    with _closed(hvac.Client(url=endpoint, token=_vault_token(), timeout=SECONDS)) as client:
+        try:
+            answer = client.secrets.kv.v2.read_secret_version(
+                path=str(reference.vault), mount_point=reference.mount, raise_on_deleted_version=True
+            )
+        except for_a_while as error:
+            raise _away(name, reference, type(error).__name__) from None
+        except exceptions.VaultError as error:
+            raise _refused(name, reference, type(error).__name__) from None
+        except (ValueError, KeyError, TypeError):
+            raise _refused(name, reference, "its answer is none of Vault's, KV version 2") from None
+    found = answer.get("data", {}).get("data") if isinstance(answer, dict) else None
+    if not isinstance(found, dict):
+        raise _refused(name, reference, "its answer is none of Vault's, KV version 2")
+    return _text(name, reference, found)
+
+
+@contextmanager
+def _closed(client: Any) -> Iterator[Any]:
+    try:
+        yield client
+    finally:
+        client.adapter.close()
+
+
+def _vault_token() -> str | None:
+    """Return the token of whoever runs Rivet; None: Vault refuses, and says so."""
+    if token := os.environ.get("VAULT_TOKEN"):
+        return token
+    try:
+        return (Path.home() / VAULT_TOKEN_FILE).read_text().strip()
+    except (OSError, RuntimeError):
+        return None
+
+
+READERS: Mapping[str, tuple[Extra | None, Callable[[str, SecretReference], str]]] = {
+    "aws": (AWS_SECRETS, _from_aws),
+    "gcp": (GCP_SECRETS, _from_gcp),
+    "vault": (VAULT, _from_vault),
+    "keyring": (KEYRING, _from_keyring),
+    "file": (None, _from_file),
+}
