@@ -91,6 +91,7 @@ SQLSERVER = Extra(
 S3 = Extra("s3", "S3 needs its client", ("boto3", "botocore"), ("boto3",))
 GCS = Extra("gcs", "Google Cloud Storage needs its client", ("google.cloud.storage",), ("google-cloud-storage",))
 AZURE = Extra("azure", "Azure Blob Storage needs its client", ("azure.storage.blob",), ("azure-storage-blob",))
+KAFKA = Extra("kafka", "Kafka needs its client", ("confluent_kafka",), ("confluent-kafka",))
 AVRO = Extra("avro", "Reading Avro parts back needs its reader", ("fastavro",), ("fastavro",))
 PROTOBUF = Extra(
     "protobuf",
@@ -132,6 +133,6 @@ GCP_SECRETS = Extra(
 VAULT = Extra("vault", "`secrets: vault` needs its client", ("hvac",), ("hvac",))
 KEYRING = Extra("keyring", "`secrets: keyring` needs the package of that name", ("keyring",), ("keyring",))
 EXTRAS = (
-    POSTGRES, MYSQL, SQLSERVER, S3, GCS, AZURE, AVRO, PROTOBUF, DEMO, JAVA, CONNECT, UI, PROMETHEUS, OPENTELEMETRY,
-    OPENLINEAGE, AWS_SECRETS, GCP_SECRETS, VAULT, KEYRING,
+    POSTGRES, MYSQL, SQLSERVER, S3, GCS, AZURE, KAFKA, AVRO, PROTOBUF, DEMO, JAVA, CONNECT, UI, PROMETHEUS,
+    OPENTELEMETRY, OPENLINEAGE, AWS_SECRETS, GCP_SECRETS, VAULT, KEYRING,
 )  # fmt: skip

@@ -130,6 +130,7 @@ DESTINATIONS = Registry(
         "s3": "rivet_resources.destinations.s3:S3",
         "gcs": "rivet_resources.destinations.gcs:Gcs",
         "azure": "rivet_resources.destinations.azure:Azure",
+        "kafka": "rivet_resources.destinations.kafka:Kafka",
         "stdout": "rivet_resources.destinations.stdout:Stdout",
     },
     kind="destination",

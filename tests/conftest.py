@@ -19,6 +19,7 @@ import pytest
 
 from tests import revisions, room
 from tests.emulators.tds import server as tds
+from tests.servers import kafka as servers_kafka
 from tests.servers import mysql as servers_mysql
 from tests.servers import postgres as servers
 from tests.servers import registries
@@ -273,6 +274,15 @@ def azure_server() -> Iterator[servers.ObjectStore]:
     with servers.azurite_blobs() as store, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AZURE_KEY", servers.AZURITE_KEY)
         yield store
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers_kafka.Broker]:
+    """A Kafka of this worker; its tests are in one group, so that there is one."""
+    if not servers_kafka.is_there():
+        pytest.skip(f"no Kafka in {servers_kafka.KAFKA_FOLDER}: {servers_kafka.KAFKA_COMMAND}")
+    with servers_kafka.broker(tmp_path_factory.mktemp("kafka") / "broker") as one:
+        yield one
 
 
 @pytest.fixture(scope="session")

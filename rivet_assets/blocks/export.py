@@ -40,6 +40,7 @@ from rivet_assets.blocks.upkeep import Compact, Keep, compact_alone
 from rivet_resources.contracts.destination import Destination
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.format import FileFormat, FormatKeys
+from rivet_resources.contracts.messages import is_topic
 from rivet_resources.contracts.mode_facts import Cautions, ModeFacts
 from rivet_resources.contracts.read_limits import RateLimit
 from rivet_resources.contracts.relation import Relation
@@ -285,6 +286,12 @@ class Export(Settings):
             parquet=self.parquet,
             encodings={name: encoding for name, encoding in rules.items() if encoding is not None},
         )
+        if is_topic(self.destination):
+            from rivet_resources.write.formats.staged_messages import StagedMessages  # start
+
+            return StagedMessages.model_validate(
+                {"type": self.format, "key": getattr(self.destination, "key", None) or ()}
+            )
         form: FileFormat = FORMATS[self.format].from_keys(keys)
         return form
 

@@ -13,6 +13,7 @@ from pydantic_core import InitErrorDetails
 
 from rivet_assets.blocks.choice import refusal
 from rivet_resources.contracts.addressing import PARTITION
+from rivet_resources.contracts.messages import is_topic
 from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.contracts.settings import parse_size
 from rivet_resources.registry import DESTINATIONS, FORMATS
@@ -22,6 +23,8 @@ Block = Mapping[str, Any]
 Rule = Callable[[Block, ModeFacts], Iterator[InitErrorDetails]]
 
 NOT_BESIDE_TIME = frozenset("[],")  # in values: Dagster's, of partitions of two dimensions
+# Formats of messages → the language of their schemas.
+MESSAGE_FORMATS: Mapping[str, str] = {"avro": "avro", "ndjson": "json"}
 RELATIONS = ("query", "query_file", "table")
 
 
@@ -180,7 +183,7 @@ def contract_is_of_rows(block: Block, mode: ModeFacts) -> Iterator[InitErrorDeta
 
 def schema_is_of_rows(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     """Refuse registered schemas of changes: their columns follow the log, in the middle of a window too."""
-    if block.get("schema_registry") is not None and mode.holds_changes:
+    if block.get("schema_registry") is not None and mode.holds_changes and not _is_topic(block):
         message = f"is for rows, and mode {mode.name} keeps changes; give an export of the table in another mode one"
         yield refusal("RIVET_CONFIG_SCHEMA_REGISTRY", message, loc=("schema_registry",))
 
@@ -196,6 +199,54 @@ def profile_is_of_rows(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetai
     elif kind in DESTINATIONS and DESTINATIONS[kind].is_stream:
         message = "is kept in the manifest, and stdout keeps none; remove it, or choose another destination"
         yield refusal("RIVET_CONFIG_PROFILE", message, loc=("profile",))
+
+
+def topics_take_messages(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
+    """Refuse what is about files, and messages whose schema nobody could look up."""
+    if not _is_topic(block):
+        return
+    code, form = "RIVET_CONFIG_KAFKA", str(block.get("format"))
+    if form in FORMATS and form not in MESSAGE_FORMATS:
+        message = f"{form} is of files; messages are {', '.join(MESSAGE_FORMATS)} (one JSON object each)"
+        yield refusal(code, message, loc=("format",))
+    registry = block.get("schema_registry")
+    given = registry if isinstance(registry, str) else inner(block, "schema_registry", "format") or "avro"
+    wanted = MESSAGE_FORMATS.get(form)
+    if registry is None and wanted not in (None, "json"):
+        message = (
+            f"{form} messages name their schema by its id; write `schema_registry: {wanted}`, and the registry at "
+        )
+        yield refusal(code, message + "the top", loc=("format",))
+    elif registry is not None and wanted not in (None, given):
+        message = f"is {given}, and messages are {form}; write {wanted}"
+        yield refusal(code, message, loc=("schema_registry",))
+    if block.get("max_file_size") is not None:
+        yield refusal(code, "splits files, and a topic has none; remove it", loc=("max_file_size",))
+    if block.get("partition_by") is not None and not any(
+        inner(block, "partition_by", key) is not None for key in ("values", "query")
+    ):
+        yield refusal(code, "makes folders, and a topic has none; remove it", loc=("partition_by",))
+    if block.get("preview"):
+        yield refusal(code, "shows rows of published files, and a topic has none; remove it", loc=("preview",))
+    if block.get("keep") is not None:
+        yield refusal(code, "removes old snapshots, and messages stay; remove it", loc=("keep",))
+    if inner(block, "cdc", "before"):
+        message = "is for files; a message is the row after, and a delete a tombstone; remove it"
+        yield refusal(code, message, loc=("cdc", "before"))
+    if block.get("tables") and inner(block, "cdc", "initial") is not None:
+        message = "copies several tables, and copies that are produced cannot be made again together; give each table "
+        yield refusal(code, message + "an export of its own", loc=("cdc", "initial"))
+    if mode.follows_log and inner(block, "destination", "key") in ([], ()):
+        message = "is empty, and changes without a key are of no row; leave it out for the table's own"
+        yield refusal(code, message, loc=("destination", "key"))
+    if len(block.get("tables") or ()) > 1 and inner(block, "destination", "key"):
+        message = "names columns of one table; give this table an export of its own"
+        yield refusal(code, message, loc=("destination", "key"))
+
+
+def _is_topic(block: Block) -> bool:
+    kind = str(inner(block, "destination", "type"))
+    return kind in DESTINATIONS and is_topic(DESTINATIONS[kind])
 
 
 def _has_local_parquet(block: Block) -> bool:
@@ -335,6 +386,7 @@ RULES: tuple[Rule, ...] = (
     contract_is_of_rows,
     schema_is_of_rows,
     profile_is_of_rows,
+    topics_take_messages,
     partitions_fit,
     shards_fit,
     compaction_fits,

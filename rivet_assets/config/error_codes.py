@@ -60,6 +60,7 @@ CODES: Mapping[str, str] = {
     "RIVET_CONFIG_ON_ERROR": "rows taken out where changes must follow one another, or set aside where nothing is kept",
     "RIVET_CONFIG_PROFILE": "a profile of changes, or where nothing keeps it",
     "RIVET_CONFIG_CONTRACT": "a rule of `contract:` that cannot be, a file that is none, or a mode without rows",
+    "RIVET_CONFIG_KAFKA": "keys about files, or messages without a schema or a key, at a topic",
     "RIVET_CONFIG_SECRET": "a secret in no store or in several, or a name that is no variable's",
     "RIVET_CONFIG_SCHEMA_REGISTRY": "schemas without a registry, two of one subject, a mode without rows, or half a "
     "sign-in",

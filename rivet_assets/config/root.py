@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -40,6 +40,7 @@ from rivet_assets.modes.incremental import Incremental
 from rivet_assets.modes.poll import Poll
 from rivet_assets.modes.registry import MODES
 from rivet_assets.modes.time_window import TimeWindow
+from rivet_resources.contracts.messages import is_topic
 from rivet_resources.contracts.read_limits import limits_of
 from rivet_resources.contracts.secret_reference import SecretReference
 from rivet_resources.contracts.settings import Settings, Spark, pace
@@ -186,6 +187,8 @@ class RivetConfig(Settings):
     def subject_of(self, export: Export) -> str:
         """Return the subject under which the schema of an export is registered."""
         given = export.schema_registry.subject if export.schema_registry is not None else None
+        if is_topic(export.destination):  # as Confluent's serializers name it
+            return given or f"{cast(Any, export.destination).topic_of(export.name)}-value"
         return given or ".".join(filter(None, (self.project, f"{export.name}-value")))
 
 
@@ -295,8 +298,9 @@ def _refused_rows_have_a_place(config: RivetConfig) -> Iterator[InitErrorDetails
         elif policies and (mode.follows_log or mode.holds_changes):
             told = f"takes rows out, and mode {mode.name} must keep every change in its place; use stop, or "
             told += "`on_special_value` and CASE WHEN for values that do not fit"
-        elif "dead_letter" in policies and export.destination.is_stream:
-            told = "keeps rows in files beside the export, and stdout keeps none; use stop or skip"
+        elif "dead_letter" in policies and (export.destination.is_stream or is_topic(export.destination)):
+            kept = "a topic" if is_topic(export.destination) else "stdout"
+            told = f"keeps rows in files beside the export, and {kept} keeps none; use stop or skip"
             key = "contract" if export.contract is not None and export.contract.sets_aside else key
         elif "dead_letter" in policies and f"{export.name}_quarantine" in names:
             told = f"makes an asset {export.name}_quarantine, and an export has that name; give it another"

@@ -46,6 +46,7 @@ from rivet_assets.run.drain_verdicts import lag_text, lag_verdict, sequence_verd
 from rivet_assets.run.drift import Drift
 from rivet_assets.run.progress import Reporter
 from rivet_assets.run.quality import schema_drift, special_values
+from rivet_assets.run.schema_agreement import schema_gate
 from rivet_assets.run.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.change_log import Lag, LogSource
@@ -145,6 +146,7 @@ def _site(asked: AskedRun) -> DrainSite:
         begin_anew=asked.begin(state),
         asked=asked.options.sentence,
         observer=observers_of(config, context.log.warning),
+        schemas=lambda one: schema_gate(config, one, state),
     )
 
 

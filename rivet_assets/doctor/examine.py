@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rivet_assets.config.by_source import by_source
 from rivet_assets.config.extras import extras_of
@@ -26,6 +26,7 @@ from rivet_assets.doctor.schema_registry import schema_registry_rows
 from rivet_assets.doctor.source import source_rows
 from rivet_assets.modes.cdc import drain_of
 from rivet_assets.run.provenance import ForeseenRead
+from rivet_resources.contracts.messages import is_topic
 from rivet_resources.fan_out import side_by_side
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def examine(config: RivetConfig, names: Sequence[str] = ()) -> list[Row]:
     }
     for name, (source, of_source) in sources.items():
         asks[f"source {name}"] = partial(source_rows, name, source, of_source, warnings=config.warnings, tell=tell)
-    for destination, export in {export.destination: export for export in reversed(exports)}.items():
+    for destination, export in _places(exports).values():
         asks[f"destination {destination.root(export.name).uri}"] = partial(destination_rows, destination, export)
     for export in exports:
         drain = drain_of(export)
@@ -75,6 +76,14 @@ def examine(config: RivetConfig, names: Sequence[str] = ()) -> list[Row]:
         state.close()
     spark, machine, *others = (_rows(about, answer) for about, answer in answers.items())
     return [*spark, *machine, *rows, *(row for each in others for row in each), *whose]
+
+
+def _places(exports: Sequence[Export]) -> dict[object, tuple[Any, Export]]:
+    """Return each destination once, with an export that goes there; of a block of topics each export's own."""
+    return {
+        (export.destination, export.name if is_topic(export.destination) else ""): (export.destination, export)
+        for export in reversed(exports)
+    }
 
 
 def _rows(about: str, answer: list[Row] | Exception) -> list[Row]:

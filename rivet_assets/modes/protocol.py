@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.extract import CursorMove, Extract, MetaColumns, Window
+from rivet_resources.contracts.messages import is_topic
 from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.row_folders import RowFolders
 from rivet_resources.contracts.row_rules import NO_ROW_RULES, RowRules
@@ -125,12 +126,35 @@ def compose(
         row_rules=row_rules,
         profile=export.profile.of(plan) if export.profile is not None else None,
         cursor=cursor,
+        message_key=_message_key(export, planning.relation),
         row_folders=_row_folders(export, shaped),
         fingerprint=fingerprint,
         notes=tuple(note for note in (session.note, *notes) if note),
     )
+    _refuse_lost_key(extract)
     warnings = extract.format.check_schema(schema_of(extract), export=export.name)
     return replace(extract, notes=(*extract.notes, *warnings))
+
+
+def _message_key(export: Export, relation: Relation) -> tuple[str, ...]:
+    """Return the columns of a message's key: as the destination says, else the table's; () where there are none."""
+    if not is_topic(export.destination):
+        return ()
+    given: tuple[str, ...] | None = getattr(export.destination, "key", None)
+    return relation.key if given is None else given
+
+
+def _refuse_lost_key(extract: Extract) -> None:
+    """Refuse a message's key whose columns do not reach it.
+
+    Raises:
+        UnknownColumn
+    """
+    names = schema_of(extract).names if extract.message_key else ()
+    for name in extract.message_key:
+        if name not in names:
+            relation = f"The rows of export {extract.export}"
+            raise UnknownColumn(name, relation=relation, known=names, key="destination.key")
 
 
 def _measured(export: Export, shaped: pa.Schema) -> tuple[tuple[str, ...], RowRules]:

@@ -15,11 +15,13 @@ from rivet_assets.plan.artefact import MOST_RANGES, Computed, PlannedWindow
 from rivet_assets.plan.facts import CommittedWindows, PlannedExtract, SourceLook
 from rivet_assets.plan.fingerprint import Hidden
 from rivet_resources.contracts.extract import Window
+from rivet_resources.contracts.messages import is_topic
 from rivet_resources.contracts.relation import Chunk, KeyRange
 from rivet_resources.contracts.value_windows import BESIDE, EMPTY, NULL, OTHERS, column_of_window, value_part
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
+    from rivet_resources.commit.manifest import Manifest
 
 
 def compute_windows(
@@ -58,19 +60,29 @@ def _window(
 ) -> PlannedWindow:
     extract, window = seen.extract, seen.window
     manifest = held.manifests.get((table, window.key))
+    replaced = None if is_topic(export.destination) else manifest
     ranges = tuple(filter(None, (_range_text(chunk) for chunk in extract.chunks))) if extract else ()
     return PlannedWindow(
         key=window.key,
         table=table,
-        text=_text(export, seen),
+        text=_text(export, seen) + _in_topic(export, manifest),
         statement=hide.text(seen.explained.statement) if seen.explained else "",
         chunk_count=len(extract.chunks) if extract else None,
         chunk_ranges=ranges[:MOST_RANGES],
         row_estimate=_rows(seen, looked),
-        replaces_run_id=manifest.run_id if manifest else None,
-        replaces_rows=manifest.row_count if manifest else None,
-        replaces_bytes=manifest.size_bytes if manifest else None,
+        replaces_run_id=replaced.run_id if replaced else None,
+        replaces_rows=replaced.row_count if replaced else None,
+        replaces_bytes=replaced.size_bytes if replaced else None,
     )
+
+
+def _in_topic(export: Export, manifest: Manifest | None) -> str:
+    """Return what a window that is in a topic means for the run: nothing there can be replaced."""
+    if not is_topic(export.destination) or manifest is None or not manifest.row_count:
+        return ""
+    appends = getattr(export.destination, "on_rerun", "refuse") == "append"
+    told = "they will be there once more (on_rerun: append)" if appends else "the run will be refused"
+    return f"; its {manifest.row_count:,} rows are in the topic already, and {told}"
 
 
 def _rows(seen: PlannedExtract, looked: SourceLook) -> int | None:

@@ -130,6 +130,7 @@ def columns_of(window: WindowVerdict) -> tuple[str, ...]:
 # --- words ---------------------------------------------------------------------------------------
 
 REMEDY = "`rivet repair --execute` exports it again"
+REMEDY_OF_TOPICS = "`on_rerun: append` and another run add a copy of it"
 
 
 def word_verdict(window: WindowVerdict, mode: ModeFacts) -> str:

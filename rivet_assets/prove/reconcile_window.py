@@ -23,11 +23,20 @@ from rivet_assets.modes.reread import (
     gaps,
     range_predicate,
 )
-from rivet_assets.prove.reconcile_result import Answer, ChunkVerdict, Depth, WindowVerdict, word_verdict
+from rivet_assets.prove.reconcile_result import (
+    REMEDY,
+    REMEDY_OF_TOPICS,
+    Answer,
+    ChunkVerdict,
+    Depth,
+    WindowVerdict,
+    word_verdict,
+)
 from rivet_assets.run.attempt import new_run_id
 from rivet_resources.commit.manifest import Manifest, window_manifest
 from rivet_resources.commit.manifest_entries import ColumnChecksum, ManifestPart
 from rivet_resources.contracts.extract import Extract, Window
+from rivet_resources.contracts.messages import Topic
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.relation import KeyRange, Relation
 from rivet_resources.contracts.types import Column
@@ -73,6 +82,15 @@ class WindowComparison:
 
     def verdict(self, depth: Depth) -> WindowVerdict:
         """Judge it; what cannot be told is unknown, never a match."""
+        if not isinstance(self.root, Topic):
+            return self._verdict_to(depth)
+        found = self._verdict_to("checksums" if depth == "rows" else depth)
+        text = found.text.replace(REMEDY, REMEDY_OF_TOPICS)
+        if depth == "rows" and found.verdict != "match":
+            text += "; which rows differ can be told of files only"
+        return replace(found, text=text)
+
+    def _verdict_to(self, depth: Depth) -> WindowVerdict:
         manifest = self.manifest
         if self.export.window_kind != Window(manifest.window).kind:  # another mode committed it
             mode, now = manifest.source.extraction.strategy, self.export.mode

@@ -31,6 +31,7 @@ from rivet_assets.run.schema_agreement import schema_gate
 from rivet_resources.commit.manifest import Manifest, current_manifests, schema_of, window_manifest
 from rivet_resources.commit.publish import Step, mark_success, no_hook, publish, sweep
 from rivet_resources.contracts.extract import Extract, Window
+from rivet_resources.contracts.messages import is_topic
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.errors import WORST_FIRST, BoundsUnusable, GateRefused, RivetError, WindowBusy, WindowTaken
 from rivet_resources.prove.replace_chunks import can_mend_chunks, describe_mended, mend, stale_markers
@@ -119,6 +120,11 @@ def repair_export(
     root = export.destination.root(export.name)
     if not root.keeps_manifests:
         raise RepairRefused(f"Export {export.name} writes to {root.uri}, a stream, which keeps nothing to repair.")
+    if is_topic(export.destination):
+        raise RepairRefused(
+            f"Export {export.name} writes to {root.uri}, and what was produced cannot be replaced. Run its window "
+            f"again with `on_rerun: append`, which adds a copy, or name another topic."
+        )
     name, source = config.source_of(export)
     site = Site(export, name, source, exporter, state, root, tell, schemas=schema_gate(config, export, state))
     manifests = current_manifests(root)

@@ -32,16 +32,18 @@ from rivet_assets.run.quality import (
 )
 from rivet_assets.run.read_limits import budget_notes
 from rivet_assets.run.schema_agreement import SchemaGate, SchemaProposal
+from rivet_assets.run.topics import finished_in_topic, registered_columns
 from rivet_assets.run.verdicts import judge_columns, judge_window, notes_of
 from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
 from rivet_resources.commit.manifest import current_manifests, window_manifest
 from rivet_resources.commit.publish import discard
 from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.extract import Extract, Staged, Window
+from rivet_resources.contracts.messages import Topic
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import pace
 from rivet_resources.errors import DriftRefused, GateRefused, RivetError
-from rivet_resources.shape.shape import planned, schema_of
+from rivet_resources.shape.shape import planned
 from rivet_resources.state.cursors import Cursor
 from rivet_resources.state.runs import RunRecord
 
@@ -195,13 +197,15 @@ def committed_cursor(site: Site) -> Cursor:
     if not site.export.answers.keeps_cursor:
         return Cursor(None)
     held = site.state.cursor(site.export.name)
-    if held is not None:
+    if held is not None and not isinstance(site.root, Topic):
         return held
     if not site.root.keeps_manifests:
         refuse_unproven(site)
         return Cursor(None)
     manifests = current_manifests(site.root)
     cursor = resolve_cursor(manifests)
+    if held is not None and cursor in (None, held.value):
+        return held
     if not site.admission.is_adopting:
         refuse_unproven(site, manifests.values())
     if cursor is None:
@@ -257,7 +261,9 @@ def _stage(
             )
         )
         extract = replace(extract, provenance=provenance)
-        proposal = site.schemas.agree(schema_of(extract)) if site.schemas is not None else None
+        if (finished := finished_in_topic(extract, root=site.root, state=site.state, tell=site.tell)) is not None:
+            return Attempt(finished, lease, (), drift, None)
+        proposal = site.schemas.agree(registered_columns(extract)) if site.schemas is not None else None
         if extract.resumable:  # its finished chunks outlive the run
             remember(site, extract)
         for note in extract.notes:

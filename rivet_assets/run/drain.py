@@ -33,6 +33,7 @@ from rivet_resources.commit.manifest import window_manifest
 from rivet_resources.commit.publish import sweep
 from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, Handover, Lag, LogSource, Position
 from rivet_resources.contracts.extract import Staged
+from rivet_resources.contracts.messages import Registered, is_topic
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.settings import pace
@@ -40,6 +41,7 @@ from rivet_resources.contracts.source import Session
 from rivet_resources.drain.checkpoint_book import chain_of
 from rivet_resources.drain.drain import drain
 from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, EndWithin, never_ends, write_finding
+from rivet_resources.errors import ConfigError
 from rivet_resources.read.meter import refuse_now
 from rivet_resources.read.source_cost import log_harm, total
 from rivet_resources.shape.shape import schema_of
@@ -48,7 +50,9 @@ from rivet_resources.state.provenances import KnownProvenance
 from rivet_resources.state.runs import RunRecord
 
 if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
     from rivet_assets.modes.cdc import Cdc
+    from rivet_assets.run.schema_agreement import SchemaGate
     from rivet_resources.contracts.destination import Root
     from rivet_resources.read.stage import Exporter
     from rivet_resources.state.store import State
@@ -80,6 +84,7 @@ class DrainSite:
     begin_anew: Callable[[], None] | None = None  # under the lease; None: go on from the checkpoint
     asked: str = ""  # of this run, by its run config
     observer: Observer | None = None  # hears of each drain
+    schemas: Callable[[Export], SchemaGate | None] = lambda export: None  # of one table's messages
 
     @property
     def roots(self) -> dict[str, Root]:
@@ -135,6 +140,7 @@ def run_drain(site: DrainSite) -> Drained:
             step=site.step,
             is_asked_to_end=ends_at_closing(site.source, site.is_asked_to_end),
             end_within=site.end_within,
+            registered=_Registering(site),
         )
         drained = drain(plan, hands)
         site.warnings.extend(warnings_of(drained))
@@ -194,9 +200,50 @@ def plan_of(site: DrainSite, run_id: str, started_at: datetime) -> DrainPlan:
         initial=block.initial == "snapshot",
         until_current=block.until_current,
         as_lines=export.destination.is_stream,
+        keys=_message_keys(site) if is_topic(export.destination) else {},
         rollover=block.rollover,
         rollover_bytes=block.rollover_memory_mb << 20,
     )
+
+
+def _message_keys(site: DrainSite) -> dict[str, tuple[str, ...]]:
+    """Return the columns of each table's messages that tell its rows apart.
+
+    Raises:
+        UnknownColumn: the configured key is no column.
+        ConfigError: a table has no key, and none is configured.
+    """
+    export = site.export
+    given: tuple[str, ...] | None = getattr(export.destination, "key", None)
+    if given:
+        return dict.fromkeys(export.captured, given)
+    keys = {}
+    pace_ = pace(site.source.tuning, export.tuning)
+    with site.source.session(application=f"rivet:{export.name}", pace=pace_, snapshot=False) as session:
+        for table in export.captured:
+            relation = session.describe(table=table, query=None, params={}, rules=export.type_rules())
+            if not relation.key:
+                raise ConfigError(
+                    f"Export {export.name}: table {table} has no key, so its changes would be of no row. Name the "
+                    f"columns that tell its rows apart as `destination: {{key: […]}}`."
+                )
+            keys[table] = relation.key
+    return keys
+
+
+@dataclass(frozen=True)
+class _Registering:
+    """Registers the schemas of messages, a table's by its own gate."""
+
+    site: DrainSite
+    gates: dict[str, Registered | None] = field(default_factory=dict)
+
+    def __call__(self, table: str) -> Registered | None:
+        """Return what registers the columns of a table's rows; None where they are plain JSON."""
+        if table not in self.gates:
+            gate = self.site.schemas(self.site.export.of_table(table))
+            self.gates[table] = None if gate is None else lambda schema: gate.register(gate.agree(schema))
+        return self.gates[table]
 
 
 @dataclass(frozen=True)

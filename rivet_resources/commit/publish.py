@@ -21,12 +21,14 @@ from rivet_resources.commit.manifest import (
     read_manifests,
     success_marker,
 )
+from rivet_resources.commit.rerun import refuse_replacing
 from rivet_resources.commit.retired import is_retired, read_retired
 from rivet_resources.commit.supersede import Replacement, succession
 from rivet_resources.contracts.addressing import nonce_of, part_nonce, read_start
 from rivet_resources.contracts.boundary import Boundary, boundary_after
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Staged
+from rivet_resources.contracts.messages import Registered, Topic
 from rivet_resources.contracts.parts import Part
 from rivet_resources.errors import WindowTaken
 
@@ -59,12 +61,15 @@ def no_hook(name: str) -> None:
     """Begin a step without ado."""
 
 
-def publish(staged: Staged, *, root: Root, state: Ledger, step: Step = no_hook) -> Manifest | None:
+def publish(
+    staged: Staged, *, root: Root, state: Ledger, step: Step = no_hook, registered: Registered | None = None
+) -> Manifest | None:
     """Make a staged window visible, so that a death at any line loses no row and repeats none.
 
     Every step is durable before the next begins, and begins by calling `step` with its name:
       1. parts        get their final names; no manifest names them yet, so no reader takes them
       2. manifest     replaces the window's old one in one fenced write; from here on readers see the new rows
+                      a topic gets rows and manifest in one transaction of its own (`append.py`)
          success      `manifest.json` and `_SUCCESS` for the original's readers; then what was replaced goes
       3. cursor       never ahead of a manifest
       4. acknowledge  from here on the source may forget the rows
@@ -72,6 +77,9 @@ def publish(staged: Staged, *, root: Root, state: Ledger, step: Step = no_hook) 
 
     Run again for the same window, by this run or by a later one, it ends in the same place. A stream keeps no
     manifests: its parts are written, and steps 3 to 5 follow.
+
+    Args:
+        registered: of a topic, the schema that rows with some columns are registered as; None: that of the window.
 
     Returns:
         The window's manifest; None when there is no row and `skip_empty`: then nothing is written at all.
@@ -85,14 +93,20 @@ def publish(staged: Staged, *, root: Root, state: Ledger, step: Step = no_hook) 
         return None
     with withdrawn_if_taken(staged, root=root):
         old = succession(staged, root=root) if root.keeps_manifests else Replacement(None)
+        if isinstance(root, Topic):
+            refuse_replacing(staged, old, root=root)
         manifest = build_manifest(staged, staged.parts, supersedes=old.hides)
         step("parts")
         publish_parts(staged.files, root=root)
         step("manifest")
-        if root.keeps_manifests:
+        if isinstance(root, Topic):
+            from rivet_resources.commit.append import append_window  # start
+
+            append_window(staged, manifest, root=root, step=step, registered=registered)
+        elif root.keeps_manifests:
             manifest = swap_manifest(manifest, expected=staged.previous, root=root)
     step("success")
-    if root.keeps_manifests:
+    if root.keeps_manifests and not isinstance(root, Topic):  # whose messages stay, and have no markers
         mark_success(manifest, root=root)
         remove_replaced(old, manifest, root=root)
     step("cursor")

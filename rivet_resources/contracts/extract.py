@@ -191,6 +191,7 @@ class Extract:
     part_prefix: str = ""  # changes: parts are named by where they start, `cdc-<position>`, not by the export
     applied: AppliedChanges | None = None  # tables made from changes; None: rows of a source
     keep: int | None = None  # of a snapshot: so many stay, this one among them; None: all
+    message_key: tuple[str, ...] = ()  # of messages in a topic; (): they have none
     row_folders: RowFolders | None = None  # parts lie in folders by a column's time; None: all in the window's
     on_error: RowPolicy = "stop"  # of rows that cannot be exported; a step may have a word of its own
     provenance: Provenance | None = None  # whose rows they are; None: nobody asked the database

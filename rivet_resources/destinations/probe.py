@@ -18,6 +18,7 @@ from typing import Protocol, runtime_checkable
 from rivet_resources.contracts.addressing import PROBE
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.evidence import Finding
+from rivet_resources.contracts.messages import Topic
 from rivet_resources.destinations.local import LocalRoot
 from rivet_resources.errors import DestinationError, RivetError, WindowTaken
 
@@ -42,6 +43,9 @@ def probe(root: Root) -> Iterator[Finding]:
         DestinationAuth, DestinationTls, BucketMissing, DestinationUnreachable, DestinationError, DiskFull: it cannot
             be written at all.
     """
+    if isinstance(root, Topic):
+        yield from root.findings()
+        return
     root.check()
     yield Finding("write", "ok", "a probe was written, read and removed")
     if not root.keeps_manifests:

@@ -11,8 +11,10 @@ from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.change_log import Handover, Log, Position, Survey
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.extract import Staged
+from rivet_resources.contracts.messages import Topic
 from rivet_resources.drain.checkpoint_book import BEGINNING, COPYING, DRAINING, NOWHERE, CheckpointBook
 from rivet_resources.drain.commit import Committing
+from rivet_resources.drain.in_topics import copied
 from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, write_finding
 from rivet_resources.errors import CheckpointUnusable, LogSetup, RivetError, SourceLost
 
@@ -40,6 +42,8 @@ class Beginning:
         if self.book.is_copying:
             position = self.book.position
             self.log.refuse_lost(position, survey)
+            if self._was_copied(position):
+                return position
         else:
             position = self._fix_start()
         self.hands.tell(f"{self.plan.export}: begins at {position.text}.")
@@ -49,13 +53,33 @@ class Beginning:
                 self.book.seen = handover.seen()
         else:
             staged = self._copy_tables(position, None)
+        self.book.seen_until = self.log.survey().target.key if self.book.seen else ""
+        if self._is_final():  # a copy that is produced cannot be made again: what it has seen must be known before
+            self.book.save(position, COPYING)
         for table, each in staged.items():
             self.committing.publish(table, each, position, done.tables[table])
         done.copied_rows = sum(each.measures.rows for each in staged.values())
-        self.book.seen_until = self.log.survey().target.key if self.book.seen else ""
         self.hands.step("checkpoint")
         self.book.save(position, DRAINING)
         return position
+
+    def _is_final(self) -> bool:
+        """Return whether a copy, once it is published, cannot be replaced."""
+        return self.plan.initial and any(isinstance(root, Topic) for root in self.hands.roots.values())
+
+    def _was_copied(self, position: Position) -> bool:
+        """Go on behind a copy that an earlier run produced before it died; return whether there is one."""
+        found = copied(self.hands.roots, position) if self._is_final() else {}
+        if found.keys() != self.hands.roots.keys():
+            return False
+        assert self.book.stored is not None
+        facts = self.book.stored.metadata
+        self.book.seen, self.book.seen_until = facts.get("seen", ""), facts.get("seen_until", "")
+        for table, manifest in found.items():
+            self.hands.state.record_commit(manifest)
+            self.book.chain[table] = position.key
+        self.book.save(position, DRAINING)
+        return True
 
     def _refuse_forgotten(self) -> None:
         """Refuse to begin over changes that a forgotten run published: a new first window replaces all of them.

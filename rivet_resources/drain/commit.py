@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from rivet_resources.commit.manifest import Manifest, window_manifest
 from rivet_resources.commit.publish import Ledger, publish
 from rivet_resources.contracts.boundary import Boundary
@@ -20,6 +22,7 @@ from rivet_resources.contracts.source import Source
 from rivet_resources.drain.checkpoint_book import CheckpointBook
 from rivet_resources.drain.parts import TableWindow
 from rivet_resources.drain.plan import DrainPlan, DrainServices, TableDrained
+from rivet_resources.write.formats.staged_messages import value_schema
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Committing:
             transforms=plan.steps,
             meta=MetaColumns(exported_at=plan.started_at if plan.exported_at else None),
             cursor=CursorMove(low=low, high=None, column="__pos"),
+            message_key=plan.keys.get(table, ()),
         )
 
     def provenance(self, table: str) -> Provenance:
@@ -82,7 +86,14 @@ class Committing:
             WindowTaken: another run has the lease, or took the window.
         """
         staged = replace(staged, extract=replace(staged.extract, provenance=self.provenance(table)))
-        manifest = publish(staged, root=self.hands.roots[table], state=_Elsewhere(self.hands.state), step=self._before)
+        registered = self.hands.registered(table)
+        if registered is not None:
+            schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
+            staged = replace(staged, extract=replace(staged.extract, registered=registered(value_schema(schema))))
+        manifest = publish(
+            staged, root=self.hands.roots[table], state=_Elsewhere(self.hands.state), step=self._before,
+            registered=registered,
+        )  # fmt: skip
         mine.rows += staged.measures.rows
         mine.windows += 1
         mine.files += len(staged.parts)

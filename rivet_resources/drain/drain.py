@@ -25,6 +25,7 @@ from rivet_resources.deadlines import EndOverdue
 from rivet_resources.drain.begin import Beginning
 from rivet_resources.drain.checkpoint_book import DRAINING, CheckpointBook
 from rivet_resources.drain.commit import Committing, schemas_between
+from rivet_resources.drain.in_topics import catch_up
 from rivet_resources.drain.lines import lines
 from rivet_resources.drain.parts import WindowParts, scratch_of
 from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, TableDrained, write_finding
@@ -61,11 +62,13 @@ class _Drain:
         self.book = CheckpointBook(plan, hands.checkpoints)
         self.committing = Committing(plan, hands, self.book)
         self.seconds: dict[str, float] = {}
+        self.published: dict[str, str] = {}  # table → `__pos` up to which a topic has its changes
         self.began = time.monotonic()
 
     def run(self) -> Drained:
         survey = self.log.survey()
         self.book.take(survey.identity, roots=self.hands.roots)
+        self.published = catch_up(self.book, self.hands.roots, self.hands.state)
         for table in self.plan.capture.tables:
             self.hands.admit(table, self.committing.provenance(table))
         done = Drained(survey.target, None, {table: TableDrained() for table in self.plan.capture.tables})
@@ -161,6 +164,7 @@ class _Drain:
             size_bytes=self.plan.rollover_bytes,
             shape=self._line if self.plan.as_lines else None,
             scratch=folder,
+            after=self.published,
         )
 
     def _staged(self, parts: WindowParts, commit: Commit) -> dict[str, Staged]:

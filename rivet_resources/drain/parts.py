@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -166,6 +167,7 @@ class WindowParts:
         tables: table as configured → the extract its parts are named by, and its root.
         start: the position the window starts from; parts are named by it.
         shape: a last change of form, told the table's name.
+        after: by table, changes up to this `__pos` are published already where nothing can be replaced, and left out.
     """
 
     def __init__(
@@ -177,6 +179,7 @@ class WindowParts:
         size_bytes: int,
         scratch: Path,
         shape: Callable[[pa.Table, str], pa.Table] | None = None,
+        after: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.changes = 0
         self.disorder = 0  # rows that do not stand above the row before in their table; 0 is what must be
@@ -184,7 +187,7 @@ class WindowParts:
             name: _TableParts(number, extract, ChangeShaping(extract.transforms, extract.meta.exported_at), root)
             for number, (name, (extract, root)) in enumerate(tables.items())
         }
-        self._shape = shape
+        self._shape, self._after = shape, after
         self._start, self._rows, self._bytes, self._scratch = start, rows, size_bytes, scratch
         self._part, self._in_part, self._bytes_in_part = 0, 0, 0
         self._queue: queue.Queue[Changes | None] = queue.Queue(WAITING)
@@ -258,6 +261,10 @@ class WindowParts:
     def _write(self, changes: Changes) -> None:
         """Write a batch in pieces, so that a part ends where its limit is."""
         table = self._tables[changes.table]
+        if after := self._after.get(changes.table):
+            changes = replace(changes, data=changes.data.filter(pc.greater(changes.data.column(POS.name), after)))
+            if changes.data.num_rows == 0:
+                return
         self.disorder += table.order.disorder(changes.data)
         shaped = table.shaping.shape(changes)
         if self._shape is not None:

@@ -19,6 +19,7 @@ from rivet_resources.contracts.destination import Destination, Root
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.format import Format
+from rivet_resources.contracts.messages import Registered
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.settings import Pace
@@ -46,6 +47,7 @@ class DrainPlan:
     until_current: bool = True
     source_name: str = ""
     as_lines: bool = False  # one object per change, both images nested: for people and pipes
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of messages, by table; {}: there are none
     rollover: int = 100_000
     rollover_bytes: int = 64 << 20
 
@@ -119,6 +121,7 @@ class DrainServices:
     step: Step = no_hook
     is_asked_to_end: Callable[[], bool] = lambda: False
     end_within: EndWithin = never_ends
+    registered: Callable[[str], Registered | None] = lambda table: None  # schemas of a table's messages
 
 
 @dataclass

@@ -27,10 +27,12 @@ from rivet_resources.commit.publish import Ledger, below, is_fresh, owned_runs
 from rivet_resources.commit.retired import Retired, is_retired, read_retired
 from rivet_resources.contracts.addressing import MANIFESTS, nonce_of, part_nonce
 from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.messages import Topic
 from rivet_resources.errors import ManifestUnreadable, RivetError
 from rivet_resources.prove.flaws import Depth, Flaw, Validated, WindowValidated
 from rivet_resources.prove.manifest import ManifestFile, read, success_flaws, sums_of
 from rivet_resources.prove.part import PartSeen, examine, follows
+from rivet_resources.prove.topic import validate_topic
 from rivet_resources.write.checksums.sums import WHOLE
 
 PART_THREADS = 4  # each holds a row group of Arrow
@@ -82,6 +84,8 @@ def validate(
     """
     if not root.keeps_manifests:
         return Validated(export, root.uri, depth, note="it writes to a stream, which keeps no manifest")
+    if isinstance(root, Topic):
+        return validate_topic(root, export=export, depth=depth, pick=pick, is_required=is_required)
     try:
         look = _look(root, export, state)
     except RivetError as error:

@@ -28,7 +28,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rivet_resources import scratch
 from rivet_resources.commit.manifest import window_manifest
+from rivet_resources.commit.rerun import refuse_rerun
 from rivet_resources.contracts.extract import Extract, Staged
+from rivet_resources.contracts.messages import Topic
 from rivet_resources.contracts.parts import ChunkResult, Measures
 from rivet_resources.contracts.read_limits import MonthRead
 from rivet_resources.contracts.relation import Chunk
@@ -131,6 +133,8 @@ class Exporter:
         extract = self._metered(extract)
         root = extract.destination.root(extract.export)
         standing = window_manifest(root, extract.window) if root.keeps_manifests else None
+        if isinstance(root, Topic):
+            refuse_rerun(extract, standing[0] if standing else None, root=root)
         kept = self._finished_chunks(extract, root)
         rest = [position for position, chunk in enumerate(extract.chunks) if chunk.identity not in kept]
         results = list(kept.values())

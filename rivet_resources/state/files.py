@@ -97,6 +97,16 @@ def count(connection: Connection, export: str) -> int:
     return int(connection.execute(query).scalar_one())
 
 
+def is_known(connection: Connection, export: str, run_id: str, window: str) -> bool:
+    """Return whether files of this commit are logged."""
+    same = (
+        file_manifest.c.export_name == export,
+        file_manifest.c.run_id == run_id,
+        file_manifest.c.window_key == window,
+    )
+    return connection.execute(select(func.count()).select_from(file_manifest).where(*same)).scalar_one() > 0
+
+
 def forget(connection: Connection, export: str) -> None:
     """Drop an export's log."""
     connection.execute(delete(file_manifest).where(file_manifest.c.export_name == export))

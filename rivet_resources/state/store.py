@@ -428,6 +428,11 @@ class State:
             provenances.give_up(connection, key)
             leftovers.forget(connection, key)
 
+    def has_files_of(self, export: str, run_id: str, window: str) -> bool:
+        """Return whether the files of a run's commit of a window are logged."""
+        with self._database.read() as connection:
+            return files.is_known(connection, self._key(export), run_id, window)
+
     def rebuild(
         self,
         export: str,

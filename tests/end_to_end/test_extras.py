@@ -295,7 +295,7 @@ def test_every_extra_of_the_project_is_in_the_list():
         assert brought >= {distribution(package) for package in extra.packages} - {"grpcio-status", "zstandard"}
     (everything,) = offered["all"]
     assert set(offered) - FOR_DEVELOPERS - {"all", "deploy"} == set(
-        re.findall(r"\w+", everything.removeprefix("rivet"))
+        re.findall(r"[\w-]+", everything.removeprefix("rivet"))
     )
     assert "rivet[all,deploy]" in offered["test"]
 

@@ -2275,6 +2275,44 @@ UPKEEP = (
     ),
 )
 
+# --- topics --------------------------------------------------------------------------------------
+
+KAFKA_DEATHS = "tests/faults/test_kafka_deaths.py"
+TOPICS = (
+    Fault(
+        "window_of_another_run_is_produced_again",
+        "rivet_resources/destinations/kafka_transaction.py",
+        "        if (None if found is None else found.version) != expected:\n",
+        "        if False:\n",
+        "two runs at once produce a window twice",
+        ("tests/engines/test_kafka.py::test_run_that_is_overtaken_publishes_nothing[manifest-written by another run]",),
+    ),
+    Fault(
+        "changes_in_the_topic_are_produced_again",
+        "rivet_resources/drain/drain.py",
+        "            after=self.published,\n",
+        "",
+        "a drain that died behind its commit repeats changes",
+        (f"{KAFKA_DEATHS}::test_drain_after_a_death_at_any_step[checkpoint]",),
+    ),
+    Fault(
+        "window_of_a_dead_run_is_not_found",
+        "rivet_assets/run/topics.py",
+        "    if found is None or found[0].row_count == 0:\n",
+        "    if True:\n",
+        "a retry of a run that died behind its commit fails, or repeats its rows",
+        (f"{KAFKA_DEATHS}::test_full_export_after_a_death_at_any_step[success]",),
+    ),
+    Fault(
+        "deletes_have_a_value",
+        "rivet_resources/write/messages/encode.py",
+        'pc.or_(pc.equal(ops, "delete"), is_truncate)',
+        "is_truncate",
+        "a compacted topic keeps rows that were deleted",
+        ("tests/unit/write/test_messages.py::test_changes_have_their_place_in_headers_and_deletes_no_value",),
+    ),
+)
+
 FAULTS = (
     *UPKEEP,
     *COMMITTING,
@@ -2292,5 +2330,6 @@ FAULTS = (
     *AVRO,
     *SCHEMAS,
     *CONTRACTS,
+    *TOPICS,
     *SECRETS,
 )

@@ -36,7 +36,20 @@ def render(batch: pa.RecordBatch) -> memoryview:
     Raises:
         ValueDoesNotFit: a column that was declared without NULL holds one.
     """
-    pieces: Pieces = []
+    rows = render_rows(batch)
+    if not len(rows):
+        return memoryview(b"")
+    offsets = np.frombuffer(rows.buffers()[1], np.int32)[rows.offset :]
+    return memoryview(rows.buffers()[2] or b"")[offsets[0] : offsets[len(rows)]]
+
+
+def render_rows(batch: pa.RecordBatch, head: bytes = b"") -> pa.BinaryArray:
+    """Spell rows as records, each by itself, behind a head that is the same for all.
+
+    Raises:
+        ValueDoesNotFit: a column that was declared without NULL holds one.
+    """
+    pieces: Pieces = [pa.scalar(head, pa.binary())] if head else []
     for column, field in zip(batch.columns, batch.schema, strict=True):
         if column.null_count and not field.nullable:
             raise ValueDoesNotFit(
@@ -44,11 +57,11 @@ def render(batch: pa.RecordBatch) -> memoryview:
                 f"have them. Clean the source, or read the column by a query, which allows NULL."
             )
         pieces += _cells(column, field)
-    if not pieces or batch.num_rows == 0:
-        return memoryview(b"")
-    rows = _join(pieces)
-    offsets = np.frombuffer(rows.buffers()[1], np.int32)[rows.offset :]
-    return memoryview(rows.buffers()[2] or b"")[offsets[0] : offsets[len(rows)]]
+    if batch.num_rows == 0 or not pieces:
+        return pa.array([b""] * (batch.num_rows if head else 0), pa.binary())
+    if all(isinstance(each, pa.Scalar) for each in pieces):  # columns without a cell to spell
+        pieces.append(pa.array([b""] * batch.num_rows, pa.binary()))
+    return _join(pieces)
 
 
 def _cells(column: pa.Array, field: pa.Field) -> Pieces:

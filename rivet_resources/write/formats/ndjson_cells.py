@@ -62,6 +62,15 @@ def render(batch: pa.RecordBatch) -> memoryview:
     return memoryview(lines.buffers()[2])[: offsets[len(lines)]]
 
 
+def render_rows(batch: pa.RecordBatch) -> pa.BinaryArray:
+    """Spell rows as objects, each by itself.
+
+    Raises:
+        ValueDoesNotFit: a column of JSON holds a text that is not.
+    """
+    return _objects(batch.columns, list(batch.schema), rows=batch.num_rows, end="}").cast(pa.binary())
+
+
 def _objects(columns: Sequence[pa.Array], fields: Sequence[pa.Field], *, rows: int, end: str) -> pa.StringArray:
     """Spell rows of columns as objects; one join puts names, marks and cells together."""
     if not fields:

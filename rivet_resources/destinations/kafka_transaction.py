@@ -1,0 +1,191 @@
+"""The transaction of one window: rows, then the window's record, then the commit.
+
+Belongs here: the order of `kafka.py` as code. Not here: what is refused before (`kafka_topic.py`), what an error means
+(`kafka_client.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+
+from rivet_resources.contracts.messages import MessageBatch, WindowAccount
+from rivet_resources.destinations.kafka_client import Heard, MessageTooLarge, make_producer
+from rivet_resources.destinations.kafka_topic import KafkaTopic
+from rivet_resources.destinations.kafka_windows import ACCOUNT, TopicFacts, offsets, spell_account
+from rivet_resources.destinations.stores import window_taken
+
+OVERHEAD_BYTES = 512  # of a message in a batch: lengths, offsets, headers; what is left to the broker's own account
+LARGEST_BYTES = 1_000_000_000  # what librdkafka can be told
+# How a producer gathers messages; `client_settings` may say otherwise.
+GATHERING = {"linger.ms": "20", "batch.size": "1000000"}
+
+
+def produce_window(
+    at: KafkaTopic, batches: Iterable[MessageBatch], *, path: str, content: bytes, expected: str | None,
+    step: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Produce messages and their window's manifest in one transaction; see `Topic.append`."""
+    facts = at.facts()
+    at.make_windows_topic()
+    limit = at.largest()
+    heard = Heard()
+    with at.translate("produce") as said:
+        said.append(heard)
+        producer = _producer(at, heard, limit)
+        producer.init_transactions(float(at.location.timeout_seconds))
+        standing = at.windows.read(at.export, settled=True)
+        found = standing.get(path)
+        if (None if found is None else found.version) != expected:
+            raise window_taken(at.uri, path)
+        at.refuse_changed(facts, standing)
+        lows = offsets(at.location, at.topic, facts.partitions, uri=at.uri, all_there_is=True)
+        producer.begin_transaction()
+        try:
+            _Window(at, producer, heard, facts, limit, step).run(batches, lows, path, content)
+        except BaseException:
+            with suppress(Exception):  # the fault that ended it is the one to tell
+                producer.purge()
+                producer.abort_transaction(5.0)
+            raise
+
+
+def transaction_settings(at: KafkaTopic, transactional_id: str) -> dict[str, Any]:
+    """Return what makes a producer transactional."""
+    return {
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": at.transaction_seconds * 1000,
+        "message.timeout.ms": min(at.location.timeout_seconds, at.transaction_seconds) * 1000,
+    }
+
+
+def _producer(at: KafkaTopic, heard: Heard, limit: int) -> Any:
+    given = dict(at.location.client_settings)
+    settings = {
+        **transaction_settings(at, at.transactional_id),
+        "enable.idempotence": True,
+        "acks": "all",
+        "delivery.report.only.error": True,
+        "partitioner": "murmur2_random",  # that of Java's producers, so that tables can be joined by key
+        "compression.type": at.compression,
+        "message.max.bytes": min(limit + OVERHEAD_BYTES, LARGEST_BYTES),
+        "queue.buffering.max.kbytes": 262_144,
+        "queue.buffering.max.messages": 500_000,
+        **{name: value for name, value in GATHERING.items() if name not in given},
+    }
+    return make_producer(at.location, heard, **settings)
+
+
+@dataclass
+class _Window:
+    """The messages of one window inside an open transaction."""
+
+    at: KafkaTopic
+    producer: Any
+    heard: Heard
+    facts: TopicFacts
+    limit: int
+    step: Callable[[str], None]
+    messages: int = 0
+    newest: str = ""
+
+    def run(self, batches: Iterable[MessageBatch], lows: list[int], path: str, content: bytes) -> None:
+        """Produce rows, then the manifest, and commit."""
+        for number, batch in enumerate(batches):
+            self._refuse_large(batch)
+            self._produce(batch)
+            self.newest = max(self.newest, batch.newest)
+            if number == 0:
+                self._flush()
+                self.step("produce")
+        self._flush()
+        at = self.at
+        highs = offsets(at.location, at.topic, self.facts.partitions, uri=at.uri, all_there_is=True)
+        account = WindowAccount(
+            self.messages, self.facts.partitions, self.facts.id, tuple(zip(lows, highs, strict=True)), self.newest
+        )
+        self.step("commit")
+        self.producer.produce(
+            at.windows_topic, content, f"{at.export}:{path}", 0, headers=[(ACCOUNT, spell_account(account))]
+        )
+        self._flush()
+        self.producer.commit_transaction(float(at.location.timeout_seconds))
+
+    def _refuse_large(self, batch: MessageBatch) -> None:
+        """Refuse a message that the topic does not take, before the broker does.
+
+        Raises:
+            MessageTooLarge
+        """
+        size = pc.fill_null(pc.binary_length(batch.values), 0)
+        if batch.keys is not None:
+            size = pc.add(size, pc.fill_null(pc.binary_length(batch.keys), 0))
+        largest = int(pc.max(size).as_py() or 0)
+        if largest + OVERHEAD_BYTES > self.limit:
+            raise MessageTooLarge(
+                f"{self.at.uri}: a row of export {self.at.export} is a message of {largest} bytes, and the topic takes "
+                f"{self.limit} (max.message.bytes) with its headers. Nothing of the window is visible. Raise it with "
+                f"`kafka-configs.sh --alter --topic {self.at.topic} --add-config max.message.bytes={2 * largest}`, or "
+                f"leave out the large column."
+            )
+
+    def _produce(self, batch: MessageBatch) -> None:
+        """Hand messages to the producer, which sends them in the background."""
+        topic, common = self.at.topic, list(batch.common)
+        values = batch.values.to_pylist()
+        keys = [None] * len(values) if batch.keys is None else batch.keys.to_pylist()
+        headers = [common] * len(values) if batch.own is None else batch.own
+        if batch.is_everywhere is not None:
+            self._produce_some_everywhere(keys, values, headers, batch.is_everywhere)
+            return
+        produce, done = self.producer.produce, 0
+        while done < len(values):
+            try:
+                for key, value, own in zip(keys[done:], values[done:], headers[done:], strict=True):
+                    produce(topic, value, key, headers=own)
+                    done += 1
+            except BufferError:
+                self._wait()
+        self.messages += done
+        self.producer.poll(0)
+        self._refuse_undelivered()
+
+    def _produce_some_everywhere(
+        self, keys: list[Any], values: list[Any], headers: list[Any], is_everywhere: list[bool]
+    ) -> None:
+        """Produce messages of which some go to each partition."""
+        for key, value, own, everywhere in zip(keys, values, headers, is_everywhere, strict=True):
+            for partition in range(self.facts.partitions) if everywhere else (-1,):
+                while True:
+                    try:
+                        self.producer.produce(self.at.topic, value, key, partition, headers=own)
+                        break
+                    except BufferError:
+                        self._wait()
+                self.messages += 1
+        self._refuse_undelivered()
+
+    def _flush(self) -> None:
+        """Wait until brokers have all messages.
+
+        Raises:
+            DestinationUnreachable: none arrives for too long.
+        """
+        while self.producer.flush(1.0):
+            self._refuse_undelivered()
+        self._refuse_undelivered()
+
+    def _wait(self) -> None:
+        self.producer.poll(0.05)
+        self._refuse_undelivered()
+
+    def _refuse_undelivered(self) -> None:
+        """Raise what the first message that did not arrive was told; messages wait at most `timeout_s`."""
+        if self.heard.undelivered is not None:
+            from confluent_kafka import KafkaException  # driver
+
+            raise KafkaException(self.heard.undelivered)

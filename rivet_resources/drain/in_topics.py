@@ -1,0 +1,52 @@
+"""What a drain finds in topics that an earlier run produced to, and died before its checkpoint said so.
+
+Belongs here: going on from there, since nothing in a topic can be replaced. Not here: windows of files, which the next
+run replaces (`drain.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rivet_resources.commit.manifest import Manifest, window_manifest
+from rivet_resources.commit.publish import Ledger
+from rivet_resources.contracts.change_log import Position
+from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.extract import Window
+from rivet_resources.contracts.messages import Topic
+from rivet_resources.drain.checkpoint_book import CheckpointBook
+
+
+def catch_up(book: CheckpointBook, roots: Mapping[str, Root], state: Ledger) -> dict[str, str]:
+    """Follow each table's windows to the last that is in its topic: {table: highest `__pos` that is there}.
+
+    The log is read again from the checkpoint, which is one for all tables; what a table has already is left out.
+    """
+    published = {}
+    for table, root in roots.items():
+        if not isinstance(root, Topic):
+            continue
+        stored = book.chain.get(table)
+        while book.has_begun and (found := _window_after(root, book.chain.get(table))) is not None:
+            assert found.cursor is not None
+            assert found.cursor.high is not None
+            state.record_commit(found)
+            book.chain[table] = found.cursor.high
+        if book.chain.get(table) != stored:  # else the log goes on exactly where the table's last window ended
+            published[table] = root.newest()
+    return published
+
+
+def copied(roots: Mapping[str, Root], position: Position) -> dict[str, Manifest]:
+    """Return the first copies that an earlier run produced at this position: {table: its manifest}."""
+    found = {}
+    for table, root in roots.items():
+        first = window_manifest(root, Window("after=start")) if isinstance(root, Topic) else None
+        if first is not None and first[0].cursor is not None and first[0].cursor.high == position.key:
+            found[table] = first[0]
+    return found
+
+
+def _window_after(root: Topic, place: str | None) -> Manifest | None:
+    found = None if place is None else window_manifest(root, Window(f"after={place}"))
+    return found[0] if found is not None and found[0].cursor is not None and found[0].cursor.high else None
