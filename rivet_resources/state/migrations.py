@@ -238,7 +238,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             run_id TEXT NOT NULL,
             detail TEXT NOT NULL
         )""",
-        "CREATE INDEX audit_log_at ON audit_log (export_name, at)",
     ),
 )
 

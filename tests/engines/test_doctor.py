@@ -527,6 +527,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "status": [["-c", "FILE"], ["-c", "FILE", "--lag"]],
     "metrics": [["-c", "FILE"]],
     "journal": [["-c", "FILE", "-e", "orders"]],
+    "audit": [["-c", "FILE"], ["-c", "FILE", "-e", "orders", "--json"]],
     "profile": [["-c", "FILE"], ["-c", "FILE", "--json"]],
     "schema": [
         ["config"],
