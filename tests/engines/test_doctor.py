@@ -528,6 +528,8 @@ COMMANDS: dict[str, list[list[str]]] = {
     "metrics": [["-c", "FILE"]],
     "journal": [["-c", "FILE", "-e", "orders"]],
     "audit": [["-c", "FILE"], ["-c", "FILE", "-e", "orders", "--json"]],
+    "compact": [["-c", "FILE"], ["-c", "FILE", "--dry-run"]],
+    "retain": [["-c", "FILE"], ["-c", "FILE", "--dry-run"]],
     "profile": [["-c", "FILE"], ["-c", "FILE", "--json"]],
     "schema": [
         ["config"],
