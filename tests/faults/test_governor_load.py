@@ -105,6 +105,22 @@ class Export:
                 return
             time.sleep(0.01)
 
+    def await_full_speed(self) -> None:
+        """Wait until it is as fast as it may be: beside other suites it may have stepped down before; at most 20 s."""
+        until = time.monotonic() + 20
+        while self.told and self.speeds[-1] < 1.0 and time.monotonic() < until:
+            time.sleep(0.01)
+
+    def steps_down(self, since: float) -> list[float]:
+        """Return when it stepped down since a moment."""
+        return [at for at, facts in self.told if at > since and facts["speed_to"] < facts["speed_from"]]
+
+    def await_step_down(self, since: float) -> None:
+        """Wait until it has stepped down since a moment; at most twenty seconds."""
+        until = time.monotonic() + 20
+        while not self.steps_down(since) and time.monotonic() < until:
+            time.sleep(0.01)
+
     def gap(self, since: float, until: float) -> float:
         """Return the usual time between two pages of an interval, milliseconds."""
         came = [at for at in self.source.came if since <= at <= until]
@@ -218,9 +234,10 @@ def test_export_steps_back_while_others_work_hard_and_comes_again(lab: Lab) -> N
     loaded: list[float] = []
 
     def meanwhile() -> None:
+        export.await_full_speed()
         loaded.append(time.monotonic())
         with pgbench(lab.url, 12):
-            export.await_speed(0.5, since=loaded[0])
+            export.await_step_down(loaded[0])
 
     others = threading.Thread(target=meanwhile)
     export.source.after_pages[150] = others.start
@@ -228,7 +245,7 @@ def test_export_steps_back_while_others_work_hard_and_comes_again(lab: Lab) -> N
     others.join(30)
 
     assert staged.measures.rows == ROWS
-    theirs = [at for at, facts in export.told if facts["speed_to"] < facts["speed_from"] and at > loaded[0]]
+    theirs = export.steps_down(loaded[0])
     assert theirs, export.told
     assert any(at > theirs[0] and facts["speed_to"] > facts["speed_from"] for at, facts in export.told), export.told
 
