@@ -97,11 +97,11 @@ class Export:
         """Return the speeds that were decided, in order."""
         return [facts["speed_to"] for _, facts in self.told]
 
-    def await_speed(self, wanted: float, *, since: float = 0.0) -> None:
+    def await_speed(self, wanted: float) -> None:
         """Wait until the governor has decided on this speed or a lower one, and holds it; at most twenty seconds."""
         until = time.monotonic() + 20
         while time.monotonic() < until:
-            if self.told and self.told[-1][0] >= since and self.told[-1][1]["speed_to"] <= wanted:
+            if self.told and self.speeds[-1] <= wanted:
                 return
             time.sleep(0.01)
 
