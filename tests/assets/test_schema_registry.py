@@ -281,8 +281,9 @@ def test_server_of_the_command_answers_until_it_is_interrupted(shop: Shop) -> No
         line = server.stderr.readline()
         url = next(word for word in line.split() if word.startswith("http://"))
         subjects = HttpSchemaRegistry(url, "rivet", "hunter2").subjects()
+        said = server.stderr.readline()  # is written behind the answer, by the thread that gave it
         server.send_signal(signal.SIGINT)
-        said = server.stderr.read()
+        said += server.stderr.read()
 
     assert ["orders-value"] == subjects
     assert 0 == server.returncode
