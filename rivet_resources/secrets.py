@@ -15,7 +15,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
@@ -60,9 +60,9 @@ def declared_references() -> Variables:
     return {REFERENCES: text} if text else {}
 
 
-def declared_names() -> Set[str]:
-    """Return the names that `secrets:` declares."""
-    return _declared().keys()
+def is_set(name: str) -> bool:
+    """Return whether a variable holds something; one of `secrets:` is taken to, and read when it is used."""
+    return name in _declared() or bool(os.environ.get(name))
 
 
 def _declared() -> Mapping[str, SecretReference]:

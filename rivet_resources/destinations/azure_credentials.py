@@ -5,13 +5,12 @@ Belongs here: the order of precedence and what each step answers. Not here: whet
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.destinations.azure_client import SIGN_IN, AzureLocation, connect, default_chain
 from rivet_resources.errors import RivetError
-from rivet_resources.secrets import declared_names
+from rivet_resources.secrets import is_set
 
 SCOPE = "https://storage.azure.com/.default"
 
@@ -32,7 +31,7 @@ def _signs_in(location: AzureLocation) -> Finding:
     named = next((name for name in ways if name), None)
     if named is None:
         return _by_chain()
-    if not _is_set(named):
+    if not is_set(named):
         text = f"the variable {named} is not set or empty, while the config signs in by {ways[named]} in it"
         return Finding("credentials", "fail", text, f"export {named}=…")
     try:
@@ -40,11 +39,6 @@ def _signs_in(location: AzureLocation) -> Finding:
     except RivetError as error:
         return Finding("credentials", "fail", str(error), "Copy it again from the account's page.")
     return Finding("credentials", "ok", f"{ways[named]} in the variable {named}, set")
-
-
-def _is_set(name: str) -> bool:
-    """Return whether a variable holds something; one of `secrets:` is read when it is used."""
-    return name in declared_names() or bool(os.environ.get(name))
 
 
 def _by_chain() -> Finding:

@@ -49,7 +49,7 @@ from rivet_resources.destinations.local import LocalRoot
 from rivet_resources.errors import DestinationError
 from rivet_resources.extras import KAFKA, Extra
 from rivet_resources.scratch import private_folder
-from rivet_resources.secrets import declared_names
+from rivet_resources.secrets import is_set
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 PLACEHOLDERS = ("{export}", "{table}")
@@ -219,7 +219,7 @@ class Kafka(Settings):
         if self.mechanism is None:
             who = "a client certificate" if self.certificate_file else "nobody signs in"
             yield Finding("credentials", "ok", who)
-        elif not (self.password_env in declared_names() or os.environ.get(self.password_env or "")):
+        elif not is_set(self.password_env or ""):
             text = f"the variable {self.password_env} is not set or empty, while the config signs in by it"
             yield Finding("credentials", "fail", text, f"export {self.password_env}=…")
         else:
