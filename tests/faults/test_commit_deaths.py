@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +10,6 @@ from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.addressing import part_nonce
 from tests import processes
 from tests.faults.one_run import DEAD, EXPORT, Run, committed, destination_of, execute
-from tests.servers.postgres import AZURITE_ACCOUNT, ObjectStore
 
 STEPS = ("parts", "manifest", "success", "cursor", "acknowledge", "metrics")
 EFFECTS = tuple(range(10))  # of a publish: parts, swap, two files, what it replaces
@@ -44,32 +41,6 @@ def in_a_process(run: Run) -> int:
     process.start()
     process.join(60)
     return process.exitcode if process.exitcode is not None else -1
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> dict[str, Any]:
-    """Settings of a folder."""
-    return {"type": "local", "path": str(tmp_path / "lake")}
-
-
-@pytest.fixture
-def s3(s3_server: ObjectStore) -> dict[str, Any]:
-    """Settings of a prefix in the S3 server."""
-    return {"type": "s3", "bucket": s3_server.bucket, "prefix": uuid.uuid4().hex, "endpoint": s3_server.endpoint}
-
-
-@pytest.fixture
-def gcs(gcs_server: ObjectStore) -> dict[str, Any]:
-    """Settings of a prefix in the GCS emulator."""
-    place = {"bucket": gcs_server.bucket, "prefix": uuid.uuid4().hex, "endpoint": gcs_server.endpoint}
-    return {"type": "gcs", **place, "allow_anonymous": True}
-
-
-@pytest.fixture
-def azure(azure_server: ObjectStore) -> dict[str, Any]:
-    """Settings of a prefix in Azurite."""
-    place = {"container": azure_server.bucket, "prefix": uuid.uuid4().hex, "endpoint": azure_server.endpoint}
-    return {"type": "azure", "account": AZURITE_ACCOUNT, **place, "account_key_env": "AZURE_KEY"}
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,6 @@ from rivet_resources.upkeep.sweep import sweep_retired
 from rivet_resources.write.formats.parquet import Parquet
 from tests import processes
 from tests.faults.one_run import DEAD, EXPORT, Mortal, Run, committed, destination_of, die, execute
-from tests.servers.postgres import AZURITE_ACCOUNT, ObjectStore
 
 STEPS = ("stage", "record", "parts", "proof", "manifest", "success")
 EFFECTS = tuple(range(12))  # stage, two records, publish, swap, two files; then what a sweep removes
@@ -120,32 +119,6 @@ def in_a_process(work: Callable[[Any], Any], told: Any) -> int:
     process.start()
     process.join(60)
     return process.exitcode if process.exitcode is not None else -1
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> dict[str, Any]:
-    """Settings of a folder."""
-    return {"type": "local", "path": str(tmp_path / "lake")}
-
-
-@pytest.fixture
-def s3(s3_server: ObjectStore) -> dict[str, Any]:
-    """Settings of a prefix in the S3 server."""
-    return {"type": "s3", "bucket": s3_server.bucket, "prefix": uuid.uuid4().hex, "endpoint": s3_server.endpoint}
-
-
-@pytest.fixture
-def gcs(gcs_server: ObjectStore) -> dict[str, Any]:
-    """Settings of a prefix in the GCS emulator."""
-    place = {"bucket": gcs_server.bucket, "prefix": uuid.uuid4().hex, "endpoint": gcs_server.endpoint}
-    return {"type": "gcs", **place, "allow_anonymous": True}
-
-
-@pytest.fixture
-def azure(azure_server: ObjectStore) -> dict[str, Any]:
-    """Settings of a prefix in Azurite."""
-    place = {"container": azure_server.bucket, "prefix": uuid.uuid4().hex, "endpoint": azure_server.endpoint}
-    return {"type": "azure", "account": AZURITE_ACCOUNT, **place, "account_key_env": "AZURE_KEY"}
 
 
 @pytest.fixture
