@@ -28,6 +28,7 @@ class Extra:
     packages: tuple[str, ...]  # as pip calls them, for the versions in `rivet doctor`
     loader: str = ""  # `module:function` of ours that loads what links libraries of the system
     libraries: str = ""  # the command that installs those
+    tries_frames: tuple[str, ...] = ()  # modules that import pandas or polars where they are, and work without
 
     @property
     def command(self) -> str:
@@ -78,6 +79,7 @@ POSTGRES = Extra(
     "PostgreSQL needs its driver",
     ("psycopg", "adbc_driver_postgresql"),
     ("psycopg", "adbc-driver-postgresql"),
+    tries_frames=("adbc_driver_postgresql.dbapi",),
 )
 MYSQL = Extra("mysql", "MySQL and MariaDB need their driver", ("pymysql", "cryptography"), ("PyMySQL",))
 SQLSERVER = Extra(

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from rivet_assets.config.extras import missing_extras
+from rivet_assets.config.extras import extras_of, missing_extras
 from rivet_assets.config.selection import choose_exports, due
 from rivet_assets.launch.outcome import Outcome
 from rivet_assets.launch.outcome_of_run import RunRecords, history, outcome_of
@@ -181,7 +181,7 @@ def _execute(
     job = definitions.resolve_implicit_global_asset_job_def()
     beside = [key for export, _ in plan for key in _applied_keys(config, export)]
     with _instance() as instance:
-        process_start.import_without_frames()
+        process_start.import_without_frames(*_tries_frames(config, plan))
         process_start.settle()
 
         def go(selection: list[dg.AssetKey], tags: dict[str, str], exports: Sequence[Export] = ()) -> None:
@@ -210,6 +210,13 @@ def _execute(
         # A run of their own: Dagster would skip them after a drain that found nothing.
         if beside and not interruption.is_asked_gently():
             go(beside, {})
+
+
+def _tries_frames(config: RivetConfig, plan: Plan) -> set[str]:
+    """Return the modules of drivers that this process needs, and that would import pandas or polars."""
+    if config.spark.engine != "inline":
+        return set()  # Spark's workers read
+    return {module for export, _ in plan for extra in extras_of(config, export) for module in extra.tries_frames}
 
 
 def _tags(config: RivetConfig, exports: Sequence[Export]) -> dict[str, str]:

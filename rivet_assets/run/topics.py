@@ -15,10 +15,9 @@ import pyarrow as pa
 
 from rivet_resources.commit.manifest import window_manifest
 from rivet_resources.contracts.extract import Extract, Staged
-from rivet_resources.contracts.messages import Topic, is_topic
+from rivet_resources.contracts.messages import Topic, is_topic, value_schema
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.shape.shape import schema_of
-from rivet_resources.write.formats.staged_messages import value_schema
 
 if TYPE_CHECKING:
     from rivet_resources.contracts.destination import Root

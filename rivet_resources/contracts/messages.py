@@ -13,6 +13,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from rivet_resources.contracts.change_log import BEFORE, ENVELOPE
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part
@@ -24,6 +25,7 @@ Header = tuple[str, bytes]
 # Returns what rows with some columns are registered as; None: nowhere, they are plain JSON.
 Registered = Callable[[pa.Schema], RegisteredSchema | None]
 Encoding = Literal["avro", "ndjson", "protobuf"]
+ENVELOPE_NAMES = (*(field.name for field in ENVELOPE), BEFORE)
 
 
 @dataclass(frozen=True)
@@ -111,3 +113,8 @@ class Topic(Root, Protocol):
 def is_topic(destination: object) -> bool:
     """Return whether a destination takes messages; those of packages need not know the word."""
     return bool(getattr(destination, "is_topic", False))
+
+
+def value_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a message's value: those of the row; what is known of a change stands in headers."""
+    return pa.schema([field for field in schema if field.name not in ENVELOPE_NAMES])

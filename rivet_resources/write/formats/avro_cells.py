@@ -27,7 +27,6 @@ Pieces = list[pa.Array | pa.Scalar]
 
 # The number of a branch of [null, type], as a varint.
 NULL, PRESENT = 0, 2
-IS_PRESENT = pa.scalar(bytes([PRESENT]), pa.binary())
 
 
 def render(batch: pa.RecordBatch) -> memoryview:
@@ -175,7 +174,8 @@ def _fixed(matrix: Bytes, present: Present | None, *, is_nullable: bool) -> Piec
 def _marked(matrix: Bytes, lengths: Numbers, present: Present | None, *, is_nullable: bool) -> Pieces:
     """Return the first `lengths` bytes of each row, and before them the mark where a column is nullable."""
     if present is None:
-        return [IS_PRESENT, _ragged(matrix, lengths)] if is_nullable else [_ragged(matrix, lengths)]
+        mark = [pa.scalar(bytes([PRESENT]), pa.binary())] if is_nullable else []  # at import it would load pandas
+        return [*mark, _ragged(matrix, lengths)]
     if not is_nullable:  # inside a struct that is NULL itself, which leaves them out
         return [_ragged(matrix, lengths)]
     marks = np.where(present, PRESENT, NULL).astype(np.uint8).reshape(-1, 1)

@@ -17,15 +17,12 @@ from typing import BinaryIO, ClassVar, Self
 
 import pyarrow as pa
 
-from rivet_resources.contracts.change_log import BEFORE, ENVELOPE
 from rivet_resources.contracts.format import FormatKeys
-from rivet_resources.contracts.messages import Encoding
+from rivet_resources.contracts.messages import Encoding, value_schema
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.errors import PartCorrupt, UnknownColumn
 from rivet_resources.write.formats.avro import Avro
 from rivet_resources.write.formats.ndjson import Ndjson
-
-ENVELOPE_NAMES = (*(field.name for field in ENVELOPE), BEFORE)
 
 
 class StagedMessages(Settings):
@@ -136,8 +133,3 @@ class _Writer:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-
-
-def value_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of a message's value: those of the row; what is known of a change stands in headers."""
-    return pa.schema([field for field in schema if field.name not in ENVELOPE_NAMES])

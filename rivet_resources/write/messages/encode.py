@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivet_resources.contracts.change_log import OP, POS, SEQ, TS, UNCHANGED
-from rivet_resources.contracts.messages import RUN_HEADER, WINDOW_HEADER, Encoding, Header, MessageBatch
+from rivet_resources.contracts.messages import RUN_HEADER, WINDOW_HEADER, Encoding, Header, MessageBatch, value_schema
 from rivet_resources.contracts.schema_registry import RegisteredSchema
 from rivet_resources.errors import ValueDoesNotFit
 from rivet_resources.shape.cell_text import renderer
 from rivet_resources.write.formats import avro_cells, ndjson_cells
-from rivet_resources.write.formats.staged_messages import StagedMessages, value_schema
+from rivet_resources.write.formats.staged_messages import StagedMessages
 from rivet_resources.write.formats.text_writer import SLICE_BYTES, SLICE_ROWS
 
 Spell = Callable[[pa.RecordBatch], pa.Array]

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pytest
 
 from rivet_resources.contracts.change_log import change_schema
-from rivet_resources.contracts.messages import MessageBatch
+from rivet_resources.contracts.messages import MessageBatch, value_schema
 from rivet_resources.contracts.schema_registry import RegisteredSchema
 from rivet_resources.errors import PartCorrupt, UnknownColumn, UnsupportedColumn, ValueDoesNotFit
 from rivet_resources.schema_registry.embedded import EmbeddedSchemaRegistry
 from rivet_resources.schema_registry.languages import avro, json_schema
 from rivet_resources.schema_registry.server import ServerSettings, registry_server
 from rivet_resources.state.store import open_state
-from rivet_resources.write.formats.staged_messages import StagedMessages, value_schema
+from rivet_resources.write.formats.staged_messages import StagedMessages
 from rivet_resources.write.messages.encode import RowEncoding, spelling
 from tests.unit.write.test_avro import CASES
 
