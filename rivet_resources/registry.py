@@ -178,6 +178,7 @@ STEPS = Registry(
         "timezone_converter": "rivet_resources.shape.transforms.times:Timezone",
         "flatten": "rivet_resources.shape.transforms.flatten:Flatten",
         "hash_bucket": "rivet_resources.shape.transforms.hash_bucket:HashBucket",
+        "wasm": "rivet_resources.shape.transforms.wasm:Wasm",
     },
     kind="transform",
 )

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 
 def extras_of(config: RivetConfig, export: Export) -> list[Extra]:
-    """Return the extras that an export needs: its source's, its destination's, and that of its schema's language."""
+    """Return the extras that an export needs: its source's, destination's and steps', its schema's language's."""
     _, source = config.source_of(export)
     of_schema = export.schema_registry.extra if export.schema_registry is not None else None
-    return [extra for extra in (source.facts.extra, export.destination.extra, of_schema) if extra is not None]
+    of_steps = [getattr(step, "extra", None) for step in export.steps]
+    needed = (source.facts.extra, export.destination.extra, of_schema, *of_steps)
+    return [extra for extra in needed if extra is not None]
 
 
 def missing_extras(config: RivetConfig, exports: Iterable[Export]) -> ExtraMissing | None:

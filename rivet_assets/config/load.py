@@ -20,6 +20,7 @@ from rivet_assets.config.root import AnyExport, RivetConfig
 from rivet_assets.config.variables import MissingVariable, Substitution
 from rivet_assets.config.warnings import warnings_of
 from rivet_assets.config.yaml_document import Document, YamlFault, read_documents, read_yaml
+from rivet_resources.contracts.settings import beside
 from rivet_resources.errors import ConfigError
 from rivet_resources.secrets import declare
 
@@ -126,7 +127,8 @@ class _Reading:
         found += self._contract_files(block)
         found += [self._unanswered(missing, block) for missing in self.substitution.missing]
         try:
-            config = RivetConfig.model_validate({} if block is None else block)
+            with beside(self.file):
+                config = RivetConfig.model_validate({} if block is None else block)
         except ValidationError as error:
             unanswered = {missing.loc for missing in self.substitution.missing}
             found += [self._placed(f) for f in findings(error, block, self.document) if f.loc not in unanswered]

@@ -5,7 +5,9 @@ destination; they sit beside the behaviour they configure.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -19,6 +21,25 @@ class Settings(BaseModel):
     """A block of YAML as a value: frozen, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+# Blocks are validated one by one, far from who knows the file that they stand in.
+_config_folder: ContextVar[Path | None] = ContextVar("config_folder", default=None)
+
+
+@contextmanager
+def beside(file: Path) -> Iterator[None]:
+    """Let blocks that name files find them beside this configuration, until the end."""
+    token = _config_folder.set(file.parent)
+    try:
+        yield
+    finally:
+        _config_folder.reset(token)
+
+
+def beside_config(path: Path) -> Path:
+    """Return where a file named in a configuration lies: beside it, or where the process works if there is none."""
+    return (_config_folder.get() or Path()) / path
 
 
 # 1 KB = 1024 (`contract.md`, 1.5, `max_file_size`).
