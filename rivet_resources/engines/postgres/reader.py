@@ -170,9 +170,12 @@ class Reader:
         """
         connection = self._connection = _connect(self.conn_params)
         self._spent.connected(in_transaction=True)
+        # An imported snapshot needs REPEATABLE READ. Pages by key without one see an
+        # instant each, and hold none back from the server's clean-up between two of them.
         level = "REPEATABLE READ" if self.snapshot or self.chunk.reader == "cursor" else "READ COMMITTED"
         try:
             _statement(connection, f"BEGIN ISOLATION LEVEL {level} READ ONLY", PLAIN, None)
+            # Before the settings: the server refuses a snapshot once the transaction has run a query.
             if self.snapshot:
                 self._import(connection)
             _statement(connection, pin(self.conn_params.settings), PLAIN, None)
@@ -190,6 +193,7 @@ class Reader:
         try:
             _statement(connection, f"SET TRANSACTION SNAPSHOT '{self.snapshot}'", PLAIN, None)
         except Exception as error:
+            # 22023 or 42704, by version: there is no such snapshot. 55000: its exporter is gone.
             if errors.sqlstate_of(error) in ("22023", "42704", "55000"):
                 raise SnapshotLost(
                     f"The shared snapshot ended before {self.name} was read to its end; going on would mix two "
