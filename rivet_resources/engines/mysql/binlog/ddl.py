@@ -21,6 +21,7 @@ TOKEN = re.compile(
 # What ADD and DROP may name that is no column.
 NO_COLUMN = frozenset({"INDEX", "KEY", "CONSTRAINT", "PRIMARY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK",
                        "PARTITION", "PERIOD", "SYSTEM"})  # fmt: skip
+# Words by which old rows get a value: a number, that of an expression, or, where NULL is ruled out, the type's zero.
 FILLING = frozenset({"AUTO_INCREMENT", "SERIAL", "PRIMARY", "GENERATED", "AS"})
 CASCADES = re.compile(r"(?is)\bON\s+(?:DELETE|UPDATE)\s+(?:CASCADE|SET\s+NULL|SET\s+DEFAULT)\b")
 

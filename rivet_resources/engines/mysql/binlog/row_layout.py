@@ -24,6 +24,7 @@ DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # of 0 to 9 decimal digits
 FIXED = {ev.TINY: 1, ev.SHORT: 2, ev.LONG: 4, ev.INT24: 3, ev.LONGLONG: 8, ev.FLOAT: 4, ev.DOUBLE: 8, ev.DATE: 3,
          ev.YEAR: 1, ev.TIMESTAMP: 4, ev.TIME: 3, ev.DATETIME: 8}  # fmt: skip
 MOST_DIGITS = 65
+# Times since MySQL 5.6: whole seconds, then a byte for each two digits of a fraction.
 FRACTIONS = {ev.TIMESTAMP2: 4, ev.DATETIME2: 5, ev.TIME2: 3}
 
 

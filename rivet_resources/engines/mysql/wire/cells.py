@@ -80,6 +80,7 @@ def clock(array: pa.Array) -> pa.Array | None:
     cells = texts(array)
     number = np.zeros(len(cells.starts), np.int64)
     negative = _begins_with_minus(cells)
+    # Length and sign in one number, so that one `unique` finds the few shapes there are.
     shapes = cells.lengths * 2 + negative
     for shape in np.unique(shapes):
         of_shape = shapes == shape
