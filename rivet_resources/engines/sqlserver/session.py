@@ -251,6 +251,7 @@ class SqlServerSession:
         bound = sql.canonical_sql("MAX(s.b)", base)
         try:
             rows = self.ask(
+                # T-SQL has no percentile_disc that aggregates; the greatest value of each tile is the same.
                 f"SELECT {bound} AS b FROM ({tiles}) AS s GROUP BY s.tile ORDER BY MAX(s.b)",
                 doing=f"sampling {relation.name}",
             )
@@ -272,6 +273,7 @@ class SqlServerSession:
         while len(bounds) < pieces - 1 and step:
             item = f"{sql.canonical_sql(name, base)} AS _rivet_b"
             walk = sql.select([item], relation=relation.sql, where=[where], order_by=[name])
+            # The second row says whether anything follows.
             rows = self.ask(
                 f"{walk} OFFSET {step - 1} ROWS FETCH NEXT 2 ROWS ONLY", doing=f"walking the key of {relation.name}"
             )
