@@ -87,6 +87,7 @@ class Server(Settings):
         """Let `environment: local` choose the fast profile, unless a profile is written."""
         if self.environment == "local" and (self.tuning is None or self.tuning.profile is None):
             given = self.tuning.model_dump(exclude_none=True) if self.tuning else {}
+            # The model is frozen; this is still its making.
             object.__setattr__(self, "tuning", Tuning(**{**given, "profile": "fast"}))
         return self
 
@@ -113,6 +114,7 @@ class Server(Settings):
     def secret_texts(self) -> tuple[str, ...]:
         """Return what no message may show: the URL, and the password in each spelling a driver may print."""
         url, password = self.url_text(), self.password_text()
+        # Drivers show a password decoded or as the URL has it, by the fault.
         spelled = re.search(r"//[^/@]*?:([^@]*)@", url or "")
         words = (url, password, *((unquote(spelled[1]), spelled[1]) if spelled else ()))
         return tuple(dict.fromkeys(word for word in words if word))
