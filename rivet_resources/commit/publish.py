@@ -92,6 +92,7 @@ def publish(
         discard(staged, root=root)
         return None
     with withdrawn_if_taken(staged, root=root):
+        # Asked before anything is visible: a window that may not stand here must leave nothing behind.
         old = succession(staged, root=root) if root.keeps_manifests else Replacement(None)
         if isinstance(root, Topic):
             refuse_replacing(staged, old, root=root)

@@ -184,6 +184,7 @@ class _Reading:
                     throttle.limited(meter.count(page))
                 found = page if left is None else page.first(left)
                 yield found
+                # Ended here and not by one more page, which the source would read for nothing.
                 if left is not None and (left := left - found.table.num_rows) == 0:
                     return
                 gate.wait()
