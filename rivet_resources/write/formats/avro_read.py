@@ -97,6 +97,7 @@ def tables(file: BinaryIO) -> Iterator[pa.Table]:
     raw = _raw_record(head.schema)
     begin = _plain_header(raw)
     for count, content in blocks(file, head):
+        # A file of one plain block: so the codec and the limits are ours, and fastavro decodes rows only.
         rows = _decode(begin + varint(count) + varint(len(content)) + content + bytes(SYNC_BYTES), count)
         columns = [_array([row[field.name] for row in rows], field.type) for field in head.schema]
         if columns:
@@ -215,6 +216,7 @@ def _nested(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_map(kind):
         names = pa.array([name for cell in cells for name in cell or ()], kind.key_type)
         values = _array([each for cell in cells for each in (cell or {}).values()], kind.item_type)
+        # Maps know NULL by their offsets; there is one more of these than cells.
         starts = pa.array(ends, mask=np.append([cell is None for cell in cells], False).astype(bool))
         return pa.MapArray.from_arrays(starts, names, values, type=kind)
     values = _array([each for cell in cells for each in cell or ()], kind.value_type)
@@ -247,6 +249,7 @@ def _decimals(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
     size = wide.bit_width // 8
 
     def widen(content: Any) -> Any:
+        # Two's complement: what is wider repeats the sign.
         sign = np.where(content[:, :1] & 128, 255, 0).astype(np.uint8)
         fill = np.repeat(sign, size - content.shape[1], axis=1)
         return np.concatenate([content[:, ::-1], fill], axis=1)
