@@ -416,6 +416,7 @@ def move(file: Path, target: Path, *, md5: str) -> None:
         fsync_file(file)
         os.replace(file, target)
     except OSError as error:
+        # Another file system: there is nothing to rename into.
         if error.errno != errno.EXDEV:
             raise
         copy(file, target, md5=md5)
