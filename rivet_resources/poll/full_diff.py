@@ -172,6 +172,7 @@ class Diff:
         listed = ", ".join(f"s.{_quote(column.name)}" for column in self.keys)
         statement = (
             f"SELECT {listed} FROM source s LEFT JOIN published p ON {self._same()} "
+            # Below and not at it: of the watermark's own stamp some keys may still be to come.
             f"WHERE s.__ts < CAST(? AS TIMESTAMP) AND (p.latest IS NULL OR p.latest.ts IS DISTINCT FROM s.__ts)"
         )
         return _table(duckdb, statement, [self.low[0].value.removesuffix("Z")])

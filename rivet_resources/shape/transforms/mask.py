@@ -58,6 +58,7 @@ class Mask(Settings):
     @field_validator("method", mode="before")
     @classmethod
     def _bare_null(cls, given: Any) -> Any:
+        # YAML reads the bare word `null` as nothing.
         return "null" if given is None else given
 
     @model_validator(mode="after")
