@@ -207,6 +207,7 @@ def _join_sides(source: Sequence[str], committed: Sequence[str], keys: int, fold
             if side == "source" and not files:
                 rows = f"(SELECT * FROM read_parquet({list(committed)!r}) WHERE false)"
             duckdb.execute(
+                # Rows that share a key are compared by the sum of their hashes, which 64 bits would not hold.
                 f"CREATE TABLE {side} AS SELECT {listed}, count(*) AS n, sum(h::HUGEINT) AS s FROM {rows} GROUP BY ALL"
                 if keys
                 else f"CREATE TABLE {side} AS SELECT h, count(*) AS n, 0::HUGEINT AS s FROM {rows} GROUP BY h"
@@ -235,6 +236,7 @@ def _connect(folder: Path) -> Any:
     import duckdb  # start
 
     offline = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+    # Where no order has to be kept, DuckDB holds less of a large table in memory.
     bounds = {"memory_limit": MEMORY, "threads": "2", "preserve_insertion_order": "false"}
     return duckdb.connect(":memory:", config={"temp_directory": str(folder), **bounds, **offline})
 
