@@ -238,4 +238,5 @@ def govern(
         yield governor
     finally:
         governor.end()
+        # A look ends by its own timeout of 2 s.
         thread.join(timeout=5)

@@ -217,6 +217,7 @@ class Exporter:
             held = permits or stack.enter_context(
                 self.permits(extract.source, run_id=extract.run_id, pace=extract.pace, on_event=on_event)
             )
+            # The governor's connection comes first, or tasks would leave it none.
             may_look = extract.pace.adaptive and held.more(1) == 1
             # `permits` holds one for a task already, beside the session's.
             slots = 1 + held.more(self._slots(extract, positions) - 1)

@@ -376,6 +376,7 @@ def peak_mb() -> float:
     Workers are forked, and pages still shared would count once in each (`engine.md`, section 9).
     """
     if not sys.platform.startswith("linux"):
+        # `ru_maxrss` is in bytes on macOS, and in kilobytes elsewhere (getrusage(2)).
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MB
     status = Path("/proc/self/status").read_text()

@@ -53,6 +53,7 @@ def header(file: BinaryIO) -> Header:
     if file.read(len(MAGIC)) != MAGIC:
         raise pa.ArrowInvalid("it does not begin as one")
     held: dict[bytes, bytes] = {}
+    # Blocks of a map end with an empty one. A negative count, with a size behind it, Rivet's writer never has.
     while count := _number(file):
         for _ in range(count):
             name = _exactly(file, _number(file), MOST_HEADER)
@@ -244,6 +245,7 @@ def _floats(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
 def _decimals(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Build decimals of their two's complement; the sign fills what Arrow has more."""
     if kind == pa.uint64():
+        # Avro's decimals begin with their highest byte, Arrow's numbers with their lowest.
         return _of_width(cells, decimal_width(UINT64_DIGITS), lambda content: content[:, ::-1][:, :8], kind)
     wide = kind if pa.types.is_decimal256(kind) else pa.decimal128(kind.precision, kind.scale)
     size = wide.bit_width // 8

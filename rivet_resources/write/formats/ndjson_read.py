@@ -100,6 +100,7 @@ def _fast(block: bytes, fields: Sequence[pa.Field], names: Sequence[str]) -> dic
 
 def _slow(block: bytes, fields: Sequence[pa.Field], names: Sequence[str]) -> dict[str, pa.Array]:
     """Read columns of a block with Python's parser."""
+    # Not `splitlines`, which also cuts at signs that may stand inside of a text, such as U+2028.
     lines = block.decode()[:-1].split("\n")
     texts = {field.name for field in fields if _is_json(field.type)}
     raw = _cut_members(lines, texts, names) if texts else {}

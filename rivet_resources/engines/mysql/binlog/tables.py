@@ -40,6 +40,7 @@ from rivet_resources.errors import LogRefused, UnknownTable
 OPS = pa.array(ev.OPS)
 NAME = r"(?:`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\"|[^\s`\"(.;]+)"
 TRUNCATE = re.compile(rf"(?is)TRUNCATE\s+(?:TABLE\s+)?({NAME}(?:\s*\.\s*{NAME})?)")
+# ONLINE, IGNORE and IF EXISTS are MariaDB's words.
 ALTER = re.compile(
     rf"(?is)ALTER\s+(?:ONLINE\s+)?(?:IGNORE\s+)?TABLE\s+(?:IF\s+EXISTS\s+)?({NAME}(?:\s*\.\s*{NAME})?)(.*)"
 )
