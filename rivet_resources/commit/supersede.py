@@ -200,6 +200,7 @@ def refuse_neighbours(extract: Extract, others: tuple[str, ...], *, root: Root) 
         "after": ("time", "value", "snapshot") if starts_anew(extract) else ("time", "value", "snapshot", "all"),
     }[kind]
     if of_kinds(others, *foreign):
+        # A name may be that of a manifest which another one hides, and which shows no row.
         current = [each for each in current_manifests(root).values() if Window(each.window).kind in foreign]
         if current:
             raise WindowConflict(
