@@ -74,6 +74,7 @@ def window_keys(export: Export, partitions: Sequence[str]) -> tuple[str, ...]:
     if by is None and export.shards is None:
         return tuple(partitions)
     column = COLUMN if by is None else by.column
+    # What the keys of all its windows begin with, such as `region=`.
     head = window_key(column, "x")[:-1]
 
     def key(each: str) -> str:

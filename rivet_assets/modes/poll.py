@@ -330,6 +330,7 @@ class Poll(Export):
         )  # fmt: skip
         chunks = [chunk for each in passes for chunk in self._chunks(planning, each)] or [_nothing(planning)]
         if has_found:
+            # The place of the rows that the full diff found: `WithFound`, below, answers for this chunk.
             chunks.append(_nothing(planning))
         shape = replace(self._shape(), window=window)
         extract = compose(

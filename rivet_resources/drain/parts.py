@@ -277,6 +277,7 @@ class WindowParts:
         done = 0
         while done < shaped.num_rows:
             piece = shaped.slice(done, self._rows - self._in_part)
+            # Counted of the whole batch, so they are told with its first piece and no other.
             special = changes.special if done == 0 else {}
             table.write(piece, special, prefix=f"cdc-{self._start}-{self._part:06d}", folder=self._scratch)
             done += piece.num_rows

@@ -146,6 +146,7 @@ def _source_side(
 ) -> list[str]:
     """Read the source into files of reduced rows, as an export to this folder would."""
     here = Local(type="local", path=str(folder / "source"))
+    # Without a fingerprint no chunk of a dead run is taken for read: its rows would not be in this folder.
     plain = replace(extract, unique_columns=(), max_file_bytes=None, fingerprint="", skip_empty=False)
     form = ReducedRows(cast(FileFormat, extract.format), reduced)  # what is compared was exported
     exporter.stage(replace(plain, destination=here, format=form), permits=permits)
@@ -204,6 +205,7 @@ def _join_sides(source: Sequence[str], committed: Sequence[str], keys: int, fold
     with closing(_connect(folder)) as duckdb:
         for side, files in (("source", source), ("parts", committed)):
             rows = f"read_parquet({files!r})" if files else "(SELECT * FROM parts WHERE false)"
+            # Without rows the source has no file; the columns are then those of the other side, which always has one.
             if side == "source" and not files:
                 rows = f"(SELECT * FROM read_parquet({list(committed)!r}) WHERE false)"
             duckdb.execute(

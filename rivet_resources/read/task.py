@@ -177,6 +177,7 @@ class _Reading:
             wait=throttle.wait,
         )
         left = self.extract.most_rows
+        # Where reading ends early, this closes the source's generator, and with it the connection.
         with closing(self._kept_effort(pages)) as open_pages:
             for page in open_pages:
                 throttle.saw(page.table.num_rows, page.statement_ms)

@@ -358,6 +358,7 @@ def _hash(column: pa.Array) -> Cells:
         column = column.cast(pa.large_binary())
     cells: Iterable[bytes] = column.to_numpy(zero_copy_only=False)
     digests = b"".join(map(xxhash.xxh3_128_digest, cells))
+    # A digest of XXH3 is in canonical form, which is big-endian: its high half comes first.
     return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
 
 

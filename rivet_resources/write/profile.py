@@ -61,6 +61,7 @@ class Histogram:
         assert self.exponent is not None
         first = number_of(low, self.exponent)
         if values.dtype == np.int64:
+            # A shift by 64 bits or more is undefined; one by 63 leaves what it would: 0, or -1 of negative numbers.
             places = (values >> min(self.exponent, 63)) - first
         else:
             numbers = np.floor(np.ldexp(values, -self.exponent))

@@ -34,6 +34,7 @@ from rivet_resources.errors import RivetError, SnapshotLost, SourceLost, Stateme
 CANCEL_SECONDS = 10
 HINT_BYTES = 8 * MIB  # ADBC's own batches; bounds its buffers
 COPY = {"adbc.postgresql.batch_size_hint_bytes": str(HINT_BYTES)}
+# COPY takes a query; neither FETCH nor BEGIN or SET is one.
 PLAIN = {"adbc.postgresql.use_copy": "false", **COPY}
 # Rows that the open transaction went through, of all its tables but the catalog's. Source: PostgreSQL documentation,
 # 28.2, "Viewing Statistics": the xact views count the current transaction; anybody may read them.

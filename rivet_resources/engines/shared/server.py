@@ -166,6 +166,7 @@ def address(server: Server, *, schemes: tuple[str, ...], default_port: int, exam
         host, port = unquote(parts.hostname or ""), parts.port or default_port
     except ValueError:
         host, port = "", 0
+    # A URL of MySQL may name a socket among its options, and no host.
     if not host and "unix_socket" not in url:
         raise ConfigError(
             f"The source's URL cannot be read; write {example}, "
@@ -212,6 +213,7 @@ def require_protected(tls: Tls | None, hosts: Iterable[str]) -> None:
 
 def is_loopback(host: str) -> bool:
     """Return whether a host is a unix socket or a loopback address."""
+    # `/` begins a socket's folder, `@` one in Linux's abstract namespace (libpq, "Parameter Key Words", host).
     if host == "" or host[0] in "/@" or host == "localhost":
         return True
     try:

@@ -135,6 +135,7 @@ class MySqlLog:
         first, last = self._files[0], self._files[-1]
         target = BinlogPosition(*last).position({})
         facts = {"files": dict(self._files), "settings": dict(self._settings)}
+        # A file begins with four magic bytes; its first event stands behind them.
         survey = Survey(self.identity, target, BinlogPosition(first[0], 4).position({}), facts)
         self._seen = DatedSurvey(survey, asked_at)
         return survey
