@@ -26,6 +26,7 @@ def conversion(source: str, stem: str, target: pa.DataType) -> tuple[Cast | None
         # Unsafe by the user's own choice of word: floats are lossy, and Arrow refuses large integers otherwise.
         return (lambda a: a.cast(target, safe=False)), "unparsable"
     if stem == "decimal":
+        # By its text, which has all digits: Arrow's own casts round floats, and ask integers for all their width.
         return (lambda a: a.cast(pa.string()).cast(target)), "digits"
     if stem == "date":
         return ((lambda a: a.cast(target)), "unparsable") if source == "text" else (_to_date, "not_midnight")

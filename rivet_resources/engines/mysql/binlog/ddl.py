@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+# Of an executable comment, `/*!50100 … */` or MariaDB's `/*M! … */`, only the marks are blank: servers carry
+# its words out. `--` begins a comment before white space only. Source: MySQL Reference Manual, "Comments".
 TOKEN = re.compile(
     r"""(?xs)(?P<blank>\s+|/\*M?!\d*|\*/|/\*.*?\*/|--(?=\s)[^\n]*|\#[^\n]*)
     |(?P<text>'(?:[^'\\]|''|\\.)*')|(?P<name>`(?:[^`]|``)+`|"(?:[^"]|"")*")|(?P<word>[^\s`"'(),;]+)|(?P<sign>.)"""

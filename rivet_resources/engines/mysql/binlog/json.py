@@ -167,6 +167,7 @@ def _opaque(kind: int, data: bytes) -> str:
 
 
 def _decimal(data: bytes) -> str:
+    # A byte each; then groups of digits as in a row, the first bit set in positive numbers (values.py).
     precision, scale = data[0], data[1]
     whole = precision - scale
     negative = not data[2] & 0x80
@@ -201,4 +202,5 @@ def _datetime(packed: int, kind: int) -> str:
 def _time(packed: int) -> str:
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
     micro, packed = packed & 0xFFFFFF, packed >> 24
+    # Hours (10 bits), minute (6), second (6), microseconds (24).
     return f"{sign}{(packed >> 12) & 1023:02d}:{(packed >> 6) & 63:02d}:{packed & 63:02d}.{micro:06d}"

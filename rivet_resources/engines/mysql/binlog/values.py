@@ -71,6 +71,7 @@ def number(vector: Vector) -> pa.Array:
         return values(vector, found, pa.uint64() if size == WIDE else pa.int64())
     if size < WIDE:
         top = 1 << (8 * size - 1)
+        # Two's complement of `size` bytes, carried on to all eight.
         found = (found ^ top) - top
     return values(vector, found, pa.int64())
 
