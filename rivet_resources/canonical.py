@@ -64,6 +64,7 @@ def day_number(text: str) -> int:
     found = re.match(r"(\d{4,})-(\d\d)-(\d\d)", text)
     if found is None:
         raise ValueError("no day")
+    # Eras have no year 0: 1 BC is year 0 here, and 2 BC is -1.
     year = 1 - int(found[1]) if text.endswith("BC") else int(found[1])
     turns, rest = divmod(year - TURN.year, TURN_YEARS)
     return (date(TURN.year + rest, int(found[2]), int(found[3])) - EPOCH).days + turns * TURN_DAYS

@@ -79,6 +79,7 @@ class _Clock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, daemon=True, name="rivet-deadlines")
                 self._thread.start()
+            # A wait that is due later is found when the thread wakes for an earlier one.
             elif wait.due < self._wakes_at:
                 self._changed.notify()
 
@@ -110,8 +111,10 @@ class _Clock:
         """Prolong a wait, or end it; the question has an end of its own."""
         is_at_work = False
         with suppress(Exception):
+            # Without the lock, since the answer may take a while.
             is_at_work = wait.is_at_work is not None and wait.is_at_work()
         with self._changed:
+            # Its block ended meanwhile.
             if wait not in self._waits:
                 return
             if not is_at_work:
@@ -271,6 +274,7 @@ def _sockets() -> dict[tuple[int, int], int]:
             with suppress(OSError, ValueError):
                 about = os.fstat(int(name))
                 if stat.S_ISSOCK(about.st_mode):
+                    # By inode: the number of a socket that is closed goes to the next one that is opened.
                     found[(about.st_dev, about.st_ino)] = int(name)
     return found
 

@@ -146,6 +146,7 @@ def serving(
             if not (place.data / "PG_VERSION").exists():
                 _initialise(place, password)
             server, pid, child = _running(place, password) or _start(place, password, settings)
+            # Before the gate opens: a watcher that comes in next finds us among the users, and lets the server stay.
             fcntl.flock(users, fcntl.LOCK_SH)
         try:
             watch = _watch(pid, place.data / "postmaster.pid", folder)
@@ -252,6 +253,7 @@ def _runnable(binaries: Path, servant: str | None) -> Path:
         half = Path(tempfile.mkdtemp(prefix="rivet-", dir="/var/tmp"))
         shutil.copytree(install, half, symlinks=True, dirs_exist_ok=True)
         subprocess.run(["chmod", "-R", "a+rX", str(half)], check=True)
+        # In one step, since another process may look for it right now.
         half.replace(copy)
     return copy / "bin"
 
@@ -285,6 +287,7 @@ def _initialise(place: _Place, password: str | None) -> None:
 def _running(place: _Place, password: str | None) -> tuple[EmbeddedServer, int, None] | None:
     """Find the server that another process already runs on this data, None when there is none."""
     try:
+        # Its lines: pid, data folder, start, port, socket folder, address (PostgreSQL's src/include/utils/pidfile.h).
         lines = (place.data / "postmaster.pid").read_text().splitlines()
         pid, port, sockets, address = int(lines[0]), int(lines[3]), lines[4], lines[5]
         os.kill(pid, 0)
@@ -321,6 +324,7 @@ def _start(place: _Place, password: str | None, settings: Mapping[str, str]) -> 
             return server, process.pid, process
         time.sleep(0.05)
     if process.poll() is None:
+        # An immediate shutdown (PostgreSQL documentation, "Shutting Down the Server").
         process.send_signal(signal.SIGQUIT)
         process.wait()
     end = place.log.read_text(errors="replace").strip().splitlines()[-5:]

@@ -21,6 +21,7 @@ LONGEST_SECONDS = 60.0
 def delays(pace: Pace) -> Iterator[float]:
     """Yield the seconds to wait before each further try: base × 2^(n−1), at most a minute, `max_retries` times."""
     for attempt in range(pace.max_retries):
+        # The exponent ends at 32, or thousands of tries would overflow a float.
         yield min(pace.retry_backoff_ms / 1000 * 2 ** min(attempt, 32), LONGEST_SECONDS)
 
 

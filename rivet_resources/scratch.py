@@ -126,6 +126,7 @@ def _joined(folder: Path) -> int:
             raise DestinationError(f"Scratch folder {folder} cannot be used: {error.strerror}. Remove it.") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_SH)
+            # The folder may have been removed before the lock was ours: then it is on a file that nobody else sees.
             if os.fstat(lock).st_ino == os.stat(folder / LOCK).st_ino:
                 return lock
         except FileNotFoundError:
@@ -142,6 +143,7 @@ def _joined(folder: Path) -> int:
 def _remove_unless_used(folder: Path, lock: int) -> bool:
     """Remove a folder when its lock can be had alone."""
     try:
+        # A refusal takes the shared lock away as well (flock(2)), which is fine: every caller closes it next.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False

@@ -90,6 +90,7 @@ class _Kept:
         from rivet_resources.secret_stores import read_secret  # start
 
         with self._lock:
+            # Read inside the lock: of many threads that ask at once, one asks the store.
             at, text = self._found.get((name, reference), (0.0, ""))
             if not at or time.monotonic() - at >= KEPT_SECONDS:
                 text = read_secret(name, reference)

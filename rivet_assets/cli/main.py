@@ -132,11 +132,13 @@ def _run(told: JsonErrors) -> int:
     """Run the command, and turn what it raises into an exit code."""
     try:
         code = commands.main(with_json_errors_first(sys.argv[1:]), prog_name="rivet", standalone_mode=False, obj=told)
+        # A command that sums up its exports ends with the code of what the interrupt broke.
         if code and interruption.is_asked():
             raise KeyboardInterrupt
         told.ended(code or 0)
         return code or 0
     except BrokenPipeError:
+        # Python flushes stdout once more at its end, and would complain of the broken pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except BaseException as error:

@@ -37,6 +37,7 @@ def console_of(stream: TextIO) -> Console:
     from rich.console import Console  # start
 
     width = None if stream.isatty() else UNFOLDED
+    # Texts may hold [brackets] and :words:, which rich takes for styles and emoji.
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 

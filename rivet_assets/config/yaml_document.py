@@ -124,6 +124,7 @@ def show_references(text: str) -> str:
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no stubs here
     """YAML 1.2's core schema, for values; merge keys kept."""
 
+    # None of YAML 1.1's, which take `on` for a truth value and 2026-01-31 for a day.
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
     depth = 0
 
@@ -280,6 +281,7 @@ def _child(node: yaml.Node | None, step: str | int) -> tuple[int, yaml.Node] | N
         item = node.value[step]
         return item.start_mark.line + 1, item
     if isinstance(node, yaml.MappingNode):
+        # Of a key that stands twice the last one counts, here as in the value.
         for key, value in reversed(node.value):
             if show_references(str(key.value)) == str(step):
                 return key.start_mark.line + 1, value

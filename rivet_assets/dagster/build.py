@@ -53,6 +53,7 @@ def _with_references(export: Export, spec_of: SpecOf) -> dg.AssetSpec:
     spec = spec_of(export)
     first = [spec_of(each).key for each in references_of(export) if not each.skip_empty]
     known = {dep.asset_key for dep in spec.deps}
+    # Upon all windows of the other export: a value may stand in any of them.
     deps = [
         dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping() if spec.partitions_def else None)
         for key in first

@@ -213,6 +213,7 @@ def _tell_windows(
 def _read_failures(scheduled: Sequence[Scheduled], instance: dg.DagsterInstance, memory: RetryCursor) -> None:
     since = datetime.fromtimestamp(memory.seen, UTC)
     filters = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=since)
+    # The oldest first: what is beyond the limit is read at the next tick.
     records = instance.get_run_records(filters, limit=RUNS_SEEN, order_by="update_timestamp", ascending=True)
     for record in records:
         memory.seen = max(memory.seen, record.update_timestamp.timestamp())

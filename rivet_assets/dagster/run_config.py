@@ -77,6 +77,7 @@ class AskedRun:
             tag, run = f"{FORGOTTEN}.{self.name}", instance.get_run_by_id(run_id)
             if run is not None and run.tags.get(tag) == run_id:  # a retry of the step keeps what was read since
                 return
+            # The tag comes after it: a run that dies in between has read nothing yet, and forgets once more.
             forget(self.config, self.export, state=state)
             self.context.log.info(f"{self.export.name}: begins anew, as `full_refresh` asks for.")
             instance.add_run_tags(run_id, {tag: run_id})

@@ -151,6 +151,7 @@ def _shop(say: Say, *, add_rows: bool = True) -> Iterator[int]:
 
 
 def _write_secret(path: Path, text: str) -> None:
+    # The mode is given as the file is made: with `chmod` after it, others could read it for a moment.
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text + "\n")
 

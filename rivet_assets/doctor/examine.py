@@ -82,6 +82,7 @@ def _places(exports: Sequence[Export]) -> dict[object, tuple[Any, Export]]:
     """Return each destination once, with an export that goes there; of a block of topics each export's own."""
     return {
         (export.destination, export.name if is_topic(export.destination) else ""): (export.destination, export)
+        # The last one of a key stays in a dict: so it is the first export that goes there.
         for export in reversed(exports)
     }
 

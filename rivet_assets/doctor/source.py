@@ -81,6 +81,7 @@ def _credentials(about: str, source: Source, exports: Sequence[Export], warnings
 def _clock(session: Session, about: str) -> Row:
     before = time.time()
     theirs = session.now()
+    # Half-way between question and answer, when the server will have looked at its clock.
     ours = datetime.fromtimestamp((before + time.time()) / 2, UTC)
     skew = (theirs - ours).total_seconds()
     if abs(skew) < SKEW_SECONDS:

@@ -115,6 +115,7 @@ def apply_plan(
 
         def latecomers(entry: PlanEntry) -> list[StaleReason]:
             found = _gates_of(config, entry, state=state, at=datetime.now(UTC))
+            # What was forced at the beginning is not asked for again.
             return [gate for gate in found if gate not in gates]
 
         outcomes, late = _run(config, artefact, watch=watch, pool=pool, latecomers=latecomers, force=force)
@@ -232,6 +233,7 @@ def _run(
             late = latecomers(entries[turn.name])
             _refuse(late, force=force, ran="this export did not run")
         except RivetError as error:
+            # Several threads may be here: each writes under a name of its own.
             outcomes[turn.name] = _refused_outcome(entries[turn.name], error)
             return
         forced.extend(late)

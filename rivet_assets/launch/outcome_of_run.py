@@ -50,6 +50,7 @@ def history(state: State, export: str, began: datetime) -> RunRecords:
     while len(runs) == last and runs[-1].started_at >= began:
         last *= 8
         runs = state.runs(export, last=last)
+    # Another process may have run the same export meanwhile.
     mine = [run for run in reversed(runs) if run.started_at >= began and run.pid == os.getpid()]
     ids = {run.run_id for run in mine}
     events = [entry for entry in state.journal(export, last=MOST_EVENTS) if entry.run_id in ids]

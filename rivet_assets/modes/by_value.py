@@ -74,6 +74,7 @@ def window_keys(export: Export, partitions: Sequence[str]) -> tuple[str, ...]:
     if by is None and export.shards is None:
         return tuple(partitions)
     column = COLUMN if by is None else by.column
+    # What the keys of all its windows begin with, such as `region=`.
     head = window_key(column, "x")[:-1]
 
     def key(each: str) -> str:
@@ -224,6 +225,7 @@ def where_outside(values: Sequence[str | None], column: Column, source: Source) 
     """
     quoted = source.quote(column.name)
     listed = ", ".join(_literal(value, column, source) for value in values if value is not None)
+    # For a NULL `NOT IN` is neither true nor false, so rows without a value are asked for by themselves.
     outside = f"{quoted} NOT IN ({listed})" if listed else f"{quoted} IS NOT NULL"
     return outside if None in values else f"({quoted} IS NULL OR {outside})"
 

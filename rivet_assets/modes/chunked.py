@@ -222,6 +222,7 @@ class Chunked(Export):
                     f"{planning.relation.name} has no statistics on {column.name}; cut by equal widths (run ANALYZE)",
                 )
         else:
+            # A key is paged along in any case: pieces are for tasks side by side, and for what a dead run had finished.
             pieces = pieces if cutting == "dense" else max(1, self.parallel, pieces if self.chunk_checkpoint else 1)
             inner = planning.session.keyset_bounds(planning.relation, (column.name,), pieces)
         return between_inner_bounds(bounds.low, inner, bounds.high), ()

@@ -110,6 +110,7 @@ class Incremental(Export):
             after=after,
             lag_seconds=self.cursor_lag,
         )
+        # Nothing closed is new: the window ends where it begins.
         high = horizon.high or after
         ends = ends_of(planning, cursor, high=high, is_public=not self.steps)
         read = pieces(planning, cursor, ends, high=high)
@@ -164,6 +165,7 @@ class Incremental(Export):
             EndsUnknown: other windows have rows of the same values, and nothing says which.
             ManifestUnreadable: the windows form no chain.
         """
+        # For what it raises: a window that was not read by this cursor is refused before anything is asked.
         self.predicate(planning, manifest)
         cursor, committed = self._committed_cursor(planning, manifest)
         planning = replace(planning, cursor=committed.low, boundary=Boundary(committed.visit))

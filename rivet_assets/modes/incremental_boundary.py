@@ -155,6 +155,7 @@ def pieces(planning: Planning, cursor: CursorColumns, ends: BoundaryEnds | None,
     expression, column = cursor.expression, cursor.columns[0]
     reads_low = ends is not None and ends.reads_low
     if high is None:  # nothing is closed yet
+        # SQL Server has no literal for false.
         return ((None, f"{expression} IS NULL" if low is None else "1 = 0"),)
     at_high = f"{expression} = {literal(high, column)}"
     is_split = ends is not None and bool(ends.scheme) and not ends.cursor and planning.boundary is not None

@@ -43,6 +43,7 @@ def partitions_of(export: Export) -> dg.PartitionsDefinition[Any] | None:
     if by is None or listed is not None:
         return listed
     # One name per export, whatever files a location joins: two of them never write to one place.
+    # With a fixed day for `{date}`: by that of today, the name would be another one tomorrow.
     uri = export.destination.on(date.min).root(export.name).uri
     place = hashlib.sha256(f"{uri} {by.column}".encode()).hexdigest()[:8]
     return dg.DynamicPartitionsDefinition(name=f"rivet/{export.name}/{place}")

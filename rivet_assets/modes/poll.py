@@ -180,6 +180,7 @@ class Poll(Export):
             check_fits(each.low, each.order.columns, export=self.name)
             refuse_clock(planning, each.low)
         refuse_nulls(planning, orders[0])
+        # First how far rows are final, then the last row below that: what commits in between is above both.
         passes = [replace(each, horizon=self._horizon(planning, each)) for each in passes]
         passes = [replace(each, high=self._end(planning, each)) for each in passes]
         found = self._diff(planning, passes[0])
@@ -284,6 +285,7 @@ class Poll(Export):
             return None
         refuse_hidden_keys(planning, each.order, steps=self.steps, export=self.name)
         root = self.destination.root(self.name)
+        # A window that begins where this one does is what this run replaces: its rows do not count as published.
         replaced = Window.after(planning.cursor).key
         manifests = [manifest for window, manifest in current_manifests(root).items() if window != replaced]
         return self.diff_of(planning, each.order, each.low).run(planning.session, root=root, manifests=manifests)
@@ -328,6 +330,7 @@ class Poll(Export):
         )  # fmt: skip
         chunks = [chunk for each in passes for chunk in self._chunks(planning, each)] or [_nothing(planning)]
         if has_found:
+            # The place of the rows that the full diff found: `WithFound`, below, answers for this chunk.
             chunks.append(_nothing(planning))
         shape = replace(self._shape(), window=window)
         extract = compose(

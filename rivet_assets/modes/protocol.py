@@ -90,6 +90,7 @@ def compose(
     plan = planned(planning.relation, export.steps)
     shaped = plan.schema
     unique, row_rules = _measured(export, shaped)
+    # The bounds of a window of time are its own, and no cell's.
     if window.kind != "time":
         _refuse_masked(export, plan, decisive)
     _refuse_leaks(export, plan)

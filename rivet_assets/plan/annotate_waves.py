@@ -53,6 +53,7 @@ def with_waves(text: str, waves: Mapping[str, int]) -> tuple[str, list[str]]:
         seen.add(id(block))
         edits.append(_edit(text, block, waves[name]))
         changed.append(name)
+    # From the end, so that no edit moves the place of another one.
     for start, end, piece in sorted(edits, reverse=True):
         text = text[:start] + piece + text[end:]
     _prove(read_yaml(text), waves, changed)

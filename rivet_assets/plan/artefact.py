@@ -140,6 +140,7 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
     """
     text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     try:
+        # Before there is any text in it: a file of the usual mode would show it for a moment.
         path.touch(mode=0o600)
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -74,6 +74,7 @@ class Hidden:
     """Texts that no plan may show, and what stands in their place."""
 
     def __init__(self, words: Mapping[str, str]) -> None:
+        # The longest first, since one may be a part of another, and the pattern takes the first that fits.
         self._words = dict(sorted(words.items(), key=lambda pair: -len(pair[0])))
         self._pattern = re.compile("|".join(map(re.escape, self._words))) if words else None
 

@@ -114,6 +114,7 @@ def _compare(
             with naming(shard):
                 _, source = source_of_shard(export, config.source_of(export), shard)
                 for found in _compare_at(source, export, tuple(left), current, depth, root, exporter):
+                    # What is still here when the shard fails was not compared.
                     left.pop(0)
                     yield found
         except (ConfigError, SourceError) as error:

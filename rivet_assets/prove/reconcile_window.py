@@ -155,6 +155,7 @@ class WindowComparison:
             here = {number: _find(measures) for number, measures in staged.chunk_measures.items()}
         else:
             here = {each.index: _Found(self.session.count(self.relation, where=each.where)) for each in wanted}
+        # Negative where rows were added since `whole` was counted.
         outside += max(0, whole - newer - outside - sum(each.rows for each in here.values()))
         wrong = self._wrong_chunks(here)
         base = replace(

@@ -179,6 +179,7 @@ def _chunks(export: Export, flagged: Flagged, manifest: Manifest) -> tuple[int, 
     """Name the chunks to read again; () where the whole window must be."""
     numbers = set(flagged.chunks)
     for path in flagged.parts:
+        # No chunk has the number -1, so `can_mend_chunks` says no, and the whole window is read.
         numbers |= {-1 if part.chunk is None else part.chunk for part in manifest.parts if part.path == path}
     form = export.format_settings()
     same_files = (form.type, form.codec) == (manifest.format, manifest.compression)

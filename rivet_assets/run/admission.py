@@ -85,6 +85,7 @@ class Admission:
             if site.shard not in self._found:
                 found = read_provenance(site.source, site.source_name, session, relation)
                 self._admit(site, found)
+                # Only now: before it is admitted, what lies there may be another database's. Once, for all shards.
                 removed = 0 if self._found else sweep_if_due(site.root, export=site.export.name, state=site.state)
                 if removed:
                     site.tell(f"{site.export.name}: removed {removed} leftovers of dead runs.")

@@ -142,6 +142,7 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
     with (
         watched(site.observer, _observed(site, run_id, key, started_at)) as seen,  # first: it waits for others unleased
         site.state.lease(site.export.name, key, run_id) as lease,
+        # Behind the lease: a run that finds its window busy leaves no record.
         record_run(site, run_id, key, started_at, journal=journal) as outcome,
         naming(site.shard),
     ):
@@ -197,6 +198,7 @@ def committed_cursor(site: Site) -> Cursor:
     if not site.export.answers.keeps_cursor:
         return Cursor(None)
     held = site.state.cursor(site.export.name)
+    # Of a topic the store's word is not enough: a run may have produced a window and died before it could say so.
     if held is not None and not isinstance(site.root, Topic):
         return held
     if not site.root.keeps_manifests:

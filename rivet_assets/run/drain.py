@@ -394,6 +394,7 @@ def _record_runs(site: DrainSite, run_id: str, started_at: datetime) -> Iterator
         site.state.begin_run(RunRecord(run_id, site.export.name, LEASE, started_at, mode=site.export.mode))
         stack.callback(_finish, site, run_id, outcome, started_at)
         for name in sorted(names - {site.export.name}):
+            # The last 26 characters of a run's id are its stamp and its random end (`new_run_id`).
             table_run = f"{name.replace('/', '.')}_{run_id[-26:]}"
             site.state.begin_run(RunRecord(table_run, name, LEASE, started_at, mode=site.export.mode))
             stack.callback(_finish_table, site, table_run, outcome, started_at)

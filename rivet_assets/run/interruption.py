@@ -48,7 +48,9 @@ class _Wish:
     def hear(self) -> None:
         """Read which signals have come since; both threads ask, so that neither is behind the other."""
         with self.lock, suppress(BlockingIOError, OSError):
+            # Each byte is the number of a signal (`signal.set_wakeup_fd`).
             self.heard += sum(number in self.wanted for number in os.read(self.signals, 64))
+        # A drain takes the first signal itself, and its handler may run later than this is read.
         is_first_free = bool(self.patient) and not self.forgiven
         if self.heard - self.forgiven > is_first_free and not self.asked:
             self.asked = True
@@ -108,6 +110,7 @@ def listening(end: Callable[[], object]) -> Iterator[None]:
             _wish.wanted |= {number}
             signal.signal(number, _interrupt)
     read, write = os.pipe()
+    # `set_wakeup_fd` takes no file whose writer could block, and `hear` must not wait for a signal.
     os.set_blocking(read, False)
     os.set_blocking(write, False)
     _wish.signals = read

@@ -41,7 +41,7 @@ class Journal:
         self._since = 0.0
         self._chunks = 0
         self._is_broken = False
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # `add` calls `write` while it holds it
 
     def add(self, event: str, facts: Mapping[str, Any]) -> None:
         """Note an event; it is written now or within the next ones."""

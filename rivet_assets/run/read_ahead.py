@@ -131,6 +131,7 @@ def _drop(ready: Ready) -> None:
         stack, _ = ready.staging.result()
     except RivetError:
         return
+    # No `Exception`, so that the run is recorded as interrupted and not as failed.
     stop = GeneratorExit("the run ended before the window was published")
     with suppress(GeneratorExit):
         stack.__exit__(GeneratorExit, stop, None)

@@ -106,6 +106,7 @@ def compact_export(
                 tell(f"{name} {done.window}: {done.status}, {done.text}")
                 found.append(done)
             swept += one
+            # The first look was before the joins; without a grace, what they replaced goes now.
             if not grace and not is_dry:
                 swept += sweep_folder(ours, read_folder(ours, name), state, is_dry=False, mine=next(ids))[0]
     if joined := [each.window for each in found if each.status == "joined"]:

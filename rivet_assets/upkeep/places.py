@@ -138,5 +138,6 @@ def run_ids(export: Export) -> Iterator[str]:
     number = 0
     while True:
         each = new_run_id(export.name, at + timedelta(milliseconds=number))
+        # The last six characters are the nonce.
         yield f"{each[:-6]}{nonce_of(first)}" if number else first
         number += 1

@@ -111,6 +111,7 @@ def retain_export(
                 tell(f"{name} {each.window}: {each.text}")
             found += done
             swept += one
+            # The first look was before windows were dropped; without a grace, their files go now.
             if not grace and not is_dry:
                 swept += sweep_folder(ours, read_folder(ours, name), state, is_dry=False, mine=next(ids))[0]
     if dropped := [each.window for each in found if each.is_dropped]:
@@ -130,6 +131,7 @@ def applied_to(export: Export, folder: str) -> str | None:
     for kind in drain.apply:
         found = window_manifest(export.destination.root(f"{folder}_{kind}"), Window("all"))
         reached.append(found[0].applied.high if found and found[0].applied else "")
+    # Positions sort as text, and '' before all of them.
     return min(reached)
 
 

@@ -54,6 +54,7 @@ def resolve_boundary(manifests: Mapping[str, Manifest]) -> Boundary:
 def sum_boundary(value: str, visit: int, manifests: Mapping[str, Manifest]) -> Boundary:
     """Add up the rows of one cursor value over the windows that end or start there, before the given visit."""
     cursors = [each.cursor for each in manifests.values() if each.cursor is not None]
+    # A window that began at the value as well is counted among `began`, or its rows would be added twice.
     ended = [each for each in cursors if each.high == value != each.low and each.high_edge]
     began = [each for each in cursors if each.low == value and each.visit < visit]
     schemes = {each.scheme for each in (*ended, *began)}
@@ -71,6 +72,7 @@ def edge_of(edge: ManifestEdge | None) -> Edge:
 def _end(manifests: Mapping[str, Manifest]) -> Place:
     cursors = [each.cursor for each in manifests.values() if each.cursor is not None]
     links = {starts_at(cursor): ends_at(cursor) for cursor in cursors}
+    # A window that found nothing ends where it starts, and does not make its own start an inner one.
     reached = {end for start, end in links.items() if end != start}
     starts = [start for start in links if start not in reached]
     if cursors and len(starts) != 1:

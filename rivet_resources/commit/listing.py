@@ -21,6 +21,7 @@ MANY = 1000  # an object store lists no more names at once
 # There since windows of the export were first joined or dropped; listed before all manifests, and none itself.
 JOINED = f"{MANIFESTS}/+joined"
 # Names of manifests lie between these: windows of time begin with a digit.
+# The second of each pair is the byte behind the last of the first: `:` follows `9`, `,` follows `+`, `>` follows `=`.
 FAMILIES = {"time": (("0", ":"),), "after": (("after+", "after,"), ("after=", "after>"))}
 LONGEST_WINDOW = timedelta(days=33)  # a month, and what time zones add
 

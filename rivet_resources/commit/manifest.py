@@ -91,6 +91,7 @@ class Manifest(Entry):
     checksum_key_column: str | None = None  # hashed before each cell; None: cells alone
     row_hash: dict[str, Any] | None = None
     split_window: dict[str, Any] | None = None
+    # Keys that came later are left out where they say nothing, so that the bytes of a usual manifest stay as they were.
     quarantine: Quarantine | None = Field(None, exclude_if=lambda found: found is None)  # None: every row fitted
     registered_schema: ManifestSchema | None = Field(None, exclude_if=lambda found: found is None)
     profile: WindowProfile | None = Field(None, exclude_if=lambda found: found is None)  # None: nobody asked
@@ -371,6 +372,7 @@ def parse(content: bytes, *, where: str) -> Manifest:
         first = error.errors(include_input=False)[0]
         spot, told = ".".join(str(step) for step in first["loc"]), first["msg"].removeprefix("Value error, ")
         raise ManifestUnreadable(describe_damage(where, f"{spot}: {told}" if spot else told)) from error
+    # JSON nested without end; the parser gives up by an error of Python's own, not by a ValueError.
     except RecursionError:
         raise ManifestUnreadable(describe_damage(where, "nested more deeply than any manifest is")) from None
     except (ValueError, AttributeError) as error:
@@ -407,6 +409,7 @@ def manifest_paths(root: Root) -> tuple[str, ...]:
 
 def read_manifests(root: Root, paths: tuple[str, ...]) -> tuple[Manifest, ...]:
     """Read several manifests, some at a time; those removed since they were listed are left out."""
+    # One request each, and a store answers in tenths of a second: the wait is what threads save.
     with ThreadPoolExecutor(READ_THREADS) as pool:
         found = list(pool.map(lambda path: read_manifest(root, path), paths))
     return tuple(each[0] for each in found if each)

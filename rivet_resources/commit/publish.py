@@ -92,6 +92,7 @@ def publish(
         discard(staged, root=root)
         return None
     with withdrawn_if_taken(staged, root=root):
+        # Asked before anything is visible: a window that may not stand here must leave nothing behind.
         old = succession(staged, root=root) if root.keeps_manifests else Replacement(None)
         if isinstance(root, Topic):
             refuse_replacing(staged, old, root=root)
@@ -202,6 +203,7 @@ def nonces_of(runs: Iterable[str]) -> set[str]:
 def publish_parts(parts: tuple[Part, ...], *, root: Root) -> None:
     """Move parts to their final names: several at a time in a store, in order on a stream."""
     with ThreadPoolExecutor(PART_THREADS if root.keeps_manifests else 1) as pool:
+        # Each result is taken: what a thread raised is raised here only then.
         for _ in pool.map(root.publish, parts):
             pass
 

@@ -42,6 +42,7 @@ def read_parts(spark: SparkSession, root: Root, manifests: Sequence[Manifest]) -
         return spark.createDataFrame([], wanted)
     if is_uniform_parquet(manifests, readable) and None not in (files := [root.local_path(path) for path, _ in parts]):
         return spark.read.schema(wanted).parquet(*map(str, files))
+    # A partition per part: each is read by one task, wherever it runs.
     rows = spark.range(0, len(parts), 1, len(parts))
     return rows.mapInArrow(partial(_read, root=root, parts=parts, schema=schema), wanted)
 

@@ -39,6 +39,7 @@ class Retired(Entry):
     @property
     def path(self) -> str:
         """Name its place below the export's folder."""
+        # The time first, so that one listing, in the order of names, tells what is due.
         return f"{RETIRED}/{self.until:%Y%m%dT%H%M%SZ}_{self.run_id[-26:]}"
 
     @property

@@ -64,6 +64,7 @@ def succession(staged: Staged, *, root: Root) -> Replacement:
     extract = staged.extract
     found = window_manifest(root, extract.window)
     previous = found[0] if found else None
+    # A run that died behind its swap publishes again, and meets its own manifest.
     ours_already = previous is not None and previous.run_id == extract.run_id
     if (found[1] if found else None) != staged.previous and not ours_already:
         raise WindowTaken(
@@ -160,6 +161,7 @@ def descendants(manifest: Manifest | None, *, root: Root) -> Iterator[Manifest]:
     while manifest is not None and manifest.cursor is not None and manifest.cursor.high is not None:
         place, manifest = ends_at(manifest.cursor), None
         path = manifest_path(Window.after(*place))
+        # A damaged chain may lead in a circle.
         found = None if path in passed else read_manifest(root, path)
         if found and found[0].cursor and starts_at(found[0].cursor) == place:
             manifest = found[0]
@@ -198,6 +200,7 @@ def refuse_neighbours(extract: Extract, others: tuple[str, ...], *, root: Root) 
         "after": ("time", "value", "snapshot") if starts_anew(extract) else ("time", "value", "snapshot", "all"),
     }[kind]
     if of_kinds(others, *foreign):
+        # A name may be that of a manifest which another one hides, and which shows no row.
         current = [each for each in current_manifests(root).values() if Window(each.window).kind in foreign]
         if current:
             raise WindowConflict(

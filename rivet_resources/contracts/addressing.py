@@ -71,6 +71,7 @@ def export_path(template: str, export: str) -> str:
     template = LAST_PARTITION.sub("", template)
     named = "{export}" in template or "{table}" in template
     filled = with_date(template, datetime.now(UTC).date()).replace("{export}", export).replace("{table}", export)
+    # Of `/` alone the one slash stays: it is the root of the file system.
     filled = filled.rstrip("/") if filled.strip("/") else filled[:1]
     if named:
         return filled

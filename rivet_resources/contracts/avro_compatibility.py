@@ -124,6 +124,7 @@ def _collect(schema: Any, found: dict[str, Any], namespace: str) -> None:
         return
     if name := _name_of(schema, namespace):
         found[name] = schema
+        # Inside its own namespace a type may be named without it (specification, "Names").
         found.setdefault(schema["name"].rpartition(".")[2], schema)
         namespace = name.rpartition(".")[0]
     for each in [schema.get("items"), schema.get("values"), *(f["type"] for f in schema.get("fields", ()))]:

@@ -49,6 +49,7 @@ class Parts:
             type_of: the type that a cell gets, of the one it was committed with.
         """
         schema = self.schema
+        # `concat_tables` takes no empty list, and windows without rows have no part.
         tables = [fit_as(schema.empty_table(), schema, type_of=type_of, cells=_cells)]
         for manifest in self.manifests:
             for part in manifest.parts:

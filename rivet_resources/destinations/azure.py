@@ -230,6 +230,7 @@ class AzureRoot:
             try:
                 answer = blob.upload_blob(content, validate_content=True, **condition)
             except api.HttpResponseError as error:
+                # A blob that was there when the window was planned, and is gone, answers 404: that is taken as well.
                 if error.response is not None and (error.status_code == 412 or error_code(error) in TAKEN):
                     raise window_taken(self.uri, path) from error
                 raise
@@ -317,6 +318,7 @@ class AzureRoot:
             if error_code(error) not in TAKEN:
                 raise
             return False
+        # Azure computes no MD5 of a blob that is made of blocks: it gives back what the commit wrote.
         md5 = base64.b64encode(bytes(found.content_settings.content_md5 or b"")).decode()
         return bool((found.size, md5) == (part.size_bytes, part.md5))
 

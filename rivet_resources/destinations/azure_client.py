@@ -134,6 +134,7 @@ def _credential(location: AzureLocation, key: str | None, sas: str | None) -> An
     if sas is not None:
         from azure.core.credentials import AzureSasCredential  # driver
 
+        # Azure's pages show a signature with the question mark of its URL.
         return AzureSasCredential(sas.strip().lstrip("?"))
     return default_chain()
 

@@ -217,6 +217,7 @@ class GcsRoot:
 
         def fetch(start: int, end: int) -> bytes:
             with self._translate(f"read {path}"):
+                # The store's checksum is of the whole object, so a range cannot be compared with it.
                 content: bytes = blob.download_as_bytes(start=start, end=end - 1, checksum=None, **control())
                 return content
 

@@ -195,6 +195,7 @@ class Kafka(Settings):
 
     def topic_of(self, export: str) -> str:
         """Name the topic of an export, or of one of its tables."""
+        # The name of a table among several has a slash, which a topic's may not have.
         return self.topic.replace("{export}", export.replace("/", ".")).replace("{table}", stem_of(export))
 
     def root(self, export: str) -> KafkaRoot:

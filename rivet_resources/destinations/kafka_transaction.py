@@ -38,6 +38,7 @@ def produce_window(
         said.append(heard)
         producer = _producer(at, heard, limit)
         producer.init_transactions(float(at.location.timeout_seconds))
+        # Behind the fence: what an earlier run with our id had open is decided by now, and no more of it can come.
         standing = at.windows.read(at.export, settled=True)
         found = standing.get(path)
         if (None if found is None else found.version) != expected:
@@ -59,6 +60,7 @@ def transaction_settings(at: KafkaTopic, transactional_id: str) -> dict[str, Any
     return {
         "transactional.id": transactional_id,
         "transaction.timeout.ms": at.transaction_seconds * 1000,
+        # librdkafka refuses messages that may live longer than their transaction.
         "message.timeout.ms": min(at.location.timeout_seconds, at.transaction_seconds) * 1000,
     }
 

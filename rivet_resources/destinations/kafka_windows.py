@@ -114,6 +114,7 @@ class WindowsTopic:
         until = time.monotonic() + self.location.timeout_seconds
         while True:
             committed = offsets(self.location, self.topic, 1, uri=self.uri)[0]
+            # Committed messages end before the first open transaction: where both ends agree, none is open.
             if not settled or committed == offsets(self.location, self.topic, 1, uri=self.uri, all_there_is=True)[0]:
                 return committed
             if time.monotonic() > until:
@@ -216,6 +217,8 @@ def consume(consumer: Any, topic: str, partition: int, low: int, high: int, *, s
             continue
         heard_at = time.monotonic()
         error = message.error()
+        # The end of a partition comes as an error with an offset. It is needed: marks
+        # of transactions take numbers, too, so the last message may lie below `high`.
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             raise KafkaException(error)
         if message.offset() >= high:

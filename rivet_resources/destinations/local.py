@@ -269,6 +269,8 @@ class LocalRoot:
         lock_path = self._file(f"{MANIFESTS}/.lock")
         make_folder(lock_path.parent)
         with lock_path.open("ab") as lock:
+            # The lock is of this opening of the file, not of the process:
+            # threads of one process wait for each other, too.
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -413,9 +415,11 @@ def move(file: Path, target: Path, *, md5: str) -> None:
         PartCorrupt: the copied bytes are not those that were measured.
     """
     try:
+        # Its bytes first: a power cut behind the rename would else leave the final name without them.
         fsync_file(file)
         os.replace(file, target)
     except OSError as error:
+        # Another file system: there is nothing to rename into.
         if error.errno != errno.EXDEV:
             raise
         copy(file, target, md5=md5)

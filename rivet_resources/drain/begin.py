@@ -50,9 +50,11 @@ class Beginning:
         if self.plan.initial:
             with self.log.handover() as handover:
                 staged = self._copy_tables(position, handover)
+                # Asked while the handover is open: the snapshot, and what it says of itself, ends with it.
                 self.book.seen = handover.seen()
         else:
             staged = self._copy_tables(position, None)
+        # After the copy's snapshot was taken: transactions that it holds have ended below here.
         self.book.seen_until = self.log.survey().target.key if self.book.seen else ""
         if self._is_final():  # a copy that is produced cannot be made again: what it has seen must be known before
             self.book.save(position, COPYING)
@@ -127,6 +129,8 @@ class Beginning:
         try:
             position = self.log.begin(again=not is_new)
         except RivetError as error:
+            # A refusal made nothing at the source, so there is nothing to
+            # remember. A line that broke may have made the slot.
             if is_new and not isinstance(error, SourceLost):
                 self.hands.checkpoints.delete(self.plan.key)
             raise

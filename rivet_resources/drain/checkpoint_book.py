@@ -48,6 +48,7 @@ class CheckpointBook:
             CheckpointUnusable: it cannot be read, is of another source, or of other tables.
         """
         self.identity = identity
+        # Before `take`, which would make a row of our own, and what is waiting would then never be looked at.
         self._adopt(roots)
         self.stored, self.generation = self.checkpoints.take(self.plan.key)
         if self.stored is None:

@@ -40,6 +40,7 @@ class Committing:
         return Extract(
             export=plan.folders[table],
             mode="cdc",
+            # Named by where it starts: read again after a death, it has the same name and takes its own place.
             window=Window("after=start" if low is None else f"after={low}"),
             run_id=plan.run_of(table),
             relation=Relation(name=table, sql=table, columns=(), is_table=True),
@@ -104,6 +105,7 @@ class Committing:
 
     def _before(self, step: str) -> None:
         """Prove the lease before parts get their names, and again right before the swap."""
+        # Staging may have taken longer than a lease lasts, if the process stood still.
         if step in ("parts", "manifest"):
             self.hands.lease.check()
         self.hands.step(step)

@@ -78,6 +78,7 @@ class _Drain:
             beginning = Beginning(self.plan, self.hands, self.log, self.book, self.committing)
             with self.hands.end_within(ENDING_SECONDS):  # a copy may take hours, and can only begin again
                 position = beginning.position(survey, done)
+            # A first copy may have taken hours: the log ends elsewhere by now.
             survey = self.log.survey()
         self._check_position(position, survey, done)
         self.seconds["begin"] = time.monotonic() - self.began
@@ -133,6 +134,7 @@ class _Drain:
             except BaseException:
                 parts.abandon()
                 raise
+        # Else the loop would ask for the same window for ever.
         if commit.position.key <= start.key:
             raise SourceLost(
                 f"Export {self.plan.export}: the log of the source did not move on from {start.text}, though it "
@@ -146,6 +148,7 @@ class _Drain:
             self.hands.step("checkpoint")
             self.book.save(commit.position, DRAINING)
             self.hands.step("source")
+            # Last: what the source forgets here stands in a manifest and behind a saved position.
             self.log.acknowledge(commit.position)
             self.hands.step("acknowledged")
         done.windows += bool(staged)

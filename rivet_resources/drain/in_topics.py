@@ -33,6 +33,7 @@ def catch_up(book: CheckpointBook, roots: Mapping[str, Root], state: Ledger) -> 
             state.record_commit(found)
             book.chain[table] = found.cursor.high
         if book.chain.get(table) != stored:  # else the log goes on exactly where the table's last window ended
+            # By `__pos` and not by counting: the windows of a second read may be cut elsewhere.
             published[table] = root.newest()
     return published
 

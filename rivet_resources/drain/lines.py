@@ -19,6 +19,7 @@ def lines(changes: pa.Table, schema: str, name: str) -> pa.Table:
     cells = [_whole(changes.column(field.name)) for field in fields]
     op = _whole(changes.column("__op"))
     gone, new = pc.equal(op, "delete"), pc.equal(op, "insert")
+    # A truncate is of no row, so it has neither image.
     emptied = pc.equal(op, "truncate")
     after = pa.StructArray.from_arrays(cells, fields=fields, mask=pc.or_(gone, emptied))
     before = pa.StructArray.from_arrays(cells, fields=fields, mask=pc.invert(gone))

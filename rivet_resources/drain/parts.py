@@ -271,11 +271,13 @@ class WindowParts:
             shaped = self._shape(shaped, changes.table)
         shaped = flat(shaped, table.extract.format)
         table.columns = changes.columns
+        # All tables roll together, so that parts of one number hold the same stretch of the log.
         if table.writer is not None and table.schema != shaped.schema:
             self._roll()
         done = 0
         while done < shaped.num_rows:
             piece = shaped.slice(done, self._rows - self._in_part)
+            # Counted of the whole batch, so they are told with its first piece and no other.
             special = changes.special if done == 0 else {}
             table.write(piece, special, prefix=f"cdc-{self._start}-{self._part:06d}", folder=self._scratch)
             done += piece.num_rows
@@ -312,6 +314,7 @@ def _window(table: _TableParts) -> TableWindow:
     """Join one table's parts; those of an older schema carry it themselves."""
     newest = table.parts[-1][1]
     parts = tuple(
+        # The manifest has one schema, the newest; a part that was closed before an ALTER brings its own.
         part if schema == newest else replace(part, schema=base64.b64encode(schema.serialize().to_pybytes()).decode())
         for part, schema in table.parts
     )

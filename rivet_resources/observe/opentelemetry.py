@@ -82,4 +82,5 @@ def _finished(spans: Sequence[TraceSpan], service_name: str) -> list[Any]:
 
 
 def _nanoseconds(instant: datetime) -> int:
+    # A float of unix seconds tells microseconds, as a datetime does, but has no digits for nanoseconds.
     return round(instant.timestamp() * 1_000_000) * 1000

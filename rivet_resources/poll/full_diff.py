@@ -121,6 +121,7 @@ class Diff:
                         duckdb.register("page", pa.table(list(map(_bare, page.columns)), names=kept.names))
                         _rows(duckdb, "INSERT INTO versions SELECT * FROM page")
         listed = ", ".join(map(_quote, names))
+        # Structs compare field by field: the greatest (pos, seq) is that of a key's last change.
         latest = "arg_max(struct_pack(op := __op, ts := __ts), struct_pack(pos := __pos, seq := __seq)) AS latest"
         grouped = f"SELECT {listed}, {latest} FROM versions GROUP BY {listed}"
         _rows(duckdb, f"CREATE TABLE published AS SELECT * FROM ({grouped}) WHERE latest.op <> 'delete'")
@@ -159,6 +160,7 @@ class Diff:
         stamps = table.column(self.shape.updated_at)
         if self.shape.fallback:
             stamps = pc.coalesce(stamps, table.column(self.shape.fallback).cast(stamps.type))
+        # As `__ts` is published: what is finer than microseconds is cut off, or it would differ in every run.
         return naive(stamps).cast(NAIVE_US, safe=False)
 
     # --- the difference --------------------------------------------------------------------------
@@ -172,6 +174,7 @@ class Diff:
         listed = ", ".join(f"s.{_quote(column.name)}" for column in self.keys)
         statement = (
             f"SELECT {listed} FROM source s LEFT JOIN published p ON {self._same()} "
+            # Below and not at it: of the watermark's own stamp some keys may still be to come.
             f"WHERE s.__ts < CAST(? AS TIMESTAMP) AND (p.latest IS NULL OR p.latest.ts IS DISTINCT FROM s.__ts)"
         )
         return _table(duckdb, statement, [self.low[0].value.removesuffix("Z")])

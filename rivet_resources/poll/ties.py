@@ -46,6 +46,7 @@ def list_keys(order: Order, at: Place, *, session: Session, application: str, pa
     """Read the keys of the rows that have a place's stamp and do not stand behind it; None: too many to compare."""
     names = [order.source.quote(column.name) for column in order.columns[1:]]
     there = conjunction([order.where, _has_stamp(order, at), order.until(at)])
+    # One more than are compared tells that there are more.
     few = order.dialect.select(names, relation=order.relation.sql, where=[there], limit=MOST_LISTED + 1)
     chunk = Chunk(index=0, reader="cursor", relation=f"({few}) AS _rivet_tie")
     found = read(order.source, chunk, order.columns[1:], snapshot=session.snapshot, application=application, pace=pace)
@@ -99,5 +100,6 @@ def _has_key(order: Order, key: Key) -> str:
 
 
 def _digest(texts: Sequence[str]) -> str:
+    # Each with its length, or the keys ("a", "bc") and ("ab", "c") would have one digest.
     framed = "".join(f"{len(text)}:{text}" for text in texts)
     return hashlib.blake2b(framed.encode(errors="surrogatepass"), digest_size=DIGITS // 2).hexdigest()

@@ -146,6 +146,7 @@ def _source_side(
 ) -> list[str]:
     """Read the source into files of reduced rows, as an export to this folder would."""
     here = Local(type="local", path=str(folder / "source"))
+    # Without a fingerprint no chunk of a dead run is taken for read: its rows would not be in this folder.
     plain = replace(extract, unique_columns=(), max_file_bytes=None, fingerprint="", skip_empty=False)
     form = ReducedRows(cast(FileFormat, extract.format), reduced)  # what is compared was exported
     exporter.stage(replace(plain, destination=here, format=form), permits=permits)
@@ -204,9 +205,11 @@ def _join_sides(source: Sequence[str], committed: Sequence[str], keys: int, fold
     with closing(_connect(folder)) as duckdb:
         for side, files in (("source", source), ("parts", committed)):
             rows = f"read_parquet({files!r})" if files else "(SELECT * FROM parts WHERE false)"
+            # Without rows the source has no file; the columns are then those of the other side, which always has one.
             if side == "source" and not files:
                 rows = f"(SELECT * FROM read_parquet({list(committed)!r}) WHERE false)"
             duckdb.execute(
+                # Rows that share a key are compared by the sum of their hashes, which 64 bits would not hold.
                 f"CREATE TABLE {side} AS SELECT {listed}, count(*) AS n, sum(h::HUGEINT) AS s FROM {rows} GROUP BY ALL"
                 if keys
                 else f"CREATE TABLE {side} AS SELECT h, count(*) AS n, 0::HUGEINT AS s FROM {rows} GROUP BY h"
@@ -235,6 +238,7 @@ def _connect(folder: Path) -> Any:
     import duckdb  # start
 
     offline = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+    # Where no order has to be kept, DuckDB holds less of a large table in memory.
     bounds = {"memory_limit": MEMORY, "threads": "2", "preserve_insertion_order": "false"}
     return duckdb.connect(":memory:", config={"temp_directory": str(folder), **bounds, **offline})
 

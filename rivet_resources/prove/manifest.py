@@ -61,6 +61,7 @@ def read(root: Root, path: str, size: int) -> ManifestFile | None:
 def _parse_fault(error: ManifestUnreadable) -> str:
     """Return the flaw of a file: its totals disagree, or it is no manifest at all."""
     cause = error.__cause__
+    # Pydantic's word for what a validator of ours raised: every field could be read, and totals disagree.
     rule_broken = isinstance(cause, ValidationError) and cause.errors()[0]["type"] == "value_error"
     return "MANIFEST_INCONSISTENT" if rule_broken else "MANIFEST_READ_ERROR"
 
@@ -126,6 +127,7 @@ def _every(manifest: Manifest) -> Sequence[ColumnChecksum]:
 
 
 def _is_sum(each: ColumnChecksum) -> bool:
+    # ASCII: `\d` takes the digits of every script otherwise, and so does `int`.
     return re.fullmatch(r"\d{1,20}", each.checksum, re.ASCII) is not None and int(each.checksum) < WHOLE
 
 

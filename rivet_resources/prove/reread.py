@@ -32,6 +32,7 @@ def read_again(extract: Extract, exporter: Exporter, *, permits: Permits | None 
     Raises:
         RivetError: as `Exporter.stage`.
     """
+    # Without a fingerprint no chunk that a dead run finished is taken for read.
     plain = replace(extract, unique_columns=(), max_file_bytes=None, fingerprint="", skip_empty=False)
     unkept = replace(plain, destination=NullDestination(), format=NullFormat(extract.format))
     return exporter.stage(unkept, permits=permits)

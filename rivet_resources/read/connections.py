@@ -104,6 +104,7 @@ def permits(
 def _await(held: Permits, on_event: Event | None) -> None:
     since, has_told = time.monotonic(), False
     while held.more(FEWEST) < FEWEST:
+        # One permit alone is given back at once: two runs that each keep one of two would wait for ever.
         held.give_back()
         if not has_told and on_event is not None:
             on_event("ConnectionsAwaited", {"server": held.server, "max_connections": held.most})

@@ -126,6 +126,7 @@ def _unforeseen(extract: Extract, chunk: Chunk, error: Exception) -> TaskFailed:
         f"Export {extract.export}, chunk {chunk.index} ended in a {type(error).__name__} at {place} in every attempt. "
         f"Nothing was published; run again with RIVET_SPARK_LOG=- to see more, and report it if it stays."
     )
+    # Places in the code only: `format_exception` would add what the exception says.
     failed.add_note("".join(traceback.format_list(frames)))
     return failed
 
@@ -142,6 +143,7 @@ def describe(error: RivetError) -> dict[str, Any]:
 def rebuild(described: dict[str, Any]) -> RivetError:
     """Make a fault of the same class again; a class that this process does not know becomes a TaskFailed."""
     kind: Any = TaskFailed
+    # A worker sends the name of a class; only those of our own packages are imported for it.
     if described["module"].partition(".")[0] in ("rivet_resources", "rivet_assets", "tests"):
         try:
             kind = functools.reduce(getattr, described["name"].split("."), importlib.import_module(described["module"]))

@@ -86,6 +86,7 @@ class Course:
         return replace(pressed, step=self.step + 1, reason="; ".join(signs))
 
     def _step_up(self, look: Pressure) -> Course:
+        # Only calm looks are usual: under pressure for long enough, pressure would become the measure.
         calmed = replace(self, calm=self.calm + 1, usual=(*self.usual, look)[-USUAL_LOOKS:])
         if calmed.calm < self.calm_needed:
             return calmed

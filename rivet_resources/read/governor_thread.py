@@ -63,6 +63,7 @@ class ChunkSlots:
         """Wait for a place and take it; where all is called off nobody waits."""
         with self._changed:
             while self._running >= self._most and not called_off.is_set():
+                # In steps, as nobody notifies when all is called off.
                 self._changed.wait(0.2)
             self._running += 1
         try:
@@ -146,6 +147,7 @@ class Governor:
             try:
                 look = gauge.look()
             except StatementTimeout:
+                # A look that ran into its timeout is an answer: the source is that slow.
                 look = Pressure(latency_ms=LATE_MS)
             self._take(look)
             if self._ended.wait(interval):
@@ -236,4 +238,5 @@ def govern(
         yield governor
     finally:
         governor.end()
+        # A look ends by its own timeout of 2 s.
         thread.join(timeout=5)

@@ -178,10 +178,12 @@ class Meter:
         limits = self._metering.limits
         counted = self._counter.count_page(self._metering.place, page, dict(self._costs(page)))
         if limits.budget is not None and limits.budget.on_reached == "stop":
+            # As it stood before this page, counted by the store: other tasks may have read meanwhile.
             before = MonthRead(counted.month.rows - page.rows, counted.month.size_bytes - page.size_bytes)
             refuse_spent(limits.budget, before, name=self._name, at=self._clock())
         left = counted.wait_seconds
         while left > 0:
+            # In pieces, so that a signal is heard soon.
             self._sleep(min(left, LONGEST_SLEEP_SECONDS))
             left -= LONGEST_SLEEP_SECONDS
         return counted.wait_seconds

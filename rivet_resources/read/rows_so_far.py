@@ -45,6 +45,7 @@ class RowsSoFar:
         with suppress(OSError):
             new = self._file.with_name(f"{FILE}.new")
             new.write_text(str(self._rows))
+            # Whole or not at all: the driver may read at any moment.
             os.replace(new, self._file)
 
 

@@ -85,6 +85,7 @@ class Sieve:
             return {}
         texts: dict[End, str | None] = {
             "low": ends.low if ends.reads_low else None,
+            # At one value both ends are one, and each row shall be found once.
             "high": ends.high if ends.high != ends.low else None,
         }
         arrow = self.columns[self._cursor[0]].arrow
@@ -107,6 +108,7 @@ class Sieve:
     def _own(self, table: pa.Table, end: End, at: Rows) -> Rows:
         """Pick the rows that are the window's own, and remember them."""
         before, sifting = self._found[end], self._sifts.get(end)
+        # Too many to remember, so hashing them is not worth it: their number is kept alone.
         if sifting is None and (before.ids is None or before.rows + len(at) > MOST_REMEMBERED):
             self._found[end] = before + Edge(len(at), None)
             return at

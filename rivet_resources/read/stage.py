@@ -132,6 +132,7 @@ class Exporter:
         started, clock = datetime.now(UTC), time.monotonic()
         extract = self._metered(extract)
         root = extract.destination.root(extract.export)
+        # Read before the first row, and compared at the swap: whoever commits the window in between wins it.
         standing = window_manifest(root, extract.window) if root.keeps_manifests else None
         if isinstance(root, Topic):
             refuse_rerun(extract, standing[0] if standing else None, root=root)
@@ -216,7 +217,9 @@ class Exporter:
             held = permits or stack.enter_context(
                 self.permits(extract.source, run_id=extract.run_id, pace=extract.pace, on_event=on_event)
             )
+            # The governor's connection comes first, or tasks would leave it none.
             may_look = extract.pace.adaptive and held.more(1) == 1
+            # `permits` holds one for a task already, beside the session's.
             slots = 1 + held.more(self._slots(extract, positions) - 1)
             yield stack.enter_context(
                 govern(extract, slots=slots, scratch=folder, on_event=on_event, may_look=may_look)

@@ -177,6 +177,7 @@ class _Reading:
             wait=throttle.wait,
         )
         left = self.extract.most_rows
+        # Where reading ends early, this closes the source's generator, and with it the connection.
         with closing(self._kept_effort(pages)) as open_pages:
             for page in open_pages:
                 throttle.saw(page.table.num_rows, page.statement_ms)
@@ -184,6 +185,7 @@ class _Reading:
                     throttle.limited(meter.count(page))
                 found = page if left is None else page.first(left)
                 yield found
+                # Ended here and not by one more page, which the source would read for nothing.
                 if left is not None and (left := left - found.table.num_rows) == 0:
                     return
                 gate.wait()

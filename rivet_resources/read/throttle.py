@@ -86,6 +86,7 @@ class Throttle:
     def limited(self, seconds: float) -> None:
         """Remember a wait for a `rate_limit`, which is no sign of how long the page took."""
         self.waited_seconds += seconds
+        # Moved on, as if the wait had not been: `_hold` would stretch it by the speed.
         self._since += seconds
 
     def _hold(self, period: float) -> float:

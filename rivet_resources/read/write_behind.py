@@ -119,6 +119,7 @@ class _Behind:
             with self._changed:
                 self._error = error
                 self._bytes -= page.table.nbytes
+                # Only when it is done: a page that is in work counts as waiting, for its memory and for `finish`.
                 self._pages.popleft()
                 if error is not None:
                     self._pages.clear()

@@ -277,6 +277,7 @@ def _plain(found: Any) -> dict[str, Any]:
 
 
 def _list_of(found: Any, kind: type, registry: HttpSchemaRegistry, what: str) -> list[Any]:
+    # By `type`, since `isinstance` takes a truth value for a whole number.
     if not isinstance(found, list) or any(type(each) is not kind for each in found):
         raise registry._contradiction(f"answers what is not {what}")
     return found

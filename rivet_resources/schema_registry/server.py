@@ -88,6 +88,7 @@ class RegistryApi:
 
     def subjects(self, request: _Request) -> list[str]:
         """List them; `deleted`, `subjectPrefix`."""
+        # `:*:` means the subjects of all contexts, of which there are none here.
         prefix = request.query.get("subjectPrefix", "").removeprefix(":*:")
         return [each for each in self.registry.subjects(deleted=request.asks("deleted")) if each.startswith(prefix)]
 
@@ -363,9 +364,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         told = self.headers.get("Content-Length") or "0"
         length = int(told) if told.isascii() and told.isdigit() else -1
+        # The line ends with such a request: its body is still to come, and would be read as the next one.
         if length < 0 or length > MOST_BYTES or self.headers.get("Transfer-Encoding"):
             self.close_connection = True
             return self._send(413, {"error_code": 413, "message": f"A body has a length of at most {MOST_BYTES} bytes"})
+        # Read before anybody is refused, for the same reason: the line is used again.
         body = self.rfile.read(length)
         if not self._may():
             return self._send(401, {"error_code": 40101, "message": "Unauthorized"})
@@ -378,6 +381,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _may(self) -> bool:
         if self.authorization is None:
             return True
+        # As long for any text: a plain comparison ends at the first letter that differs, which can be measured.
         return hmac.compare_digest((self.headers.get("Authorization") or "").encode(), self.authorization)
 
     def _send(self, status: int, document: Any) -> None:

@@ -165,6 +165,7 @@ def _outside(numbers: pa.Array, first: int, end: int) -> pa.BooleanArray | None:
 def _respell(numbers: pa.Array, far: pa.BooleanArray, spell: Callable[[int], str], *, near: Renderer) -> pa.StringArray:
     """Spell far cells one by one and all others as a column."""
     texts = pa.array([spell(number) for number in numbers.filter(far).to_pylist()], pa.string())
+    # Far cells hold a zero meanwhile, since `near` cannot spell them.
     return pc.replace_with_mask(near(pc.if_else(far, pa.scalar(0, numbers.type), numbers)), far.fill_null(False), texts)
 
 
@@ -172,8 +173,10 @@ def _stamp_text(text: pa.StringArray, zone: str) -> pa.StringArray:
     """Put `T` where Arrow writes a blank, and `zone` behind; present cells have 26 bytes, so it is one stroke."""
     cells = np.frombuffer(_bytes(text), np.uint8).reshape(-1, 26)
     moved = np.empty((len(cells), 26 + len(zone)), np.uint8)
+    # Without a zone there is no such column, and the blank goes nowhere.
     moved[:, :26], moved[:, 26:] = cells, ord(zone or " ")
     moved[:, 10] = ord("T")
+    # NULL cells have no bytes, so all offsets grow by one factor.
     offsets = (_offsets(text) - _offsets(text)[0]) // 26 * (26 + len(zone))
     return pa.StringArray.from_buffers(
         len(text), pa.py_buffer(offsets), pa.py_buffer(moved.reshape(-1)), _validity(text)
@@ -182,6 +185,7 @@ def _stamp_text(text: pa.StringArray, zone: str) -> pa.StringArray:
 
 def _date(days: int) -> str:
     """Spell a day of the Gregorian calendar. Source: H. Hinnant, "chrono-Compatible Low-Level Date Algorithms"."""
+    # Days since 0000-03-01, in eras of 400 years: when a year begins in March, the leap day is its last.
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)

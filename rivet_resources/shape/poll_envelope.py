@@ -33,6 +33,7 @@ NAIVE_NS, NAIVE_US = pa.timestamp("ns"), pa.timestamp("us")
 
 def first_seq(window: int, chunk: int) -> int:
     """Return the `__seq` of the first row of a chunk; the rows behind it count on."""
+    # 27 bits are left for windows: 134 million of them, each with 17 billion rows a chunk.
     return (((window << CHUNK_BITS) + chunk) << ROW_BITS) + 1
 
 

@@ -24,6 +24,7 @@ def spark_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         return pa.string()
     if pa.types.is_unsigned_integer(kind):
+        # Spark has signed numbers only; 64 unsigned bits have up to 20 digits.
         return {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}[kind.bit_width]
     if pa.types.is_fixed_size_binary(kind):
         return pa.binary()
@@ -79,6 +80,7 @@ def _cast_altered(cells: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _list_like(lists: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
     """Build lists of the same lengths around other items; NULL lists stay NULL."""
+    # `flatten` gave nothing of a NULL list, whatever lies under it: its length is 0 here.
     ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(lists), 0))
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
     return pa.ListArray.from_arrays(offsets, items, type=kind, mask=lists.is_null())

@@ -128,6 +128,7 @@ def examine(context: SparkContext, ends: Ends) -> list[str]:
     answers: dict[str, Answer] = {}
     try:
         for _ in range(ROUNDS):
+            # More questions than slots, and each holds its slot for a moment: so they reach every host.
             count = max(2, 2 * int(context.defaultParallelism))
             job = context.parallelize(range(count), count).mapPartitions(functools.partial(_answered, packed))
             answers |= {each.host: each for each in job.collect() if each.host not in answers or each.fault}
@@ -164,6 +165,7 @@ def lendable(context: SparkContext, *blocks: object) -> Variables:
 def _hosts(context: SparkContext) -> int:
     executors: Any = context._jsc.sc().statusTracker().getExecutorInfos()
     driver = str(context.getConf().get("spark.driver.host"))
+    # Spark lists the driver among its executors.
     return len({each.host() for each in executors} - {driver}) or 1
 
 

@@ -211,6 +211,8 @@ class Jvm:
                 self.process.kill()
                 raise SparkUnavailable(self._failure(f"did not answer in {START_TIMEOUT_SECONDS:.0f} s"))
             time.sleep(0.01)
+        # Spark writes it under another name and renames it, so it is
+        # whole: port (4 bytes), length of the secret (4), secret.
         content = file.read_bytes()
         length = int.from_bytes(content[4:8], "big")
         return int.from_bytes(content[:4], "big"), content[8 : 8 + length].decode()

@@ -109,6 +109,7 @@ def _claim(file: Path) -> bool:
         file.parent.mkdir(parents=True, exist_ok=True)
         if claim.exists() and time.time() - claim.stat().st_mtime > STALE_SECONDS:
             claim.unlink()
+        # Of two that come at once, one fails here.
         claim.touch(exist_ok=False)
     except OSError:
         return False

@@ -179,6 +179,7 @@ class SparkRuntime:
         if self.is_remote:
             from pyspark.sql.functions import spark_partition_id  # Spark
 
+            # Connect has no context to ask; a range is cut into as many partitions as there are cores.
             return int(self.session().range(0, 100_000).select(spark_partition_id()).distinct().count())
         return int(self._any_context().defaultParallelism)
 
@@ -191,6 +192,7 @@ class SparkRuntime:
         context = self._any_context()
         if context.master.startswith("local"):
             form = re.fullmatch(r"local\[[^,\]]+,\s*(\d+)\]", context.master)
+            # A plain local[N] grants one attempt, whatever spark.task.maxFailures says.
             return int(form[1]) if form else 1
         return int(context.getConf().get(key, default) or default)
 

@@ -120,6 +120,7 @@ def adopt(connection: Connection, name: str, key: str, evidence: Evidence) -> bo
 def find_doubted(connection: Connection, name: str, key: str, evidence: Evidence) -> set[str]:
     """Find cursors at which this export's windows begin, and which a run came to that is not known to be its own."""
     table = export_metrics.c
+    # A run that found nothing ended where it began; it came to no cursor.
     moved = or_(table.cursor_low.is_(None), table.cursor_low != table.cursor_high)
     namesake = or_(table.export_name == name, table.export_name.endswith(f"{SEPARATOR}{name}", autoescape=True))
     query = select(table.cursor_high).where(
@@ -141,6 +142,7 @@ def adopt_all(connection: Connection, name: str, key: str) -> None:
 def _move(connection: Connection, table: Table, name: str, key: str, *where: Any) -> None:
     """Change the key of rows; tables that have rows of this key already are left: these are newer."""
     if (
+        # Runs alone are told apart by their ids, so rows of both keys may stand together there.
         table is not export_metrics
         and connection.execute(select(table.c.export_name).where(table.c.export_name == key).limit(1)).first()
     ):

@@ -61,12 +61,14 @@ def advance(
     """
     at, to = now(connection), Cursor(value, boundary or Boundary())
     first = insert(connection, export_state).values(export_name=export, last_cursor_value=None, updated_at=at)
+    # An export that never committed has no row, and an UPDATE alone could not tell that from a cursor that moved.
     connection.execute(first.on_conflict_do_nothing())
     stored = export_state.c.last_cursor_value
     unmoved = (stored.is_(None) if expected is None else stored == expected) & (export_state.c.cursor_visit == visit)
     change = update(export_state).where(export_state.c.export_name == export, unmoved)
     if connection.execute(change.values(**_values(to), updated_at=at)).rowcount == 1:
         return
+    # Nothing changed: either the cursor is there already (this commit is repeated), or another run moved it.
     held = read(connection, export)
     if held is None or (held.value, held.boundary.visit) != (value, to.boundary.visit):
         raise StateError(

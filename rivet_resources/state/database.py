@@ -72,6 +72,7 @@ class Instant(TypeDecorator[datetime]):
             return None
         if value.tzinfo is None:
             raise ValueError(f"naive time {value!r} in the state store")
+        # With microseconds even where they are zero: texts of one width sort as times do.
         return value.astimezone(UTC).isoformat(timespec="microseconds")
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:
@@ -136,6 +137,8 @@ class Database:
     @contextmanager
     def _transaction(self, engine: Engine) -> Iterator[Connection]:
         """Begin, waiting for a server that is away for a while: a run that is nearly done is not worth losing."""
+        # The wait is for the beginning only: once statements have
+        # run, a repetition is up to who knows them (`patiently`).
         with self._translate(), ExitStack() as stack:
             connection = self.patiently(lambda: self._begin(engine, stack))
             self._served, self._away_since = True, None
@@ -181,6 +184,7 @@ class Database:
     def _in_this_process(self, engine: Engine) -> Engine:
         if self._pid != os.getpid():
             _INHERITED.append(self._engine.pool)
+            # The parent goes on using these connections; closing them here would say good-bye to its server.
             self._engine.dispose(close=False)
             self._pid = os.getpid()
         return engine
@@ -199,6 +203,7 @@ class Database:
             place = None
         else:
             place = (found.st_dev, found.st_ino)
+        # By device and inode: a file put in the place of another has the same name.
         self._place = self._place or place
         if place is None or place != self._place:
             raise StateError(

@@ -67,6 +67,7 @@ def explain_sqlite(cause: str, url: URL) -> StateError:
 def explain_line(cause: str, url: URL, *, served_before: bool) -> StateError:
     """Return what it means that no line was had, or one broke: the server is away, unless it says what is wrong."""
     name = name_of(url)
+    # What answered before has the right address and password, so whatever it says now may pass.
     if served_before:
         return StateUnavailable(f"State store {name} did not answer: {cause}. Run again when the server is back.")
     kind = StateError if any(words in cause.lower() for words in POSTGRES_FOR_GOOD) else StateUnavailable

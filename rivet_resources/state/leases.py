@@ -55,6 +55,7 @@ class Holder:
 
     def holds(self, at: datetime) -> bool:
         """Return whether the lease still counts: not expired, and not of a process that we see to be dead."""
+        # Expired counts even where the process still lives: it may hang, and nobody shall wait for it for ever.
         if self.expires_at <= at:
             return False
         return is_alive(self.process) if is_here(self.process) else True
@@ -121,6 +122,7 @@ def hold(database: Database, export: str, window: str, run_id: str) -> Iterator[
         yield Lease(database, export, window, run_id)
     finally:
         ended.set()
+        # Not longer: the thread may be waiting for a store that is away.
         beat.join(timeout=BEAT_SECONDS)
         with suppress(StateError):  # not given back, it expires; the block's end counts
             database.patiently(give_back)
@@ -147,6 +149,7 @@ def acquire(connection: Connection, export: str, window: str, run_id: str) -> No
     if connection.execute(first.on_conflict_do_nothing(), execution_options={"preserve_rowcount": True}).rowcount == 1:
         return
     held = holder(connection, export, window)
+    # Two runs that find the same dead row take it one after the other: `holder` has locked it until our commit.
     if held is not None and held.holds(at):
         raise WindowBusy(
             f"Window {window} of export {name_in(export)} is held by {held.name} since "
@@ -187,6 +190,7 @@ def _beat(database: Database, export: str, window: str, run_id: str, ended: thre
     ours = True
     while ours and not ended.wait(BEAT_SECONDS):
         with suppress(StateError), database.write() as connection:  # a store that is away for a moment: try again
+            # Once it is another's it stays so; the run finds out by `check`, before it publishes.
             ours = renew(connection, export, window, run_id)
 
 

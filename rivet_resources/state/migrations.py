@@ -274,6 +274,7 @@ def _version(connection: Connection, name: str) -> int:
     tables = set(inspect(connection).get_table_names())
     if "rivet_store" in tables:
         return int(connection.execute(text("SELECT version FROM rivet_store")).scalar_one())
+    # The original names its tables alike, and its rows mean something else.
     if "export_state" in tables:
         raise StateError(
             f"State store {name} holds tables of another program, such as the original rivet. "

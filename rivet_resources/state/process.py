@@ -62,6 +62,7 @@ def is_here(process: Process) -> bool:
 def is_alive(process: Process) -> bool:
     """Return whether a process of this host still runs; a zombie does not, nor does another one with the same pid."""
     try:
+        # Systems give a pid again, so its start is compared, too.
         found = psutil.Process(process.pid)
         if found.status() == psutil.STATUS_ZOMBIE:
             return False

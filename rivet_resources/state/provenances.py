@@ -94,10 +94,12 @@ def difference(one: Provenance, other: Provenance) -> str:
     """
     if not ENGINES.is_same(one.engine, other.engine):
         return "the engine"
+    # A kind that one side alone tells proves nothing: the user may not have been allowed to see it then.
     kinds = {kind for kind in _kinds(one) if kind in _kinds(other)}
     if any(not _of_kind(one, kind) & _of_kind(other, kind) for kind in kinds):
         return "the server"
     is_table = bool(one.relation and other.relation)
+    # Where a schema is a database (MySQL), the relation names it, and the connection's own does not matter.
     has_schema = is_table and one.engine in ENGINES and ENGINES[one.engine].facts.schema_is_database
     if one.database and other.database and one.database != other.database and not has_schema:
         return "the database"

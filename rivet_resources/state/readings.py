@@ -66,6 +66,7 @@ def read_in_month(connection: Connection, place: str, at: datetime) -> MonthRead
 def _put_off(connection: Connection, name: str, seconds: float, at: float) -> float:
     statement = insert(connection, rate_meter).values(name=name, paid_at=at + seconds)
     before = rate_meter.c.paid_at
+    # What is paid for already is not saved up: after a pause the rate is the rate, with no burst.
     later = case((before > at, before), else_=at) + seconds
     statement = statement.on_conflict_do_update(index_elements=["name"], set_={"paid_at": later})
     return float(connection.execute(statement.returning(rate_meter.c.paid_at)).scalar_one())

@@ -140,6 +140,7 @@ def add_version(connection: Connection, subject: Subject, form: SchemaFormat, sc
         number = (highest or 0) + 1
         values = {"id": number, "identity": identity(form, schema), "format": form, "text": schema}
         connection.execute(insert(connection, schema_content).values(**values))
+    # Kept with the subject and not counted from the rows: a version that was deleted for good leaves none.
     version = subject.last_version + 1
     row = {"subject": subject.subject, "version": version, "id": number, "deleted": False}
     connection.execute(insert(connection, schema_version).values(**row, registered_at=now(connection)))

@@ -162,6 +162,7 @@ COMMITTED = frozenset({
 def begin(connection: Connection, run: RunRecord) -> None:
     """Write the row of a run that starts in this process, and mark the export's dead `running` rows `interrupted`."""
     for dead in _running(connection, run.export):
+        # Nobody else can: a process that was killed writes nothing, and no daemon looks after runs.
         if dead.run_id != run.run_id and not _lives(connection, dead):
             said = f"Process {dead.pid} on {dead.host} ended without finishing the run."
             _change(connection, dead.run_id, {"status": "interrupted", "error_message": said})

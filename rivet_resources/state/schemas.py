@@ -52,6 +52,7 @@ def save(connection: Connection, export: str, columns: Iterable[tuple[str, str]]
     """Store a new version if the columns, regardless of order, differ from the last; True if there was a last one."""
     new = [(str(name), str(kind)) for name, kind in columns]
     versions = history(connection, export)
+    # Columns are matched by name everywhere, so another order is no change.
     if versions and sorted(versions[-1].columns) == sorted(new):
         return False
     values = {"export_name": export, "version": len(versions) + 1, "columns": json.dumps(new)}

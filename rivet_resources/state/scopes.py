@@ -50,6 +50,7 @@ class Scope:
 
 def key_of(project: str, source: str, export: str) -> str:
     """Join a key: `shop-prod//billing//orders`; `//billing//orders` without a project."""
+    # The name last and as it is: it may have single slashes, and never two in a row.
     return SEPARATOR.join((escape(project), escape(source), export))
 
 

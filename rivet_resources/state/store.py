@@ -453,6 +453,7 @@ class State:
             cursors.restore(connection, key, cursor, boundary or Boundary())
             files.forget(connection, key)
             schemas.forget(connection, key)
+            # In the order in which they were committed: the newest columns must be the baseline in the end.
             for manifest in sorted(manifests, key=lambda manifest: manifest.finished_at):
                 files.record(connection, manifest.parts, origin=origin_of(manifest, key=key))
                 schemas.save(connection, key, columns_of(manifest))

@@ -129,6 +129,7 @@ def _by_bucket(rows: pa.RecordBatch, choice: SurvivingRows) -> dict[int, pa.Reco
     mixed = np.zeros(rows.num_rows, np.uint64)
     for number in range(len(choice.key)):
         mixed = (mixed ^ _numbers(rows.column(f"key{number}"))) * MIX
+        # The low bits of a product know nothing of the high ones above them, and the remainder looks at the low ones.
         mixed ^= mixed >> np.uint64(32)
     buckets = (mixed % np.uint64(choice.buckets)).astype(np.int64)
     order = np.argsort(buckets, kind="stable")
@@ -159,6 +160,7 @@ def _text_numbers(texts: pa.Array) -> Numbers:
     lengths = np.diff(ends)
     inside = np.arange(len(letters)) - np.repeat(ends[:-1] - ends[0], lengths)
     summed = np.concatenate([[np.uint64(0)], np.cumsum((letters + np.uint64(1)) * WEIGHTS[inside % len(WEIGHTS)])])
+    # Sums wrap at 2**64, and so do their differences: each is right.
     numbers: Numbers = summed[ends[1:] - ends[0]] - summed[ends[:-1] - ends[0]]
     return numbers
 
@@ -241,6 +243,7 @@ def _groups(rows: pa.Table) -> Numbers:
     for name in rows.column_names[len(LOCATED) :]:
         cells = rows[name].combine_chunks().dictionary_encode(null_encoding="encode")
         codes = cells.indices.to_numpy().astype(np.int64)
+        # Encoded anew after each column, so that the numbers stay below the count of rows and no product overflows.
         pairs = codes if group is None else group * len(cells.dictionary) + codes
         group = codes if group is None else pa.array(pairs).dictionary_encode().indices.to_numpy().astype(np.int64)
     assert group is not None, "a key has a column"

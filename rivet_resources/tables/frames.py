@@ -179,6 +179,7 @@ def _streams(
         F.struct(F.lit(True).alias("is"), col(name).alias("value")).alias(_known_name(n))
         for n, name in enumerate(lacking)
     ]
+    # Before every change: no position is empty.
     first = [F.lit("").alias("__pos"), F.lit(-2).cast("long").alias("__seq")]
     flags = [F.lit(False).alias("__gone"), F.lit(False).alias("__partial")]
     return stream.unionByName(of_touched(base).select(*keys, *first, *flags, *had))
@@ -190,6 +191,7 @@ def _follow_keys(stream: DataFrame, key: Sequence[str], lacking: Sequence[str]) 
 
     every = range(len(lacking))
     while True:
+        # Each round would otherwise compute all rounds before it once more.
         stream = stream.localCheckpoint()
         halves = stream.select("__pos", "__seq", "__gone", *(_before(n, key).alias(f"__given{n}") for n in every))
         halves = halves.where("__gone").drop("__gone").withColumn("__seq", F.col("__seq") + 1)

@@ -69,6 +69,7 @@ def _rows_job(
     derived: Derived, todo: PendingWindows, seen: EnvelopeSurvey, table: pa.Schema, spark: SparkRuntime
 ) -> Callable[[Extract], DataFrame]:
     session = session_for(spark, input_bytes(todo))
+    # Nothing that stood before a truncate is left.
     base = None if seen.truncates else _base(session, todo, derived, table)
     made = _apply_changes(session, base, todo, seen, derived, table) if seen.rows or base is None else base
     return rows_job(made, spark)

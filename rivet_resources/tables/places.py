@@ -288,5 +288,6 @@ def _write(
                 rows[number] = None
             elif (known := rows.setdefault(number, [])) is not None:
                 known.append(np.frombuffer(living.as_buffer(), np.uint32))
+    # Every bucket told some rows of the part, and batches look for theirs among them in order.
     parts = [(places[n], None if each is None else np.sort(np.concatenate(each))) for n, each in sorted(rows.items())]
     yield told(packed, attempts, Living(parts, key))

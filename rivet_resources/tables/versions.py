@@ -151,10 +151,12 @@ def _chain(rows: DataFrame, key: Sequence[str], columns: Sequence[str], truncate
     repeats = (
         ~gone & ~F.col("__was.gone") & (F.col("__was.epoch") == F.col("__epoch")) & F.col("__was.row").eqNullSafe(row)
     )
+    # Repeats go before the next one is looked for: a version lasts until there is another state.
     news = moments.withColumn("__was", previous).where(~F.coalesce(repeats, F.lit(False))).drop("__was")
     following = F.lead(
         F.struct(F.col("__pos").alias("pos"), F.col("__ts").alias("ts"), F.col("__epoch").alias("epoch"))
     )
+    # A delete opens nothing, but it closes what was before: so it goes last.
     closed = news.withColumn("__next", following.over(line)).where(~gone)
     if truncates:
         places = _places(truncates)

@@ -237,6 +237,7 @@ def rows_job(rows: DataFrame, runtime: SparkRuntime) -> Callable[[Extract], Data
 
     def job(extract: Extract) -> DataFrame:
         write = partial(_write, pickle.dumps(extract), runtime.task_attempts)
+        # Unlike `repartition` it moves no row.
         return rows.coalesce(len(extract.chunks)).mapInArrow(write, ROWS_DDL)
 
     return job
@@ -266,6 +267,7 @@ def _run(job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRu
         try:
             return _results(job, extract, runtime, tag)
         except BaseException:
+            # Also when the run is stopped: its tasks would go on staging behind the clearing.
             runtime.call_off(tag)
             _clear(extract)
             raise

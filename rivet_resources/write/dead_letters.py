@@ -86,6 +86,7 @@ class DeadLetters:
         window = self._extract.window
         extract = replace(
             self._extract,
+            # Whatever the parts are, and uncompressed: people look at these files.
             format=FORMATS[FORMAT].from_keys(FormatKeys()),
             window=replace(window, folder="/".join(filter(None, (QUARANTINE, window.folder)))),
             max_file_bytes=None,

@@ -53,6 +53,7 @@ class FollowedFile:
         Raises:
             OSError: what became of the reading before.
         """
+        # A thread for each page would cost more than it reads.
         if written - self._asked < LEAST:
             return
         self._asked = written
@@ -72,6 +73,7 @@ class FollowedFile:
             OSError: it cannot be read.
         """
         self._wait()
+        # Parquet and the like write their head once; a format that fills it in later is read anew, from the start.
         if self._head != self._first_bytes():
             self._begin()
         self._read()
@@ -84,6 +86,7 @@ class FollowedFile:
 
     def _begin(self) -> None:
         self._size, self._head = 0, b""
+        # MD5 because stores compare it (Content-MD5), XXH3 because it is fast; neither protects against anybody.
         self._fast, self._slow = xxhash.xxh3_64(), hashlib.md5(usedforsecurity=False)
 
     def _wait(self) -> None:

@@ -282,6 +282,7 @@ def _fetch(root: Root, path: str, local: Path) -> Cells:
 def _buckets(runs: Sequence[Cells], pieces: int | None = None) -> Iterator[Cells]:
     """Yield all cells in pieces, such that equal cells stand in one piece: in the same, whosever they are."""
     pieces = -(-sum(len(run) for run in runs) // BUCKET_CELLS) if pieces is None else pieces
+    # By the value of the first half, which spreads evenly, and not by position: the same bounds cut every file.
     bounds = [np.uint64(piece * 2**64 // pieces) for piece in range(1, pieces)]
     cuts = [[0, *np.searchsorted(run[:, 0], bounds).tolist(), len(run)] for run in runs]
     for piece in range(pieces):
@@ -293,6 +294,7 @@ def _sort(cells: Cells) -> Cells:
     """Sort cells; the second half only where the first ones are equal, which is nearly never."""
     cells = cells[np.argsort(cells[:, 0])]
     high, low = cells[:, 0], cells[:, 1]
+    # lexsort costs several times an argsort of one column, and is needed for equal first halves only.
     if ((high[1:] == high[:-1]) & (low[1:] < low[:-1])).any():
         cells = cells[np.lexsort((low, high))]
     return cells
@@ -315,6 +317,7 @@ def cell_hashes(column: pa.Array) -> Cells:
     if pa.types.is_dictionary(arrow):
         return cell_hashes(column.cast(arrow.value_type))
     if pa.types.is_floating(arrow):
+        # Adding zero makes 0.0 of -0.0; all NaN get one bit pattern.
         numbers = column.cast(pa.float64()).to_numpy() + 0.0
         return _mix(np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64))
     if pa.types.is_boolean(arrow):
@@ -355,12 +358,14 @@ def _hash(column: pa.Array) -> Cells:
         column = column.cast(pa.large_binary())
     cells: Iterable[bytes] = column.to_numpy(zero_copy_only=False)
     digests = b"".join(map(xxhash.xxh3_128_digest, cells))
+    # A digest of XXH3 is in canonical form, which is big-endian: its high half comes first.
     return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
 
 
 def _forget_peak() -> None:
     """Start the system's record of peak memory anew, so that it speaks of this chunk; Linux only, else no change."""
     try:
+        # proc(5): 5 resets VmHWM, the peak of resident memory, to what is held now.
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return
@@ -372,6 +377,7 @@ def peak_mb() -> float:
     Workers are forked, and pages still shared would count once in each (`engine.md`, section 9).
     """
     if not sys.platform.startswith("linux"):
+        # `ru_maxrss` is in bytes on macOS, and in kilobytes elsewhere (getrusage(2)).
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MB
     status = Path("/proc/self/status").read_text()

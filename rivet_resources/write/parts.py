@@ -97,6 +97,7 @@ class PartFiles:
         part = self._prove(file, self._behind)
         self._writer, self._behind, self._rows = None, None, 0
         self._number += 1
+        # It waits here on disk until a second part, or the end, decides its name.
         if self._number == 1:
             self._first = (file, part)
         else:

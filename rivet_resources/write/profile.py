@@ -61,6 +61,7 @@ class Histogram:
         assert self.exponent is not None
         first = number_of(low, self.exponent)
         if values.dtype == np.int64:
+            # A shift by 64 bits or more is undefined; one by 63 leaves what it would: 0, or -1 of negative numbers.
             places = (values >> min(self.exponent, 63)) - first
         else:
             numbers = np.floor(np.ldexp(values, -self.exponent))
@@ -170,6 +171,7 @@ class ColumnTally:
     def _count(self, values: npt.NDArray[Any]) -> None:
         self.count += len(values)
         if self._kind != "time":
+            # As floats: a sum of 64-bit integers may pass 64 bits.
             self.total += float(values.sum(dtype=np.float64))
         self.histogram.add(values)
 
@@ -182,6 +184,7 @@ class ColumnTally:
 
     def _keep(self, hashes: Hashes) -> None:
         """Keep the smallest hashes that were seen."""
+        # Larger hashes than the largest kept one can never be among the smallest again.
         if len(self.hashes) == KEPT:
             hashes = hashes[hashes <= self.hashes[-1]]
         merged = np.unique(np.concatenate((self.hashes, hashes)))
@@ -232,6 +235,7 @@ class ColumnTally:
         """Return the number of distinct values, by the share of all hashes that the kept ones fill."""
         if not self.has_more:
             return len(self.hashes)
+        # Hashes spread evenly, so the k smallest of n reach up to about k/n of all.
         return round((KEPT - 1) / ((int(self.hashes[-1]) + 1) / 2**64))
 
     def _bars(self, arrow: pa.DataType) -> tuple[Bar, ...]:

@@ -48,6 +48,7 @@ class FolderFiles:
             return
         numbers = self._folders.numbers(table.column(self._folders.column)).combine_chunks()
         for number in numbers.unique().to_pylist():
+            # NULL equals nothing, not even NULL.
             is_here = numbers.is_null() if number is None else pc.equal(numbers, number)
             rows = table.filter(is_here)
             self._held.setdefault(number, []).append(rows)

@@ -67,6 +67,7 @@ class RowRuleCount:
             for rule, truth in zip(
                 self._expressions, sql.evaluate(texts, table, [pa.bool_()] * len(texts)), strict=True
             ):
+                # NULL is not false: as in a CHECK of SQL, a row for which an expression is NULL passes.
                 self.broken[rule.check] += truth.false_count
         for name in self._newest:
             newest = _microseconds(table.column(name))
@@ -229,6 +230,7 @@ def _texts(column: pa.ChunkedArray) -> pa.Array:
 
 def _not_among(allowed: pa.Array) -> Broken:
     def count(column: pa.ChunkedArray) -> int:
+        # False for NULL as well, which breaks no rule of this kind: NULLs are taken off below.
         among = pc.is_in(_cells(column), value_set=allowed, skip_nulls=True)
         return int(len(among) - column.null_count - among.true_count)
 
@@ -272,4 +274,5 @@ def _microseconds(column: pa.ChunkedArray) -> int | None:
         return None
     if pa.types.is_date(newest.type):
         return int(newest.cast(pa.date32()).value) * MICROSECONDS_A_DAY
+    # Not safe: digits beyond microseconds are cut off, which a safe cast refuses.
     return int(newest.cast(pa.timestamp("us", newest.type.tz), safe=False).value)

@@ -80,6 +80,7 @@ class Draws:
     @cached_property
     def bytes(self) -> npt.NDArray[np.uint8]:
         """Hash each number: (rows, 64)."""
+        # Copied for each row: the salt is hashed once.
         base = blake2b(self._salt, digest_size=BYTES)
         digests = []
         for n in self.n.tolist():
@@ -95,6 +96,7 @@ class Draws:
 
     def below(self, place: int, end: int | Numbers) -> Numbers:
         """Draw a whole number from 0 up to, excluding, `end` (at most 2^32): the high half of a product."""
+        # Scaled and not taken modulo: the remainder would favour small numbers, and the low bits are spent elsewhere.
         return ((self.lane(place) * np.asarray(end, dtype=np.uint64)) >> np.uint64(32)).astype(np.int64)
 
     def back(self, place: int, span: int) -> Numbers:
@@ -134,6 +136,8 @@ def number_texts(prefix: str, numbers: Numbers) -> pa.Array:
 
 def money(hundredths: Numbers) -> pa.Array:
     """Turn hundredths, not negative, into decimals."""
+    # A decimal128 is two words, the low one first; the high one
+    # of a number that is not negative and fits 63 bits is zero.
     halves = np.zeros((len(hundredths), 2), dtype=np.int64)
     halves[:, 0] = hundredths
     return pa.Array.from_buffers(MONEY.arrow, len(hundredths), [None, pa.py_buffer(halves.tobytes())])

@@ -229,6 +229,7 @@ class DatagenSession:
             return ()
         low, high = self._span(sql.Numbers())
         if column.name in numbers(self.recipe) and _is_whole(relation, column.name):
+            # Bounds are inclusive: the last number of a piece, not the first of the next.
             edges = [low + (high - low) * i // pieces - 1 for i in range(1, pieces)]
             return tuple(str(edge) for edge in dict.fromkeys(edges) if low <= edge < high - 1)
         return self._cut(relation, column, pieces, step=max(1, (high - low) // SAMPLE))

@@ -42,6 +42,7 @@ class Stream:
 
     def instant(self) -> str:
         """Return the name of an instant of its rows, seed and clock drawn now where none is set."""
+        # 63 bits, so that it stays positive wherever a signed 64-bit number keeps it.
         seed = random.SystemRandom().getrandbits(63) if self.seed is None else self.seed
         return snapshot_name(seed, self.clock or datetime.now(UTC))
 

@@ -77,6 +77,7 @@ BINARY_CHARSET, DECIMAL_TYPES, BIT_TYPE = 63, (0, 246), 16
 def read_definition(definition: Definition) -> Described:
     """Read a result's column definition; its NOT NULL flag is not believed, since an outer join can break it."""
     base, native = _field_base(definition)
+    # The length is that of the longest text, with its point and its minus.
     precision = definition.length - (1 if definition.scale else 0) - (0 if definition.flags & UNSIGNED else 1)
     if base == "decimal":
         precision = max(1, min(precision, 65), definition.scale)

@@ -43,6 +43,8 @@ SETTLE_SECONDS = 2.0
 STAMPS = frozenset({"timestamp", "datetime", "date"})
 
 # A replica's applier runs as `system user`; background threads do too, as daemons.
+# `time` is in whole seconds, so a statement may have begun up
+# to one earlier than it says: `- INTERVAL time + 1 SECOND`.
 STATEMENTS = """
 SELECT id, user, command, UTC_TIMESTAMP(6) - INTERVAL time + 1 SECOND, info LIKE '/* rivet:%'
 FROM information_schema.processlist
@@ -125,8 +127,10 @@ def _activity(session: HorizonSession) -> _Activity:
     Raises:
         SourcePermission: this user may not see others' transactions.
     """
+    # In this order. The other way round, whoever ends between two of these looks would be in neither.
     asked_at = session.now()
     running = session.ask(STATEMENTS, doing="listing running statements")
+    # Asked earlier, InnoDB might answer with a list that is older than the one of statements.
     time.sleep(FRESH_SECONDS)
     transactions = session.ask(TRANSACTIONS, doing="listing open transactions")
     readers = {row[1] for row in transactions if row[2] == "1"}
@@ -229,6 +233,7 @@ def _cap_sql(cap: datetime, base: str) -> str:
     if base == "timestamp":
         return instant
     local = f"CONVERT_TZ({instant}, '+00:00', @@global.time_zone)"  # NULL when the server has no tables of zones
+    # No zone that the server takes is further behind UTC than -13:59.
     naive = f"LEAST({instant}, COALESCE({local}, {instant} - INTERVAL 14 HOUR))"
     return naive if base == "datetime" else f"DATE({naive})"  # a date may still grow until its day is over
 

@@ -108,6 +108,7 @@ class Reader:
         connection, self._connection = self._connection, None
         if connection is not None:
             self._spent.ended()
+            # PyMySQL's `close` would first send a farewell, behind the statement that still runs.
             connection._force_close()
 
     def effort(self) -> Effort:

@@ -126,6 +126,7 @@ class MySqlSession:
         import pymysql  # driver
 
         try:
+            # PyMySQL has no binary protocol, so nothing prepares; LIMIT 0 describes as well and reads no row.
             return mysql_packets.query(self._connection, f"{self.conn_params.comment}{statement} LIMIT 0").columns
         except (pymysql.MySQLError, OSError) as error:
             raise fault(error, doing=doing, user=self.user, secrets=self.conn_params.secrets) from None

@@ -67,11 +67,14 @@ PINNED: Mapping[str, str] = {
     "transaction_isolation": "'REPEATABLE-READ'",
     "tx_isolation": "'REPEATABLE-READ'",
     "sql_select_limit": "18446744073709551615",  # else it cuts rows off in silence
+    # ON, `WHERE id IS NULL` finds the row that was inserted last.
     "sql_auto_is_null": "OFF",
+    # OFF, max_join_size refuses what the planner takes for long.
     "sql_big_selects": "ON",
     "max_sort_length": "12288",  # the longest key there is, in weights: a shorter one sorts long texts wrongly
     "div_precision_increment": "4",
     "lc_time_names": "'en_US'",
+    # MySQL 8 shows sizes and row counts up to a day old otherwise.
     "information_schema_stats_expiry": "0",
     "net_write_timeout": "7200",  # above the longest pause of a throttle in mid-answer
     "wait_timeout": "86400",  # above the longest pause between two pages

@@ -98,6 +98,7 @@ def _literal(text: str, base: str) -> str | None:
 
 def _double(text: str) -> str:
     """Write a double, not a decimal: those have an exponent."""
+    # Without an exponent 0.1 is a DECIMAL, and compares with a column of doubles as that.
     return text if "e" in text.lower() else f"{text}E0"
 
 
@@ -118,6 +119,7 @@ def is_day(text: str) -> bool:
     try:
         return bool(date.fromisoformat(text))
     except ValueError:
+        # Year 0 is none of Python's, and one of MySQL's.
         return text.startswith("0000-") and not text.endswith("-00") and "-00-" not in text[4:]
 
 

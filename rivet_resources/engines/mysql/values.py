@@ -153,6 +153,7 @@ def _uuid(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
     if found.common not in (0, UUID_LENGTH):
         raise pa.ArrowInvalid("uuids of different lengths")
     letters = np.delete(found.records(UUID_LENGTH), UUID_DASHES, axis=1)
+    # Bit 6 is set in letters only, and a and A end in 1: with 9 that is ten.
     nibbles = (letters & np.uint8(0xF)) + np.uint8(9) * (letters >> np.uint8(6))
     packed = nibbles[:, ::2] << np.uint8(4) | nibbles[:, 1::2]
     return pa.ExtensionArray.from_storage(column.arrow, cells.fixed_width_array(packed, found.rows, pa.binary(16)))

@@ -70,6 +70,7 @@ GROUP BY i.indexrelid, c.relname, i.indrelid, i.indisprimary, i.indisunique, i.i
 ORDER BY i.indisprimary DESC, 4 DESC, count(*), i.indexrelid"""
 
 # Read after the snapshot was taken: every row it shows lies below these sizes.
+# UNION and not UNION ALL: a table that inherits from two members of the tree is one leaf, or its rows come twice.
 LEAVES = """
 WITH RECURSIVE tree (oid) AS (
     SELECT %s::oid UNION SELECT i.inhrelid FROM pg_inherits i JOIN tree ON i.inhparent = tree.oid
@@ -200,6 +201,7 @@ def _leaves(catalog: Catalog, table: _Table) -> tuple[tuple[Leaf, ...], int | No
     None below PostgreSQL 14, where a ctid range scans the whole table.
     """
     if table.kind not in ("r", "p", "m"):
+        # From PostgreSQL 14 on, reltuples is -1 until the table was analysed: not known is not empty.
         return (), (int(table.rows) if table.rows >= 0 else None), None
     rows = catalog.ask(LEAVES, (table.oid,), doing=f"reading the partitions of {table.label}")
     stored = [row for row in rows if row[2] != "p"]
@@ -209,6 +211,7 @@ def _leaves(catalog: Catalog, table: _Table) -> tuple[tuple[Leaf, ...], int | No
     if not is_by_blocks or not stored or catalog.server_version < 140000:
         return (), estimate, size
     leaves = tuple(
+        # A table with children is a leaf beside them; without ONLY it would bring their rows once more.
         Leaf(sql=("ONLY " if row[4] else "") + f"{sql.quote(row[0])}.{sql.quote(row[1])}", blocks=int(row[5]))
         for row in stored
     )
@@ -242,6 +245,7 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
 
 # --- types ---------------------------------------------------------------------------------------
 
+# An array is what its item's type calls its array: point, name and int2vector have items as well, and are none.
 TYPES = """
 SELECT t.oid::int8, t.typname, t.typtype::text, t.typelem::int8, t.typbasetype::int8, t.typtypmod,
        format_type(t.oid, NULL), coalesce(e.typarray = t.oid, false)
@@ -264,6 +268,7 @@ def type_columns(
     types = _types(catalog, {column.oid for column in described})
     scale = _money_scale(catalog) if any(_base(types, c.oid).name == "money" for c in described) else 0
     labels = _labels(catalog, described)
+    # A server in SQL_ASCII converts nothing, whatever client_encoding says: its texts may be no UTF-8.
     encoding = catalog.ask("SELECT current_setting('server_encoding')", doing="reading the encoding")[0][0]
     return tuple(
         column_of(

@@ -162,6 +162,7 @@ def _read_as_list(made: ColumnBuilder) -> Column:
         arrow, pattern = _list(pa.string()), "{}::text[]"
     item = arrow.value_type
     is_plain = not (pa.types.is_decimal(item) or pa.types.is_date(item) or pa.types.is_timestamp(item))
+    # ADBC flattens `{{1,2},{3,4}}` to four items and drops lower bounds without a word, so the server is asked as well.
     flag = made.select("(array_ndims({}) > 1 OR array_lower({}, 1) <> 1)")
     return made.column(
         arrow, pattern, fidelity="exact", logical="", read="list", items="plain" if is_plain else "typed", flag=flag

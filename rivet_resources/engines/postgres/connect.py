@@ -81,6 +81,7 @@ def connect(conn_params: ConnectionParams) -> psycopg.Connection[Any]:
         return open_plain(conn_params)
     except psycopg.Error as error:
         told = tls.refusal(conn_params.parameters) if "certificate verify failed" in str(error) else ""
+        # `from None`: the driver's own text may show the connection string, and a chained traceback would print it.
         raise connect_fault(error, where=conn_params.where, secrets=conn_params.secrets, refusal=told) from None
 
 
@@ -98,6 +99,7 @@ def open_plain(conn_params: ConnectionParams) -> psycopg.Connection[Any]:
     import psycopg  # driver
 
     def opened(conninfo: str) -> psycopg.Connection[Any]:
+        # psycopg prepares a statement at its fifth use; behind a pooler the sixth may meet a backend that never saw it.
         return watched().connect(conninfo, autocommit=True, prepare_threshold=None)
 
     try:

@@ -74,6 +74,7 @@ WHERE t.tgrelid = ANY (%s::oid[]) AND NOT t.tgisinternal AND t.tgenabled <> 'D' 
 ASSIGNED = re.compile(r'\bnew\.(?:"((?:[^"]|"")+)"|(\w+))\s*:?=', re.IGNORECASE)
 
 # The lowest bound of ranges, as the catalog spells it: FOR VALUES FROM ('2026-01-01') TO ('2026-02-01').
+# COLLATE "C": the texts differ in their dates alone, which sort by bytes; other collations pass over punctuation.
 BOUNDS = """
 SELECT i.inhparent::int8, min(pg_get_expr(c.relpartbound, c.oid) COLLATE "C")
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -154,6 +155,7 @@ def _column(row: tuple[Any, ...], statistics: tuple[Any, ...] | None, triggers: 
 
 
 def _family(base: str, kind: str, is_array: bool) -> Family:
+    # int2vector and oidvector have items and no fixed length either, but are no arrays to anyone.
     if is_array and base.startswith("_"):
         return "list"
     if base in ("numeric", "money"):

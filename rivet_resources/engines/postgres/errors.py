@@ -32,6 +32,7 @@ ADVICE = {
     "exports, or let the administrator raise max_connections or the role's CONNECTION LIMIT.",
 }
 # What the relation's disappearance or change looks like once it was described.
+# 0A000 comes with `cached plan must not change result type`.
 CHANGED = frozenset({"42P01", "42703", "42704", "0A000", "2BP01", "42804", "42883"})
 
 # Errors in mid-stream reach us as a text without SQLSTATE (`engine.md`, section 2, trap 5). First match wins.
@@ -99,11 +100,13 @@ def sqlstate_of(error: BaseException) -> str:
 
 def clean(text: object, *, secrets: Sequence[str] = ()) -> str:
     """Make a driver's message safe to show: no secret, no SQL, no quoted value of a row, no control bytes, one line."""
+    # What follows these words quotes SQL and row values: `Key (email)=(…) already exists`.
     words = re.split(r"\n\s*(?:Query was|DETAIL|CONTEXT|HINT|LINE \d+)\b", str(text))[0]
     words = re.sub(r"^.*?\b(?:ERROR|FATAL|PANIC):\s+", "", words, flags=re.DOTALL)
     # Asked with and without TLS (`sslmode=prefer`), a server refuses twice in the same words.
     words = re.sub(r"^(.+)\nconnection to server [^\n]* (?:ERROR|FATAL):\s+\1\s*$", r"\1", words)
     words = re.sub(r"\s*SQLSTATE: \w+$", "", words.strip())
+    # These texts quote the value that did not fit.
     words = re.sub(r"(?i)(invalid input \S+[^\"]*|out of range[^\"]*|syntax for [^\"]*)\"[^\"]*\"", r"\1…", words)
     words = re.sub(r"(?i)\bpassword\s*=\s*\S+", "password=…", words)
     words = re.sub(r"\bpostgres(?:ql)?://\S+", "postgresql://…", words)
@@ -119,6 +122,7 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
         return SourceLost(f"While {doing}: {clean(error)}. {LOOK_AT_LINE}")
     state = sqlstate_of(error)
     said = f"PostgreSQL said: {clean(error, secrets=secrets)}" + (f" ({state})" if state else "")
+    # One SQLSTATE for two things, which only the text tells apart: the server's time limit, and somebody's cancel.
     if state == "57014" and "user request" not in str(error):
         return faults.timed_out(doing)
     if state == "57014":

@@ -77,6 +77,7 @@ def digest(statement: str, plan: Node) -> Explained:
     main = min(scans, key=lambda node: (-_rows(node), WORST.index(_scan(node))))
     index = str(main.get("Index Name") or _bitmap_index(main))
     kind = _scan(main)
+    # The estimate of a page by blocks says nothing of the chunk.
     rows = None if kind == "blocks" else _rows(main)  # of the first blocks only
     return Explained(statement, kind, index=index if kind != "blocks" else "", rows=rows, sorts=sorts, text=text)
 

@@ -31,6 +31,7 @@ SESSIONS = "FROM pg_stat_activity WHERE datid IS NOT NULL"
 # Source: PostgreSQL documentation, 28.2, "The Cumulative Statistics System". Each part is tried by itself when the
 # gauge opens, and left out where the server has no such view or forbids it (managed servers do).
 PARTS: Mapping[str, str] = {
+    # A session that waits for a lock is `active` too, and works no more than an idle one: it counts below.
     "active": f"""(SELECT CASE WHEN {VISIBLE} THEN count(*) FILTER (WHERE state = 'active'
         AND wait_event_type IS DISTINCT FROM 'Lock' AND {OTHERS}) END {SESSIONS})""",
     "lock_waits": f"""(SELECT CASE WHEN {VISIBLE} THEN count(*) FILTER (WHERE wait_event_type = 'Lock'
@@ -48,6 +49,7 @@ PARTS: Mapping[str, str] = {
         WHEN pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() THEN 0
         ELSE extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()) END)""",
 }
+# PostgreSQL 17 moved the counter to a view of its own.
 REQUESTED_CHECKPOINTS = "(SELECT checkpoints_req FROM pg_stat_bgwriter)"
 REQUESTED_CHECKPOINTS_17 = "(SELECT num_requested FROM pg_stat_checkpointer)"
 COUNTERS = """SELECT temp_bytes, deadlocks, conflicts, blks_read AS blocks_read FROM pg_stat_database

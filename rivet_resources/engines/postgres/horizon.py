@@ -153,6 +153,7 @@ def _stamp_horizon(
         return Horizon(after, note)
     zone, cap = floor.zone, _floor(cap, relation, expression, column)
     spelled, base = session.typed(relation, expression)
+    # Below, not up to: a transaction that starts at the cap may still take that very instant as its stamp.
     bounds = [f"{spelled} < {_cap_sql(cap, base, zone)}"]
     if after is not None:
         bounds.append(f"{spelled} > {sql.literal(after, column)}")
@@ -215,6 +216,7 @@ HIDDEN = "this user may not see when other transactions began (GRANT pg_read_all
 
 def _settle_cap(session: HorizonSession) -> tuple[datetime | None, str]:
     """Wait until whoever is open now has ended; what the new snapshot does not show began after that."""
+    # The clock first, then the list: whoever begins between them is in neither, and starts above this instant.
     now = session.now()
     with session.beside() as beside:
         left = _settle(beside)
@@ -249,6 +251,7 @@ def _settle_horizon(
         order_by=[f"{spelled} DESC"],
         limit=1,
     )
+    # On a connection of its own: this session's snapshot does not see what was committed since it began.
     with session.beside() as beside:
         rows = beside.ask(newest, doing=f"finding the newest row of {relation.name}")
         high = rows[0][0] if rows else None
@@ -270,6 +273,7 @@ def _settle(beside: HorizonSession) -> Mapping[str, _Other]:
     while left and time.monotonic() < deadline:
         time.sleep(SETTLE_STEP_SECONDS)
         still = _open(beside)
+        # Who began after the first list is not waited for, or a busy server would never let go: its values lie above.
         left = {name: other for name, other in left.items() if name in still}
     return left
 

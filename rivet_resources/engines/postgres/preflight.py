@@ -34,6 +34,9 @@ OLDEST, NEWEST = (12,), 18
 SHORT_FEEDBACK_SECONDS = 1800  # a snapshot of a large table stays open that long
 DAY_SECONDS = 86_400
 
+# Asked for with `true`, a setting that the server does not have is NULL: reserved_connections came with version 16,
+# transaction_timeout with 17, idle_session_timeout with 14; old_snapshot_threshold went with 17. Of role_settings
+# the last one of a name counts in JSON, so they stand in the server's own order: for all, a database, a role, both.
 SERVER = """
 SELECT json_build_object(
     'user', current_user,

@@ -34,6 +34,7 @@ from rivet_resources.errors import RivetError, SnapshotLost, SourceLost, Stateme
 CANCEL_SECONDS = 10
 HINT_BYTES = 8 * MIB  # ADBC's own batches; bounds its buffers
 COPY = {"adbc.postgresql.batch_size_hint_bytes": str(HINT_BYTES)}
+# COPY takes a query; neither FETCH nor BEGIN or SET is one.
 PLAIN = {"adbc.postgresql.use_copy": "false", **COPY}
 # Rows that the open transaction went through, of all its tables but the catalog's. Source: PostgreSQL documentation,
 # 28.2, "Viewing Statistics": the xact views count the current transaction; anybody may read them.
@@ -170,9 +171,12 @@ class Reader:
         """
         connection = self._connection = _connect(self.conn_params)
         self._spent.connected(in_transaction=True)
+        # An imported snapshot needs REPEATABLE READ. Pages by key without one see an
+        # instant each, and hold none back from the server's clean-up between two of them.
         level = "REPEATABLE READ" if self.snapshot or self.chunk.reader == "cursor" else "READ COMMITTED"
         try:
             _statement(connection, f"BEGIN ISOLATION LEVEL {level} READ ONLY", PLAIN, None)
+            # Before the settings: the server refuses a snapshot once the transaction has run a query.
             if self.snapshot:
                 self._import(connection)
             _statement(connection, pin(self.conn_params.settings), PLAIN, None)
@@ -190,6 +194,7 @@ class Reader:
         try:
             _statement(connection, f"SET TRANSACTION SNAPSHOT '{self.snapshot}'", PLAIN, None)
         except Exception as error:
+            # 22023 or 42704, by version: there is no such snapshot. 55000: its exporter is gone.
             if errors.sqlstate_of(error) in ("22023", "42704", "55000"):
                 raise SnapshotLost(
                     f"The shared snapshot ended before {self.name} was read to its end; going on would mix two "

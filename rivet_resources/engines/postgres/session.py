@@ -104,6 +104,7 @@ class PostgresSession:
 
     def begin(self, *, snapshot: bool) -> None:
         """Begin the transaction everything is planned in, with a shared snapshot if asked and possible."""
+        # The list of open transactions before the snapshot, never after: one that commits between would be in neither.
         self.floor = postgres_horizon.floor(self)
         self._start()
         if not snapshot:
@@ -156,6 +157,7 @@ class PostgresSession:
         from psycopg import errors, generators, pq  # driver
 
         pgconn = self._connection.pgconn
+        # A statement that is refused would end the transaction, and with it the snapshot that tasks share.
         self.ask("SAVEPOINT rivet", doing=doing)
         try:
             # Not `pgconn.prepare`: it waits in C and holds the interpreter's lock, so that no deadline could end it.
@@ -294,6 +296,7 @@ class PostgresSession:
         sql_type = sql.literal_type(column)
         bound = sql.canonical_sql("b", column.fact("base"))
         rows = self.ask(
+            # pg_stats has the bounds as anyarray, and only its text leads out of that.
             f"SELECT {bound} FROM pg_stats s, unnest(s.histogram_bounds::text::{sql_type}[]) WITH ORDINALITY AS h "
             f"(b, n) "
             "WHERE schemaname = %s AND tablename = %s AND attname = %s "
@@ -371,6 +374,7 @@ class PostgresSession:
         """Cut the rows in the way that is kindest to the server; see the protocol."""
         if self.snapshot is not None:
             served = {sql.quote(name) for name in relation.indexed}
+            # An index finds the few rows behind a cursor; ranges of blocks would go through the whole table for them.
             is_indexed = bool(where and order_by and order_by[0] in served)
             if relation.leaves and not is_indexed:
                 return block_chunks(relation.leaves, where=where, pieces=pieces)

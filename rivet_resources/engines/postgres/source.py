@@ -133,8 +133,10 @@ class Postgres(Server):
         POSTGRES.require()
         parameters = self._parameters()
         password = parameters.get("password", "")
+        # The server cuts longer names itself, and tells its log of each.
         pinned = {"application_name": application[:63], "client_encoding": "UTF8"}
         parameters |= pinned | self._transport(parameters)
+        # In this order: keepalives that the URL names are the user's choice.
         parameters = {**LIVELINESS, **parameters}
         host = parameters.get("host") or parameters.get("hostaddr") or os.environ.get("PGHOST", "unix socket")
         limits = {

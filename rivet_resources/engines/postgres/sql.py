@@ -116,9 +116,11 @@ def canonical_sql(expression: str, base: str) -> str:
     if base in ("timestamp", "timestamptz"):
         zone = "Z" if base == "timestamptz" else ""
         shape = f'YYYY-MM-DD"T"HH24:MI:SS.US"{zone}"'
+        # to_char writes years BC without a sign.
         era = f"CASE WHEN extract(year FROM {expression}) < 0 THEN ' BC' ELSE '' END"
         finite = f"to_char({expression}, '{shape}') || {era}"
         return f"CASE WHEN isfinite({expression}) THEN {finite} ELSE {expression}::text END"
+    # concat() calls the output function, which `::text` is not for all of these: it cuts padding and adds masks.
     if base in ("bpchar", "bool", "inet", "cidr", "macaddr", "macaddr8"):
         return f"CASE WHEN {expression} IS NOT NULL THEN concat({expression}) END"
     return f"({expression})::text"

@@ -26,10 +26,12 @@ def refusal(parameters: Mapping[str, str]) -> str:
         return ""
     try:
         context = ssl.create_default_context(cafile=parameters.get("sslrootcert"))
+        # Python sets it by default from 3.13 on; libpq does not, and its verdict is the one to explain.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         context.check_hostname = False  # libpq names the host itself
         with socket.create_connection((host, int(parameters.get("port", 5432))), SECONDS) as line:
             line.sendall(SSL_REQUEST)
+            # The server answers with one byte before any TLS: S it will, N it will not.
             if line.recv(1) == b"S":
                 context.wrap_socket(line, server_hostname=parameters.get("host") or host).close()
     except ssl.SSLError as error:

@@ -86,6 +86,7 @@ class Cells:
             if column.name in self._flags:
                 kind = column.fact("flag_kind") or "array_shape"
                 array = masked(array, {kind: batch.column(self._flags[column.name])}, counts, nulls(column))
+            # From here on masks may be of items of lists, which are not rows.
             counts.is_of_rows = not _is_nested(column)
             read = self.readers[column.fact("read") or "plain"]
             array = read(array, column, counts)
@@ -190,6 +191,7 @@ def masked(array: pa.Array, masks: Mapping[str, pa.Array], counts: dict[str, int
     if not any(found.values()):
         return array
     if not replace:
+        # An exception and no empty result: readers call each other, and none of them goes on behind this.
         raise Unfit(counts)
     for mask in masks.values():
         array = pc.if_else(pc.fill_null(mask, False), pa.scalar(None, array.type), array)
@@ -214,6 +216,8 @@ def _refusing(array: pa.Array, cast: Cast, offset: int = 0) -> set[int]:
     except (pa.ArrowInvalid, ValueError, OverflowError):
         if len(array) == 1:
             return {offset}
+        # Halving costs a few casts for each bad cell; asking each
+        # cell of a page by itself costs one for every good one.
         half = len(array) // 2
         return _refusing(array[:half], cast, offset) | _refusing(array[half:], cast, offset + half)
 

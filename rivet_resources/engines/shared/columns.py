@@ -106,6 +106,7 @@ class ColumnBuilder:
     ) -> Column:
         """Put a Column together; NULLs are ruled out only by the catalog, and by no policy that adds some."""
         known = {"relation": self.relation, "base": self.base, "type": self.sql_type, "family": self.fact.family}
+        # A column that stays NOT NULL in the file must never get a NULL from us.
         may_add_nulls = self.policy == "null" and (self.fact.family in self.spelling.special or "target" in facts)
         return Column(
             name=self.name,

@@ -18,6 +18,7 @@ from rivet_resources.engines.shared.statements import conjunction
 
 def identity(relation: Relation, where: str) -> str:
     """Name a key-range chunk across runs."""
+    # The length in front keeps the two texts apart: no other pair makes the same one.
     return hashlib.sha256(f"{len(relation.sql)}:{relation.sql}{where}".encode()).hexdigest()[:16]
 
 

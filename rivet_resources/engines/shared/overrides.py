@@ -23,8 +23,10 @@ def conversion(source: str, stem: str, target: pa.DataType) -> tuple[Cast | None
     if stem in ("int2", "int4", "int8"):
         return (lambda a: _to_integer(a, source, target)), "out_of_range"
     if stem in ("float4", "float8"):
+        # Unsafe by the user's own choice of word: floats are lossy, and Arrow refuses large integers otherwise.
         return (lambda a: a.cast(target, safe=False)), "unparsable"
     if stem == "decimal":
+        # By its text, which has all digits: Arrow's own casts round floats, and ask integers for all their width.
         return (lambda a: a.cast(pa.string()).cast(target)), "digits"
     if stem == "date":
         return ((lambda a: a.cast(target)), "unparsable") if source == "text" else (_to_date, "not_midnight")
@@ -59,6 +61,7 @@ def _to_integer(array: pa.Array, source: str, target: pa.DataType) -> pa.Array:
     if source == "time":
         return array.view(pa.int64()).cast(target)
     if source == "numeric":
+        # By its text and a decimal without a scale: a cast from decimal to integer would cut digits behind the point.
         return array.cast(pa.string()).cast(pa.decimal128(38, 0)).cast(target)
     return array.cast(target)
 

@@ -115,9 +115,12 @@ def keyset(reader: PageReader, dialect: Dialect) -> Iterator[Page]:
             size = replace(size, now=max(1, size.now // 4))
             continue
         yield page
+        # A page that is not full is the last; one more question would only confirm it.
         if page.table.num_rows < size.now:
             return
         passed, last = last, [canonical(page.table.column(c.name)[-1]) for c in columns]
+        # Without this a server that orders a key otherwise than it compares
+        # it (char(n) cast to one letter did) sends the same page for ever.
         if last == passed:
             raise SourceError(
                 f"A page of {chunk.relation} by {', '.join(chunk.key)} ended where the one before it did, so the "
@@ -160,10 +163,12 @@ class Size:
             return self._lessen(asked, page, share)
         factor = min(
             self.target_bytes / max(page.table.nbytes, 1),
+            # Half of what is allowed, as the next page may be slower than this one.
             self.longest_seconds / 2 * 1000 / max(page.statement_ms, 0.01),
         )
         if self.rows is not None:
             factor = min(factor, self.rows / max(page.table.num_rows, 1))
+        # Near enough: sizes that change with every page would follow noise.
         if 0.8 < factor < 2 and self.rows is None:
             return self
         wanted = int(asked * min(factor, GROWTH))

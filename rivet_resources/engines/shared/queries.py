@@ -46,6 +46,7 @@ def strip_query(query: str, lexicon: Lexicon) -> str:
         ConfigError: it is empty.
     """
     pieces = list(_pieces(query.strip(), lexicon))
+    # From the end, past comments: a semicolon inside a text or a comment is not one that ends the query.
     for place, (text, name) in reversed(list(enumerate(pieces))):
         if _is_comment(text, name, lexicon):
             continue

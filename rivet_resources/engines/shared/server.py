@@ -87,6 +87,7 @@ class Server(Settings):
         """Let `environment: local` choose the fast profile, unless a profile is written."""
         if self.environment == "local" and (self.tuning is None or self.tuning.profile is None):
             given = self.tuning.model_dump(exclude_none=True) if self.tuning else {}
+            # The model is frozen; this is still its making.
             object.__setattr__(self, "tuning", Tuning(**{**given, "profile": "fast"}))
         return self
 
@@ -113,6 +114,7 @@ class Server(Settings):
     def secret_texts(self) -> tuple[str, ...]:
         """Return what no message may show: the URL, and the password in each spelling a driver may print."""
         url, password = self.url_text(), self.password_text()
+        # Drivers show a password decoded or as the URL has it, by the fault.
         spelled = re.search(r"//[^/@]*?:([^@]*)@", url or "")
         words = (url, password, *((unquote(spelled[1]), spelled[1]) if spelled else ()))
         return tuple(dict.fromkeys(word for word in words if word))
@@ -164,6 +166,7 @@ def address(server: Server, *, schemes: tuple[str, ...], default_port: int, exam
         host, port = unquote(parts.hostname or ""), parts.port or default_port
     except ValueError:
         host, port = "", 0
+    # A URL of MySQL may name a socket among its options, and no host.
     if not host and "unix_socket" not in url:
         raise ConfigError(
             f"The source's URL cannot be read; write {example}, "
@@ -210,6 +213,7 @@ def require_protected(tls: Tls | None, hosts: Iterable[str]) -> None:
 
 def is_loopback(host: str) -> bool:
     """Return whether a host is a unix socket or a loopback address."""
+    # `/` begins a socket's folder, `@` one in Linux's abstract namespace (libpq, "Parameter Key Words", host).
     if host == "" or host[0] in "/@" or host == "localhost":
         return True
     try:

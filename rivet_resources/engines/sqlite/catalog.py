@@ -141,11 +141,13 @@ def keys_of(catalog: Catalog, table: str, rows: Rows, *, has_rowid: bool) -> Key
     if is_alias or not has_rowid:
         never_null |= set(primary)
     lower = {name.lower() for name in names}
+    # A column that is called rowid hides the row's number under that name, not under the other two.
     rowid = next((name for name in ROWID if name not in lower), "") if has_rowid else ""
     indexes = indexes_of(catalog, table)
     usable = [i.parts for i in indexes if i.is_unique and all(coll == "BINARY" for _, coll in i.parts)]
     keys = [tuple(name for name, _ in parts) for parts in usable]
     key = primary if is_alias else next((found for found in keys if set(found) <= never_null), ())
+    # `& names` drops expressions, whose part has no name.
     leading = {i.parts[0][0] for i in indexes if i.parts[0][1] == "BINARY"} & names
     return Keys(key, frozenset(leading | (set(primary) if is_alias else set())), rowid)
 

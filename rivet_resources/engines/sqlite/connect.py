@@ -41,10 +41,12 @@ class ConnectionParams:
                 uri=True,
                 isolation_level=None,
                 check_same_thread=False,
+                # 0 means no limit to a user, and not to wait at all to SQLite.
                 timeout=float(self.pace.lock_timeout_s) or FOREVER_SECONDS,
             )
         except sqlite3.Error as error:
             raise fault(error, doing="opening the database", path=str(self.path)) from None
+        # Decoded by the driver, one text that is not UTF-8 would end the whole page.
         connection.text_factory = bytearray
         connection.set_progress_handler(self._is_late, STEPS)
         return connection

@@ -30,6 +30,7 @@ CHANGED = ("no such table", "no such column", "database schema has changed")
 
 def code_of(error: BaseException) -> int:
     """Return the primary result code; 0 when the driver gives none."""
+    # Extended codes, such as IOERR_READ, have the primary one in their low byte.
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 

@@ -55,5 +55,6 @@ def digest(statement: str, steps: Sequence[str], *, filters: bool) -> Explained:
         return Explained(statement, "other", sorts=sorts, text=text)
     outer = found[0]
     index = (outer["index"] or "").removeprefix("INDEX ")
+    # SCAN … USING INDEX walks in the index's order, and a page's LIMIT ends it; with a filter it may walk to the end.
     is_scan = outer[1] == "SCAN" and (filters or not index)
     return Explained(statement, "scan" if is_scan else "index", index=index, sorts=sorts, text=text)

@@ -91,10 +91,12 @@ def _take(session: HorizonSession) -> _Lock:
     try:
         session.conn_params.begin_statement()
         connection.execute(f"PRAGMA busy_timeout = {SETTLE_MILLISECONDS}")
+        # The write lock at once, not at the first write; nothing is written, and ROLLBACK gives it back.
         connection.execute("BEGIN IMMEDIATE")
     except sqlite3.Error as error:
         connection.close()
         if code_of(error) in PASSING:
+            # The clock below is not read then: whoever writes now may already have taken its stamps.
             return _Lock(None, is_busy=True)
         refused = fault(error, doing="looking for open writers", path=str(session.conn_params.path))
         if isinstance(refused, SourcePermission):

@@ -127,6 +127,7 @@ class Reader:
         if self._connection is None:
             self._connection = self.conn_params.connect()
             self._spent.connected(in_transaction=self.chunk.one_instant)
+            # A deferred transaction: the instant is that of its first SELECT, and no lock is taken before.
             begin = "PRAGMA query_only = 1", *(["BEGIN"] if self.chunk.one_instant else [])
         else:
             begin = ()

@@ -91,8 +91,10 @@ class SqliteSession:
         """Keep a query as a temporary view, which lives in this connection's memory and not in the file."""
         self._views += 1
         name = f"_rivet_{self._views}"
+        # query_only forbids temporary views as well; the file is open read-only all the same.
         self.raw("PRAGMA query_only = 0", doing=doing)
         try:
+            # The newline ends a line comment that the query may end with.
             self.raw(f"CREATE TEMP VIEW {name} AS {query}\n", doing=doing)
             self.raw(f"SELECT 1 FROM {name} LIMIT 0", doing=doing)  # a view's names are resolved when it is used
         finally:
@@ -198,6 +200,7 @@ class SqliteSession:
         rows = self.count(relation, where=f"{selected} IS NOT NULL")
         step = -(-rows // pieces) or 1
         numbered = (
+            # One pass in the key's order; OFFSET would count from the beginning again for each bound.
             f"SELECT {selected} AS v, row_number() OVER (ORDER BY {spelled}) AS n FROM {relation.sql} "
             f"WHERE {selected} IS NOT NULL"
         )

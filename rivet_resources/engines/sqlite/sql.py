@@ -92,6 +92,7 @@ def real(value: float) -> str:
     Its own reading of decimals is off by one unit for about 3 of 1000 doubles (3.40, measured on 100 000).
     """
     if math.isinf(value):
+        # SQLite has no word for infinity; a literal beyond the largest double is read as one.
         return "9e999" if value > 0 else "-9e999"
     over, under = value.as_integer_ratio()
     if max(abs(over), under) < LARGEST:
@@ -119,6 +120,7 @@ def _time(text: str, column: Column) -> str | None:
     except ValueError:
         return None
     if spelled["class"] == "integer":
+        # Down, as a bound: the second that has begun is not over.
         return str(math.floor(instant.timestamp()))
     if instant.tzinfo is not None:
         instant = instant.astimezone(_zone(spelled["suffix"] or column.fact("zone") or "Z"))

@@ -46,6 +46,7 @@ def take_cells(wire: str, values: Values) -> tuple[pa.Array, pa.Array]:
     if wire == "any":
         first = next((type(v) for v in values if v is not None and type(v) is not bytes), NOTHING)
         allowed = frozenset({first})
+    # The usual page: all cells of the right class, and nothing to look at one by one.
     if kinds <= allowed and not (wire == "real" and int in kinds):
         refused = pa.repeat(False, len(values))
     else:
@@ -68,6 +69,7 @@ def as_text(value: Any) -> Any:
     if isinstance(value, int):
         return str(value).encode()
     written = repr(value)
+    # repr is the shortest text that reads back as this very double, but has an exponent where it is large or small.
     if "e" in written:
         written = f"{Decimal(written):f}"
     return {"inf": "Infinity", "-inf": "-Infinity"}.get(written, written).encode()

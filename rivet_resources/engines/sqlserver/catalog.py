@@ -70,6 +70,7 @@ WHERE {which} AND i.type IN (1, 2) AND i.has_filter = 0 AND i.is_disabled = 0
   AND i.is_hypothetical = 0 AND ic.is_included_column = 0 AND ic.key_ordinal > 0
 ORDER BY i.object_id, i.index_id, ic.key_ordinal"""
 
+# Heap (0) or clustered index (1): each row once. The other indexes hold it again.
 ROWS = """
 SELECT SUM(p.row_count) AS row_count, SUM(p.used_page_count) * 8192 AS used_bytes
 FROM sys.dm_db_partition_stats AS p WHERE p.object_id = {object} AND p.index_id IN (0, 1)"""
@@ -166,6 +167,7 @@ def _index(rows: Sequence[tuple[Any, ...]]) -> Index:
 
 def key_of(indexes: Sequence[Index]) -> tuple[str, ...]:
     """Choose the key: primary, else the shortest unique one without NULLs."""
+    # A unique index holds one NULL here, and `key > NULL` finds nothing behind it.
     keys = [index for index in indexes if index.is_unique and not index.has_null]
     best = min(keys, key=lambda index: (not index.is_primary, len(index.columns)), default=None)
     return best.columns if best else ()

@@ -43,6 +43,7 @@ class Described:
         if self.base in ("datetime2", "datetimeoffset", "time"):
             return f"{name}({self.scale})"
         if self.base in ("nchar", "nvarchar") and self.length != -1:
+            # The catalog counts bytes, and a letter has two in these types.
             return f"{name}({self.length // 2})"
         if self.base in ("char", "varchar", "binary", "varbinary", "nchar", "nvarchar"):
             return f"{name}({'max' if self.length == -1 else self.length})"
@@ -111,6 +112,7 @@ def _ticking(column: Column, described: Described, made: ColumnBuilder) -> Colum
     if facts.get("target", "").endswith("_ns"):
         facts |= {"family": "text", "base_read": "plain", "natural": "string"}
         return replace(column, select=made.select(_text(made)), facts=tuple(facts.items()))
+    # The driver's microseconds have lost the digit by the time a cell is here, so the server is asked for it.
     facts |= {"flag": made.select(SEVENTH_DIGIT), "flag_kind": "seventh_digit"}
     return replace(column, facts=tuple(facts.items()), nullable=column.nullable or column.policy == "null")
 

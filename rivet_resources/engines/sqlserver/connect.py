@@ -36,6 +36,7 @@ PINNED = (
     "SET QUOTED_IDENTIFIER ON",
     "SET ARITHABORT ON",
     "SET TEXTSIZE 2147483647",
+    # A login's own limits: of rows, and above of bytes of a text, would cut answers off in silence.
     "SET ROWCOUNT 0",
     "SET DEADLOCK_PRIORITY LOW",
 )
@@ -66,7 +67,9 @@ class ConnectionParams:
     @property
     def settings(self) -> tuple[str, ...]:
         """Return the statements that pin a session; SQL Server's own statement timeout is the client's."""
+        # 0 would mean not to wait at all; -1 waits without end.
         lock = self.lock_timeout_s * 1000 if self.lock_timeout_s else -1
+        # CONTEXT_INFO holds 128 bytes.
         label = f"rivet:{self.application}".encode()[:128].hex()
         return (*PINNED, f"SET LOCK_TIMEOUT {lock}", f"SET CONTEXT_INFO 0x{label}")
 

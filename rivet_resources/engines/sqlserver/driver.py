@@ -122,12 +122,14 @@ def execute(connection: Any, statement: str, *, timeout: int) -> Any:
 
     def remember() -> None:
         if cursor.hstmt is not None:
+            # Now or never: freeing the statement's handle frees its diagnostic records.
             records.extend(_records(cursor.hstmt))
         reset()
 
     cursor._reset_cursor = remember  # the driver calls it after a fault, and then the numbers are gone
     try:
         with _within_time(connection):
+            # The driver frees the handle ahead of each statement else, and this cursor has just begun.
             cursor.execute(statement, reset_cursor=False)
         return cursor
     except Exception as error:
@@ -194,6 +196,7 @@ def close(thing: Any) -> None:
         return
     finally:
         if not hasattr(thing, "connection"):
+            # Of a connection only: its cursors end long before its sockets do.
             forget(_lines.pop(thing, []))
 
 

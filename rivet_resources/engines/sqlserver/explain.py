@@ -55,6 +55,8 @@ def explain(
     except SourceError:
         return by_catalog(statement, chunk)
     try:
+        # Under SHOWPLAN the server answers with the plan and runs
+        # nothing; it stays on for the session, hence the `finally`.
         rows = catalog.ask(statement, doing=doing)
     finally:
         catalog.ask("SET SHOWPLAN_XML OFF", doing=doing)

@@ -41,6 +41,7 @@ HIDDEN = "this login may not see open transactions (GRANT VIEW SERVER STATE woul
 REPLICA = "a read-only replica does not show the primary's open transactions"
 
 # Transactions of type 1 are read-write; ages come from the server, whose clock is local time here.
+# 0x72697665743A is `rivet:`.
 OPEN = """
 SELECT t.transaction_id, s.session_id,
        DATEDIFF(second, t.transaction_begin_time, GETDATE()) AS age_seconds
@@ -103,6 +104,7 @@ def horizon(
 def _stamp_horizon(
     session: HorizonSession, relation: Relation, expression: str, column: Column, *, after: str | None, lag: timedelta
 ) -> Horizon:
+    # The list before any row is read: who is not in it has committed, and every later statement sees it.
     blind = _blind(session)
     oldest = None if blind else next(iter(open_transactions(session).values()), None)
     behind, note = _behind(blind, oldest, lag)
@@ -139,6 +141,7 @@ def _behind(blind: str, oldest: Open | None, lag: timedelta) -> tuple[timedelta,
     if blind:
         lag = max(lag, LEAST_LAG)
         return lag, f"{blind}; stayed {lag.total_seconds():g} s behind (cursor_lag)"
+    # DATEDIFF counts seconds that began, so an age may be up to one too small.
     behind = (oldest.age + timedelta(seconds=1) if oldest is not None else timedelta()) + MARGIN
     if lag > behind:
         return lag, f"stayed {lag.total_seconds():g} s behind (cursor_lag)"
@@ -173,6 +176,7 @@ def _rowversion_horizon(
     session: HorizonSession, relation: Relation, expression: str, column: Column, *, after: str | None
 ) -> Horizon:
     spelled = session.spelled(relation, expression)
+    # Asked inside the statement that reads: a bound taken earlier is safe, one taken later would not be.
     where = [f"{spelled} < MIN_ACTIVE_ROWVERSION()"]
     if after is not None:
         where.append(f"{spelled} > {sql.literal(after, column)}")

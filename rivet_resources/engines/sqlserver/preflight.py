@@ -148,6 +148,7 @@ def _tables(catalog: Catalog, tables: Sequence[str], default: str) -> Iterator[F
         spelled = f"{quote(schema or default)}.{quote(name)}"
         found = _one(catalog, MAY_READ.format(quote_text(spelled)))
         if found is not None and found[0] != 1:
+            # Of an object that is not there, or hidden from the login, HAS_PERMS_BY_NAME gives NULL and not 0.
             lacking.append(table if found[0] == 0 else f"{table} (if it exists)")
             script.append(f"GRANT SELECT ON OBJECT::{spelled} TO {quote(catalog.user)};")
     yield from grants_finding(catalog.user, lacking, script)

@@ -149,6 +149,7 @@ class Reader:
                 found.append(arrange(batch, self._order))
                 size += batch.nbytes
                 if limit is not None and size > limit:
+                    # Closing the cursor, below, ends the statement; the rows that are on their way go with it.
                     raise TooLarge
             return found, time.perf_counter() - started
         except driver.DriverRefused as error:

@@ -107,6 +107,8 @@ class SqlServerSession:
         login, schema, state, updateability = found[0] if found else (self.user, "dbo", 0, "READ_WRITE")
         self.user, self._schema = str(login), str(schema)
         self.is_replica = updateability == "READ_ONLY" and self.conn_params.is_read_only
+        # 0 is off, 1 on; 2 and 3 are on the way to either, and give
+        # no snapshot yet. Source: sys.databases, Microsoft Learn.
         self._allows_snapshot = state == 1
         if self._wants_snapshot and not self._allows_snapshot:
             self.note = NO_SNAPSHOT
@@ -179,6 +181,7 @@ class SqlServerSession:
     def now(self) -> datetime:
         """Return the database's clock, aware UTC."""
         text = self.ask("SELECT CONVERT(varchar(27), SYSUTCDATETIME(), 121) AS utc", doing="asking the clock")[0][0]
+        # datetime2 has seven digits of a second, Python's datetime six.
         return datetime.fromisoformat(str(text)[:26]).replace(tzinfo=UTC)
 
     # --- counting and bounds ---------------------------------------------------------------------
@@ -243,6 +246,7 @@ class SqlServerSession:
         if pieces < 2 or not relation.is_table:
             return ()
         name, base = sql.quote(column.name), column.fact("base")
+        # About 20,000 rows, whatever the size of the table.
         percent = min(100.0, max(0.001, 2_000_000 / max(relation.rows_estimate or 20_000, 1)))
         tiles = (
             f"SELECT {name} AS b, NTILE({pieces}) OVER (ORDER BY {name}) AS tile "
@@ -251,6 +255,7 @@ class SqlServerSession:
         bound = sql.canonical_sql("MAX(s.b)", base)
         try:
             rows = self.ask(
+                # T-SQL has no percentile_disc that aggregates; the greatest value of each tile is the same.
                 f"SELECT {bound} AS b FROM ({tiles}) AS s GROUP BY s.tile ORDER BY MAX(s.b)",
                 doing=f"sampling {relation.name}",
             )
@@ -258,6 +263,7 @@ class SqlServerSession:
             if error.retry:
                 raise
             return ()
+        # The last tile ends with the table, so its greatest value is no inner bound.
         found = [str(sql.canonical_text(row[0], base)) for row in rows[:-1]]
         return tuple(dict.fromkeys(found))
 
@@ -272,6 +278,7 @@ class SqlServerSession:
         while len(bounds) < pieces - 1 and step:
             item = f"{sql.canonical_sql(name, base)} AS _rivet_b"
             walk = sql.select([item], relation=relation.sql, where=[where], order_by=[name])
+            # The second row says whether anything follows.
             rows = self.ask(
                 f"{walk} OFFSET {step - 1} ROWS FETCH NEXT 2 ROWS ONLY", doing=f"walking the key of {relation.name}"
             )

@@ -137,6 +137,7 @@ class SqlServer(Server):
         require_protected(self.tls, [found.host])
         is_read_only = self._is_read_only(found)
         parts = {
+            # Of a bare name the driver may try shared memory and named pipes first, on Windows.
             "Server": f"tcp:{found.host},{found.port}",
             "Database": found.database,
             "UID": found.user,

@@ -104,6 +104,7 @@ def _text(text: str, base: str, collation: str) -> str | None:
     if base in UNICODE_TYPES or base not in ("varchar", "char", "text"):
         return quote_text(text)
     collated = f" COLLATE {collation}" if re.fullmatch(r"\w+", collation) else ""
+    # A letter may take four bytes in a UTF-8 collation, and varchar counts bytes; `(max)` only where it must be.
     return f"CONVERT(varchar({8000 if len(text) <= 2000 else 'max'}), {quote_text(text)}{collated})"
 
 
@@ -120,6 +121,7 @@ TEMPORAL = frozenset({"date", "time", "datetime", "smalldatetime", "datetime2", 
 def _temporal(text: str, base: str, sql_type: str) -> str | None:
     """Render times in ISO 8601 with `T`, which no DATEFORMAT or LANGUAGE reads differently."""
     if base == "date" and (day := re.match(r"(\d{4})-(\d\d)-(\d\d)(?:[T ]00:00:00(?:\.0+)?Z?)?$", text)):
+        # Style 112, digits alone, is read alike under every DATEFORMAT.
         return f"CONVERT(date, '{day[1]}{day[2]}{day[3]}', 112)"
     if base == "time" and (clock := CLOCK.fullmatch(text)):
         return f"CONVERT(time(7), '{clock[1]}.{(clock[2] or '').ljust(7, '0')}')"

@@ -63,6 +63,7 @@ def _text(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
 
 def _time(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
     """Take a time of day, its seventh digit masked or zero; as text in portable files."""
+    # Unsafe, since Arrow refuses to drop the seventh digit; where it counted, the flag has masked the cell.
     return array.cast(pa.time64("us"), safe=False).cast(column.arrow)
 
 

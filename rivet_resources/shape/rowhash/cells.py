@@ -39,6 +39,7 @@ POINT = {pa.float32(): (-5, 13), pa.float64(): (-4, 16)}
 # Where Arrow C++ spells a float just so, but for the point of whole ones: from, and below.
 # Source: measured with pyarrow 26; a test walks over all powers of ten.
 PLAIN = {pa.float32(): (1e-6, 2.0**22), pa.float64(): (1e-5, 1e10)}
+# The two digits of each byte as one number of two bytes, so a byte takes one look-up.
 HEX_PAIRS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)
 
 Cut = Callable[[int, int], HashCells | Framed]  # cells from one row to before another
@@ -150,9 +151,11 @@ def _float_texts(found: npt.NDArray[Any], arrow: pa.DataType) -> tuple[Bytes, Pl
     least, end = PLAIN[arrow]
     whole = np.rint(found) == found
     whole &= np.abs(found) < end
+    # `copysign` and not a comparison with zero: -0.0 has to keep its sign.
     shown = np.where(whole, found + np.copysign(found.dtype.type(0.5), found), found)
     text = pa.array(shown).cast(pa.string())
     size = np.abs(shown)
+    # Comparisons with NaN are false, so it counts as odd here and below.
     if not (size.min(initial=least) >= least and size.max(initial=least) < end):
         low, high = POINT[arrow]
         odd = ~((size >= least) & (size < end))
@@ -226,6 +229,7 @@ def _lists(column: pa.Array) -> Cut:
     """Frame the elements of each list behind one another; their count stands in the head."""
 
     def cut(lo: int, hi: int) -> HashCells:
+        # `flatten` leaves out what may lie under NULL lists, as their lengths here do; `values` would not.
         lists = column.slice(lo, hi - lo)
         ends = np.zeros(hi - lo + 1, np.int64)
         np.cumsum(pc.list_value_length(lists).fill_null(0).to_numpy(), out=ends[1:])
@@ -251,6 +255,7 @@ def _structs(column: pa.Array) -> Cut:
     """Frame the fields behind one another; a struct's head has no number."""
 
     def cut(lo: int, hi: int) -> HashCells:
+        # `flatten` hands the NULL of a struct down to its fields; `field` would show what lies under it.
         structs = column.slice(lo, hi - lo)
         return _framed(structs.flatten(), hi - lo, present(structs))
 
@@ -284,6 +289,7 @@ def _native(arrow: pa.DataType) -> np.dtype[Any]:
 
 def _pieces(column: pa.Array) -> tuple[Bytes, Places]:
     """Return the bytes of a text or binary column, and the offsets of its cells in them."""
+    # Cells of a view lie in several buffers, or in the view itself.
     if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
         column = column.cast(pa.large_string() if pa.types.is_string_view(column.type) else pa.large_binary())
     narrow = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
@@ -304,6 +310,7 @@ def _between(values: Bytes, offsets: Places, mask: Mask | None) -> Cut:
 
     def cut(lo: int, hi: int) -> HashCells:
         first, last = int(offsets[lo]), int(offsets[hi])
+        # Copies read whole windows, so only the end of a column has to be copied for some bytes to spare.
         if len(values) - last >= WINDOW:
             return HashCells(values, offsets[lo:hi], lengths[lo:hi], _cut(mask, lo, hi))
         return HashCells(padded(values[first:last]), offsets[lo:hi] - first, lengths[lo:hi], _cut(mask, lo, hi))

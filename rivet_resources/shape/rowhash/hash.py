@@ -25,6 +25,7 @@ RENDER = "xxh3-128-i64-arrow-display-us-v2"  # the id of these bytes in the mani
 CHUNK_ROWS = 16_384
 HASH_ROWS = 2_048
 CHUNK_BYTES = 4 << 20
+# Places in an Arrow view are signed and have 32 bits (Columnar Format, "Variable-size Binary View Layout").
 VIEW_LIMIT = 2**31 - 1
 INLINE = 12  # Arrow keeps so short a cell in the view itself
 

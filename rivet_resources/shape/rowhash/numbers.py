@@ -25,6 +25,7 @@ SIGN = 8  # a row of digits has so many bytes before them, the last for the sign
 
 def fit(found: npt.NDArray[Any], scale: int) -> bool:
     """Return whether `spelled` can spell all these."""
+    # Not even the least integer of 64 bits, whose `abs` is itself.
     limit = min(LIMIT * 10**scale, 2**63 - 1)
     return scale <= SCALE and (not len(found) or (int(found.max()) < limit and int(found.min()) > -limit))
 
@@ -39,6 +40,7 @@ def spelled(found: Places, scale: int, present: Mask | None) -> HashCells | Fram
     whole = size // 10**scale if scale else size
     figures = EIGHT if int(whole.max(initial=0)) < 10**EIGHT else 2 * EIGHT
     width = SIGN + figures + (1 + -(-scale // 4) * 4 if scale else 0)
+    # More rows than numbers: a window to spare behind the last one.
     rows = np.empty((len(found) + 1 + WINDOW // width, width), np.uint8)
     # All digits, and zeros before them, into rows of one width; a number begins behind the zeros.
     _write(rows[: len(found)], whole, SIGN + figures)

@@ -32,6 +32,7 @@ DAY_SECONDS = 86_400
 KNOWN_DAYS = (-25_567, 47_482)
 PLAIN_DAYS = (-719_528, 2_932_897)
 DAY_BYTES, CLOCK_BYTES = 10, 8
+# One minute more than a day has: PostgreSQL knows 24:00:00.
 MINUTES = np.frombuffer("".join(f"{one // 60:02d}:{one % 60:02d}:\0\0" for one in range(24 * 60 + 1)).encode(), "<u8")
 SECONDS = np.frombuffer("".join(f"{one:02d}.\0" for one in range(60)).encode(), "<u4")
 GROUP = np.frombuffer("".join(f"{number:03d}\0" for number in range(1_000)).encode(), "<u4")

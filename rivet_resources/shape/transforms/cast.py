@@ -44,6 +44,7 @@ class Cast(Settings):
     @field_validator("on_error", mode="before")
     @classmethod
     def _bare_null(cls, given: Any) -> Any:
+        # YAML reads the bare word `null` as nothing.
         return "null" if given is None else given
 
     @field_validator("columns")

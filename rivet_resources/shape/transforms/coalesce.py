@@ -45,6 +45,7 @@ class Coalesce(Settings):
     def apply(self, table: pa.Table) -> pa.Table:
         """Choose cells of a page."""
         arrow = table.column(self.columns[0]).type
+        # By their storage: pyarrow 26 has no `coalesce` for extension types.
         cells = pc.coalesce(*(plain(table.column(name)) for name in self.columns))
         if isinstance(arrow, pa.BaseExtensionType):
             cells = pa.ExtensionArray.from_storage(arrow, cells)

@@ -125,6 +125,7 @@ def _apply_to_part(step: Transform, part: pa.Table, truth: pa.BooleanArray) -> p
 
 def _scatter(before: pa.Array, after: pa.Array, truth: pa.BooleanArray) -> pa.Array:
     """Put the cells of `after`, in order, where `truth` is; works for every Arrow type."""
+    # By places: Arrow's `replace_with_mask` knows no lists.
     mask = truth.to_numpy(zero_copy_only=False)
     places = np.arange(len(before))
     places[mask] = len(before) + np.arange(len(after))

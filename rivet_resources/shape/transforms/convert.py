@@ -243,6 +243,7 @@ def _to_float(array: pa.Array, target: pa.DataType) -> pa.Array:
         array = pc.utf8_ltrim(array, "+").cast(pa.float64())
     if pa.types.is_floating(array.type):
         cells = array.cast(target)
+        # Arrow makes infinity of a number that is too large for `float32`, and says nothing.
         _require(pc.or_(pc.invert(pc.is_inf(cells)), pc.is_inf(array)))
         return cells
     return array.cast(target)
@@ -255,6 +256,7 @@ def _to_decimal(array: pa.Array, target: pa.DataType, *, truncate: bool) -> pa.A
     text = array if is_text(array.type) else spell(pa.chunked_array([array]))
     _require(pc.match_substring_regex(text, NUMBER))
     if truncate:
+        # Arrow's cast refuses digits behind the scale, so they are cut in a wider type first.
         places = pa.decimal256(76, 38) if target.scale == 0 else pa.decimal256(76, min(38, target.scale + 30))
         wide = text.cast(places)
         text = spell(pa.chunked_array([pc.round(wide, target.scale, "towards_zero")]))

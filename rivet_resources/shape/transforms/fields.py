@@ -109,6 +109,7 @@ def derived(name: str, arrow: pa.DataType, by: str, *, of: pa.Field | None = Non
     kept = {key: value for key, value in ((of.metadata or {}) if of is not None else {}).items() if key in KEPT}
     metadata = {**kept, b"rivet.native_type": str(arrow).encode(), b"rivet.fidelity": b"exact", DERIVED: by.encode()}
     if isinstance(arrow, pa.BaseExtensionType):
+        # Without `arrow.`: uuid, json.
         metadata[b"rivet.native_type"] = metadata[b"rivet.logical_type"] = arrow.extension_name[6:].encode()
     return pa.field(name, arrow, nullable=nullable, metadata=metadata)
 

@@ -62,6 +62,7 @@ class Condition(Settings):
             if ignore_missing:
                 return
             raise missing(self.field, schema.names)
+        # Asked of one row of NULL: so Arrow itself says, before any row is read, whether it can compare.
         self.holds(pa.table({self.field: pa.nulls(1, schema.field(self.field).type)}))
 
     def holds(self, table: pa.Table) -> pa.Array | pa.Scalar:

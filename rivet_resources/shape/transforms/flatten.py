@@ -119,6 +119,7 @@ class Flatten(Settings):
         for path, _ in _leaves(column.type, depth=self.max_depth or 1_000):
             cells = column
             for step in path:
+                # Of a NULL struct every field is NULL; `StructArray.field` would show what lies under it.
                 cells = pc.struct_field(cells, [cells.type.get_field_index(step)])
             flat[self.delimiter.join((name, *path))] = cells
         return flat

@@ -22,6 +22,7 @@ from rivet_resources.shape.transforms.cell_text import json_text, spell
 from rivet_resources.shape.transforms.fields import is_text, plain
 
 BLOCK = 64  # bytes of a SHA-256 block, to which HMAC pads its key (RFC 2104)
+# What JSON must escape (RFC 8259, section 7); only such texts go through Python's encoder.
 UNESCAPED = r'["\\\x00-\x1f]'
 SEPARATOR = "\x1f"
 NULL_TEXT = "\x00"
@@ -83,6 +84,7 @@ def _sha256(cells: Sequence[bytes | None]) -> list[bytes]:
 def _hmac(cells: Sequence[bytes | None], key: bytes) -> list[bytes]:
     """Source: RFC 2104. `hmac.digest` sets the key up per call and takes three times as long (measured 2026-11)."""
     padded = (hashlib.sha256(key).digest() if len(key) > BLOCK else key).ljust(BLOCK, b"\0")
+    # 0x36 and 0x5C are the inner and the outer pad.
     inner_state = hashlib.sha256(bytes(byte ^ 0x36 for byte in padded)).copy
     outer_state = hashlib.sha256(bytes(byte ^ 0x5C for byte in padded)).copy
     digests: list[bytes] = []

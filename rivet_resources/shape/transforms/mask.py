@@ -58,6 +58,7 @@ class Mask(Settings):
     @field_validator("method", mode="before")
     @classmethod
     def _bare_null(cls, given: Any) -> Any:
+        # YAML reads the bare word `null` as nothing.
         return "null" if given is None else given
 
     @model_validator(mode="after")
@@ -157,6 +158,7 @@ def _constant(column: pa.ChunkedArray, text: str) -> pa.Array:
 def _marks(char: str, lengths: pa.Array) -> pa.Array:
     """Return so many marks per cell, from a table of all lengths there are; NULL for NULL."""
     longest = pc.max(lengths).as_py() or 0
+    # The table has half the square of the greatest length in marks: 8 MB here.
     if longest > 4096:
         return pc.binary_repeat(pa.scalar(char), lengths)
     return pa.array([char * count for count in range(longest + 1)], pa.string()).take(lengths)

@@ -97,6 +97,7 @@ def plan(steps: Sequence[Transform], schema: pa.Schema) -> TransformPlan:
     for number, step in enumerate(steps, 1):
         planned = _plan_step(number, step, schema)
         masked |= _union(origins, planned.masked)
+        # With a `when` some rows keep the plain value, so nothing is hidden.
         hidden = planned.masked if when_of(step) is None else frozenset[str]()
         seen = {name: _union(seen, sources - hidden) for name, sources in planned.origins.items()}
         origins = {name: _union(origins, sources) for name, sources in planned.origins.items()}

@@ -39,6 +39,7 @@ def separate(
         try:
             return plan.apply(table), refused, table
         except RowRefused as error:
+            # The first step that refuses is told; without its rows, a later one may refuse others.
             told, policy = error, policies[error.step - 1]
         bad = _rows_at_fault(plan, table, told) if policy != "stop" and told.is_of_rows else None
         if bad is None or not bad.any():

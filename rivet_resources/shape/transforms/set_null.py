@@ -72,6 +72,7 @@ class SetNull(Settings):
 def _set_null(array: pa.Array, gone: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the cells that are not gone."""
     truth = gone.combine_chunks() if isinstance(gone, pa.ChunkedArray) else gone
+    # pyarrow 26 has no `if_else` for extension types.
     if isinstance(array, pa.ExtensionArray):
         return pa.ExtensionArray.from_storage(array.type, _set_null(array.storage, truth))
     return pc.if_else(truth, pa.scalar(None, array.type), array)

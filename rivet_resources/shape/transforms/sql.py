@@ -60,6 +60,7 @@ SETTINGS = (
     "SET autoinstall_known_extensions=false",
     "SET autoload_known_extensions=false",
     "SET enable_external_access=false",
+    # The last one: after it no setting can be changed.
     "SET lock_configuration=true",
 )
 
@@ -95,6 +96,7 @@ def parse(text: str) -> Parsed:
         raise TransformError(f"an SQL expression of {len(text)} characters; at most {LONGEST} are allowed.")
     if not text.strip():
         raise TransformError("an empty text is not one SQL expression.")
+    # On lines of its own, or a comment at the end of the expression would swallow the bracket.
     rows = _connection().execute("SELECT json_serialize_sql(?)", [f"SELECT (\n{text}\n) FROM page"]).fetchall()
     tree = json.loads(rows[0][0])
     if tree["error"]:
@@ -220,6 +222,7 @@ def _tidy(arrow: pa.DataType, text: str) -> pa.DataType:
     if pa.types.is_dictionary(arrow):
         return _tidy(arrow.value_type, text)
     if pa.types.is_list(arrow):
+        # DuckDB calls the elements of a list `l`.
         return pa.list_(_tidy(arrow.value_type, text))
     if pa.types.is_struct(arrow):
         return pa.struct([(field.name, _tidy(field.type, text)) for field in arrow])

@@ -196,6 +196,7 @@ class Concat(Settings):
     @model_validator(mode="before")
     @classmethod
     def _bare_null(cls, given: Any) -> Any:
+        # YAML reads the bare word `null` as nothing.
         return {**given, "nulls": "null"} if isinstance(given, dict) and given.get("nulls", "") is None else given
 
     @property

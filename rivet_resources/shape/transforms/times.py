@@ -67,6 +67,7 @@ class Timestamp(Settings):
     @field_validator("on_error", mode="before")
     @classmethod
     def _bare_null(cls, given: Any) -> Any:
+        # YAML reads the bare word `null` as nothing.
         return "null" if given is None else given
 
     def plan(self, schema: pa.Schema) -> StepPlan:
@@ -175,6 +176,7 @@ class Timezone(Settings):
             return pc.local_timestamp(zoned).cast(pa.date32())
         _check_years(zoned)
         if self.format is None:
+            # `%Ez` is `+01:00`, as RFC 3339 has it; `%z` would be `+0100`.
             return pc.strftime(zoned, format="%Y-%m-%dT%H:%M:%S%Ez")
         if "%S.%f" in self.format:  # Arrow's %S has the fraction of the type
             return pc.strftime(zoned, format=self.format.replace("%S.%f", "%S"))
@@ -233,6 +235,7 @@ def _to_instants(naive: pa.Array, zone: str) -> pa.Array:
 def _from_text(text: pa.Array, zone: str) -> pa.Array:
     zoned = pc.fill_null(pc.match_substring_regex(text, ZONED), False)
     if zone == "UTC":
+        # Arrow's cast to instants refuses a text without an offset, and the one to naive times a text that has one.
         return pc.if_else(zoned, text, pc.binary_join_element_wise(text, "Z", "")).cast(INSTANT)
     known = pc.if_else(zoned, text, pa.scalar(None, text.type)).cast(INSTANT)
     naive = pc.if_else(zoned, pa.scalar(None, text.type), text).cast(NAIVE)

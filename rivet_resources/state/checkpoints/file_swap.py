@@ -172,12 +172,15 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
         with open(descriptor, "wb") as file:
             file.write((json.dumps(content, indent=2) + "\n").encode())
             file.flush()
+            # Before the rename: a file system may make the new name durable
+            # ahead of the bytes, and a power cut leaves an empty file.
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
         raise
+    # A rename is an entry of the folder, and durable with it only.
     sync_folder(path.parent)
 
 

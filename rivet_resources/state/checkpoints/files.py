@@ -70,6 +70,7 @@ class FileCheckpoints:
             sweep(place)
             _, record, fence = read(place, key)
             ours = _generation(record, fence) + 1
+            # Durable before the position is known to this run: whoever had the key before can save nothing behind here.
             write_json(place.fence, Fence(key, ours, record is not None).content())
             return record, ours
 
@@ -85,9 +86,11 @@ class FileCheckpoints:
             raw, stored, fence = read(place, record.key)
             refuse_generation(record, _generation(stored, fence), where=place.name)
             refuse_step(record, stored, where=place.name)
+            # The record before stays under `.prev`, for a human whose file is damaged later.
             if stored is not None:
                 keep_previous(place)
             write_json(place.record, pack(record, over=raw))
+            # After the record: a fence that promises one which is not there would refuse every later run.
             if fence is None or not fence.saved:
                 write_json(place.fence, Fence(record.key, record.generation, saved=True).content())
 
@@ -116,6 +119,7 @@ class FileCheckpoints:
         with self._alone(key):
             self._refuse_foreign(place, key)
             raw, fence = salvage(place, key)
+            # The fence before the record goes: a run that still has the key must not save in between.
             write_json(place.fence, Fence(key, _salvaged_generation(raw, fence) + 1, saved=False).content())
             for path in (place.record, place.previous):
                 path.unlink(missing_ok=True)

@@ -88,6 +88,7 @@ def refuse_key(key: str) -> None:
     Raises:
         CheckpointUnusable
     """
+    # A key may become the name of a file.
     if not key or key in (".", "..") or any(letter in "/\\" or not letter.isprintable() for letter in key):
         reason = "it is empty, a dot, or holds a slash, a backslash or a control character"
     elif len(key.encode(errors="surrogatepass")) > KEY_BYTES:
@@ -129,6 +130,8 @@ def pack(checkpoint: Checkpoint, *, over: Mapping[str, Any] | None = None) -> di
 def checksum(record: Mapping[str, Any]) -> str:
     """Sum a record without its checksum: sha256 over JSON with sorted names, without blanks, in ASCII."""
     rest = {name: value for name, value in record.items() if name != "checksum"}
+    # A spelling that every program can make again: anybody may
+    # check a record, and no reader depends on the order of keys.
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return f"sha256:{hashlib.sha256(text.encode('ascii')).hexdigest()}"
 
@@ -184,6 +187,7 @@ def unpack(record: Mapping[str, Any], *, where: str, key: str) -> Checkpoint:
 
 def _is(value: object, kind: type | tuple[type, ...]) -> bool:
     if kind is int:
+        # True is an int in Python.
         return isinstance(value, int) and not isinstance(value, bool) and value >= 0
     if kind is dict:
         return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())

@@ -92,6 +92,7 @@ class TableCheckpoints:
         refuse_key(key)
         with self._database.write() as connection:
             _seed(connection, self._row(key))
+            # The UPDATE takes the row's lock, so two runs that take the key at once get two generations.
             ours = _raise_generation(connection, self._row(key))
             return self._read(_lock_row(connection, self._row(key))), ours
 
@@ -105,10 +106,12 @@ class TableCheckpoints:
         refuse_key(record.key)
         with self._database.write() as connection:
             _seed(connection, self._row(record.key))
+            # FOR UPDATE on a server; SQLite leaves the words out, and its write transaction is alone anyway.
             row = _lock_row(connection, self._row(record.key))
             refuse_generation(record, row.generation, where=self.name)
             refuse_step(record, self._read(row), where=self.name)
             values = _columns(pack(record, over=_record(row)))
+            # Compared once more in the UPDATE itself, whatever isolation the server has.
             ours = (checkpoint.c.checkpoint_key == self._row(record.key), checkpoint.c.generation == record.generation)
             if connection.execute(update(checkpoint).where(*ours).values(**values)).rowcount != 1:
                 reason = "another run took it over while this one saved"

@@ -44,6 +44,7 @@ def plain(column: pa.Array) -> pa.Array:
     if pa.types.is_run_end_encoded(kind):
         return plain(pc.run_end_decode(column))
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        # Large offsets: a view's bytes may lie in several buffers and pass 2 GB together.
         return column.cast(pa.large_binary())
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return column.view(pa.binary() if pa.types.is_string(kind) else pa.large_binary())
@@ -129,6 +130,7 @@ def _lay_out_nested(column: pa.Array) -> tuple[Bytes, Places]:
         counts = np.full(len(column), kind.list_size, np.int64)
     else:
         counts = pc.list_value_length(column).to_numpy().astype(np.int64)
+    # `flatten` and not `values`: it leaves out what lies before a slice, and under NULLs.
     values, lengths = _frame_elements(column.flatten())
     behind = _ends(lengths)[_ends(counts)]
     return values, np.diff(behind)
@@ -148,6 +150,7 @@ def _frame_elements(elements: pa.Array) -> tuple[Bytes, Places]:
         offsets, values = np.zeros(1, np.int64), np.empty(0, np.uint8)
     sizes = np.zeros(len(elements), np.int64)
     sizes[present] = np.diff(offsets)
+    # A packed dtype, five bytes: numpy puts no gap between the fields unless it is asked to.
     heads = np.empty(len(elements), np.dtype([("tag", "u1"), ("size", "<u4")]))
     heads["tag"], heads["size"] = np.where(present, tag, NULL_TAG), sizes
     head = (heads.view(np.uint8), np.full(len(elements), HEAD, np.int64))

@@ -78,6 +78,7 @@ class RunningSums:
 
     def _flush(self) -> None:
         found = column_sums(pa.concat_tables(self._waiting), leave_out=UNSUMMED)
+        # Python's integers do not wrap by themselves, numpy's sums of uint64 do.
         self._sums = {name: (self._sums.get(name, 0) + each) % WHOLE for name, each in found.items()}
         self._waiting, self._rows, self._bytes = [], 0, 0
 
@@ -124,6 +125,7 @@ def _array_sum(column: pa.Array) -> int:
     if len(column) == column.null_count:
         return 0
     if pa.types.is_boolean(column.type):
+        # Two hashes, each as often as it stands there.
         true = int(column.true_count)
         false = len(column) - int(column.null_count) - true
         return int(small_table(1)[1]) * true + int(small_table(1)[0]) * false
@@ -157,6 +159,7 @@ def _binary_sum(column: pa.Array) -> int:
         return _weigh(cell_hashes(found.field("values")), found.field("counts"))
     if not column.null_count:
         return int(cell_hashes(column).sum())
+    # The same bytes without the mark of NULLs: whatever is under them is hashed, and left out of the sum below.
     bare = pa.Array.from_buffers(column.type, len(column), [None, *column.buffers()[1:]], 0, column.offset)
     return _present_sum(cell_hashes(bare), column)
 

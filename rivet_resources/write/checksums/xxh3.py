@@ -54,6 +54,7 @@ def number_hashes(numbers: npt.NDArray[np.unsignedinteger]) -> Hashes:
             wide = block.astype(np.uint64)
             wide |= wide << _U(32)  # both reads of four bytes meet the same ones
         else:
+            # Of eight bytes XXH3 puts the last four below the first four, and the number's are the other way round.
             wide = block << _U(32)
             wide |= block >> _U(32)
         wide ^= FLIP_4_TO_8
@@ -217,6 +218,7 @@ def _empty(cells: _Cells) -> Any:
 
 
 def _tiny(cells: _Cells) -> Hashes:
+    # First, middle and last byte, and the length between them (inputs of 1 to 3 bytes).
     combined: Hashes = cells.head(1, 0).astype(np.uint64) << _U(16)
     combined |= cells.middle().astype(np.uint64) << _U(24)
     combined |= cells.tail(1, 1)
@@ -240,6 +242,7 @@ def _long(cells: _Cells, pairs: int) -> Hashes:
     """Hash 17 to 64 bytes: pairs of words from both ends, each xor-ed with the secret."""
     head, tail = cells.ends(2 * pairs)
     found: Hashes = np.zeros(len(head[0]), np.uint64)
+    # Inputs of 17 to 128 bytes: the length starts the sum, then come pairs of 16 bytes from both ends.
     found += cells.lengths * PRIME64_1
     for pair in range(pairs):  # inwards from both ends; the secret goes on from pair to pair
         first, last, secret = 2 * pair, 2 * (pairs - 1 - pair), SECRET[4 * pair : 4 * pair + 4]
@@ -285,6 +288,7 @@ def _mix(keyed: Hashes, lengths: Hashes | np.uint64) -> Hashes:
 
 def _fold(first: Hashes, last: Hashes, lengths: Hashes | np.uint64) -> Hashes:
     """Finish 9 to 16 bytes: the 128-bit product of both ends, folded, and both ends themselves."""
+    # Inputs of 9 to 16 bytes.
     low, high = first ^ FLIP_9_TO_16[0], last ^ FLIP_9_TO_16[1]
     found: Hashes = low.byteswap()
     found += lengths
@@ -305,6 +309,7 @@ def _product_folded(one: Hashes, other: Hashes) -> Hashes:
     """Multiply to 128 bits, by halves of 32, and xor the upper 64 with the lower."""
     one_low, one_high = one & LOW_HALF, one >> _U(32)
     other_low, other_high = other & LOW_HALF, other >> _U(32)
+    # numpy has no 128-bit product; four of 32 by 32 bits make it.
     cross = one_low * other_low
     cross >>= _U(32)
     middle = one_high * other_low

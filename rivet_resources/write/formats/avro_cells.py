@@ -129,10 +129,12 @@ def _matrix(column: pa.Array, kind: pa.DataType) -> Bytes:
     if pa.types.is_fixed_size_binary(kind):
         return _raw(column, kind.byte_width)
     if kind == pa.uint64():
+        # With room for a sign, which an Avro decimal has always.
         low, wide = _raw(column, 8), decimal_width(UINT64_DIGITS)
         return _counted(np.concatenate([np.zeros((len(low), wide - 8), np.uint8), low[:, ::-1]], axis=1))
     if not pa.types.is_decimal256(kind):
         column, kind = column.cast(pa.decimal128(kind.precision, kind.scale)), pa.decimal128(kind.precision, kind.scale)
+    # Arrow has the low byte first, Avro the high one, and only as many as the precision needs.
     return _counted(_raw(column, kind.bit_width // 8)[:, : decimal_width(kind.precision)][:, ::-1])
 
 
@@ -152,8 +154,10 @@ def _counted(matrix: Bytes) -> Bytes:
 
 def _heads(numbers: Numbers, present: Present | None, *, is_nullable: bool) -> Pieces:
     """Spell integers as varints, behind the mark of NULL where the column may hold one."""
+    # Zigzag: the sign goes into the lowest bit, so that small negative numbers are short as well.
     zigzag = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
     top = int(zigzag.max(initial=0))
+    # As many bytes as the largest needs, seven bits in each; short ones are cut behind.
     width = max(1, -(-top.bit_length() // 7))
     lengths = np.ones(len(zigzag), np.int64)
     matrix = np.empty((len(zigzag), width), np.uint8)
@@ -224,5 +228,6 @@ def _lists(column: pa.Array, kind: pa.DataType, present: Present | None, *, is_n
     ends = ends if len(ends) else np.zeros(1, np.int32)
     starts = pa.py_buffer(np.ascontiguousarray(ends[bounds]))
     content = pa.Array.from_buffers(pa.binary(), len(column), [None, starts, joined.buffers()[2]])
+    # Items come in blocks, each with its count; a count of zero ends them, and is all of an empty list.
     closing = _ragged(np.zeros((len(column), 1), np.uint8), (counts > 0).astype(np.int64))
     return [*_heads(counts, present, is_nullable=is_nullable), content, closing]

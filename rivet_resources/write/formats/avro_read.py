@@ -53,6 +53,7 @@ def header(file: BinaryIO) -> Header:
     if file.read(len(MAGIC)) != MAGIC:
         raise pa.ArrowInvalid("it does not begin as one")
     held: dict[bytes, bytes] = {}
+    # Blocks of a map end with an empty one. A negative count, with a size behind it, Rivet's writer never has.
     while count := _number(file):
         for _ in range(count):
             name = _exactly(file, _number(file), MOST_HEADER)
@@ -97,6 +98,7 @@ def tables(file: BinaryIO) -> Iterator[pa.Table]:
     raw = _raw_record(head.schema)
     begin = _plain_header(raw)
     for count, content in blocks(file, head):
+        # A file of one plain block: so the codec and the limits are ours, and fastavro decodes rows only.
         rows = _decode(begin + varint(count) + varint(len(content)) + content + bytes(SYNC_BYTES), count)
         columns = [_array([row[field.name] for row in rows], field.type) for field in head.schema]
         if columns:
@@ -215,6 +217,7 @@ def _nested(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_map(kind):
         names = pa.array([name for cell in cells for name in cell or ()], kind.key_type)
         values = _array([each for cell in cells for each in (cell or {}).values()], kind.item_type)
+        # Maps know NULL by their offsets; there is one more of these than cells.
         starts = pa.array(ends, mask=np.append([cell is None for cell in cells], False).astype(bool))
         return pa.MapArray.from_arrays(starts, names, values, type=kind)
     values = _array([each for cell in cells for each in cell or ()], kind.value_type)
@@ -242,11 +245,13 @@ def _floats(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
 def _decimals(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Build decimals of their two's complement; the sign fills what Arrow has more."""
     if kind == pa.uint64():
+        # Avro's decimals begin with their highest byte, Arrow's numbers with their lowest.
         return _of_width(cells, decimal_width(UINT64_DIGITS), lambda content: content[:, ::-1][:, :8], kind)
     wide = kind if pa.types.is_decimal256(kind) else pa.decimal128(kind.precision, kind.scale)
     size = wide.bit_width // 8
 
     def widen(content: Any) -> Any:
+        # Two's complement: what is wider repeats the sign.
         sign = np.where(content[:, :1] & 128, 255, 0).astype(np.uint8)
         fill = np.repeat(sign, size - content.shape[1], axis=1)
         return np.concatenate([content[:, ::-1], fill], axis=1)

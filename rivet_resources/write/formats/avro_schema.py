@@ -86,6 +86,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 def decimal_width(precision: int) -> int:
     """Return how many bytes hold every number of so many digits, with its sign."""
     most: int = 10**precision
+    # One bit for the sign, rounded up to bytes.
     return (most.bit_length() + 8) // 8
 
 
@@ -113,6 +114,8 @@ def _record(fields: list[pa.Field], *, name: str, namespace: str) -> dict[str, A
 def _field(field: pa.Field, *, namespace: str) -> dict[str, Any]:
     described = {"name": field.name, "type": _nullable(field, field.name, namespace=namespace)}
     if field.nullable:
+        # A reader whose schema has this column reads older files,
+        # which lack it; null must be the first branch for that.
         described["default"] = None
     return described | {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
 
@@ -155,6 +158,7 @@ def _leaf(kind: pa.DataType) -> Any:
     if pa.types.is_integer(kind):
         return "int" if kind.bit_width < 32 or kind == pa.int32() else "long"
     if pa.types.is_floating(kind):
+        # float16 has no type of its own, and is exact as a float.
         return "double" if kind == pa.float64() else "float"
     return {pa.null(): "null", pa.bool_(): "boolean", pa.binary(): "bytes"}[kind]
 

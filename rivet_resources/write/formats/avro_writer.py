@@ -54,6 +54,7 @@ class AvroWriter:
             self._pending.append(content)
             self._rows += batch.num_rows
             self._size += len(content)
+            # Near its limit a part is flushed with each batch, so that its size is known.
             if self._size >= BLOCK_BYTES or self._limit_is_near():
                 self._flush()
 
@@ -115,9 +116,11 @@ def pack(content: bytes, codec: str, level: int | None) -> bytes:
     if codec == "none":
         return content
     if codec == "gzip":  # deflate without the frame of gzip
+        # Negative: raw deflate, without zlib's head and sum, as the specification asks.
         packer = zlib.compressobj(6 if level is None else level, zlib.DEFLATED, -15)
         return packer.compress(content) + packer.flush()
     if codec == "snappy":
+        # Avro's snappy is followed by the CRC32 of what was packed, the high byte first.
         return bytes(pa.compress(content, "snappy", asbytes=True)) + zlib.crc32(content).to_bytes(4, "big")
     return bytes(pa.Codec("zstd", compression_level=level).compress(content, asbytes=True))
 

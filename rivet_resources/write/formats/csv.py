@@ -103,6 +103,7 @@ def _records(file: BinaryIO, *, name: str) -> int:
     records, quotes, last = 0, 0, b"\n"
     while block := file.read(BLOCK):
         last = block[-1:]
+        # The usual block: no quotes, and none open from before.
         if quotes % 2 == 0 and b'"' not in block:
             records += block.count(b"\n")
             continue

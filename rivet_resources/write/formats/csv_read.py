@@ -54,6 +54,7 @@ def _read(file: BinaryIO | Path, types: Mapping[str, pa.DataType], *, empty_is_n
         true_values=["true"],
         false_values=["false"],
     )
+    # Off by default in Arrow, which then cuts a cell with a line feed in two.
     parse = csv.ParseOptions(newlines_in_values=True)
     for batch in csv.open_csv(file, convert_options=options, parse_options=parse):
         yield pa.Table.from_batches([batch])

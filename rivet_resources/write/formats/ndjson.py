@@ -89,6 +89,7 @@ class Ndjson(Settings):
                 first = json.loads(line or b"null")
             except ValueError:
                 first = ()
+            # An empty file has no first object, and is a part without rows all the same.
             if first is not None and (not isinstance(first, dict) or list(first) != schema.names):
                 raise PartCorrupt(
                     f"Part {path.name} does not begin with an object of its {len(schema)} columns. Run again."
@@ -116,6 +117,7 @@ def _lines(file: BinaryIO, *, name: str, begun: bytes) -> int:
     """Count the objects of the first line and the rest: no line feed stands inside one, so each of them ends one."""
     begins, ends, last = 0, 0, b"}\n"
     for block in chain([begun], iter(lambda: file.read(BLOCK), b"")):
+        # Two bytes are kept from the block before, as the mark may lie across the border.
         begins += (last + block).count(b"}\n{")
         ends += block.count(b"\n")
         last = (last + block)[-2:]

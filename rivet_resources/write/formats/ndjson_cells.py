@@ -84,6 +84,7 @@ def _objects(columns: Sequence[pa.Array], fields: Sequence[pa.Field], *, rows: i
         mark = '"' if is_quoted else ""
         pieces += [f"{before}{json.dumps(field.name, ensure_ascii=False)}:{mark}", cells]
         before = f"{mark},"
+    # The last comma is none; the quote before it closes the last cell.
     pieces += [before[:-1] + end]
     return pc.binary_join_element_wise(*pieces, "", null_handling="replace", null_replacement="null")
 
@@ -120,6 +121,7 @@ def _escape(column: pa.StringArray) -> pa.StringArray:
     """Escape text; a pass over the column for each kind of mark that it holds, mostly none."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     content = np.frombuffer(column.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
+    # The backslash first: escaping another mark adds backslashes, which must not be escaped again.
     if (content == 92).any():
         column = pc.replace_substring(column, "\\", "\\\\")
     odd = content[(content < 32) | (content == 34)]
@@ -170,6 +172,7 @@ def _parses(before: str, cells: pa.StringArray, after: str) -> bool:
     try:
         read = pj.read_json(
             pa.BufferReader(content),
+            # In one block, as Arrow refuses a value that is longer than one.
             read_options=pj.ReadOptions(use_threads=False, block_size=content.size + 1),
             parse_options=nothing,
         )

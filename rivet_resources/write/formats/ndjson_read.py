@@ -35,6 +35,7 @@ def tables(file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
 
 def _tables(file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
     for block in _blocks(file):
+        # Of each block: a part may be older than the schema that is asked for.
         names = list(json.loads(block[: block.index(b"\n")]))
         fields = [schema.field(name) for name in names if name in schema.names]
         columns = _fast(block, fields, names)
@@ -99,9 +100,11 @@ def _fast(block: bytes, fields: Sequence[pa.Field], names: Sequence[str]) -> dic
 
 def _slow(block: bytes, fields: Sequence[pa.Field], names: Sequence[str]) -> dict[str, pa.Array]:
     """Read columns of a block with Python's parser."""
+    # Not `splitlines`, which also cuts at signs that may stand inside of a text, such as U+2028.
     lines = block.decode()[:-1].split("\n")
     texts = {field.name for field in fields if _is_json(field.type)}
     raw = _cut_members(lines, texts, names) if texts else {}
+    # Decimals, as floats would round the numbers of a decimal column.
     rows = [json.loads(line, parse_float=Decimal) for line in lines] if len(texts) < len(fields) else []
     columns: dict[str, pa.Array] = {}
     for field in fields:
@@ -248,6 +251,7 @@ def _days(text: str) -> int:
     if match is None:
         raise ValueError("a date in NDJSON is not one that Rivet writes")
     year, month, day = map(int, match.groups())
+    # Years begin in March, so that leap days come last.
     year -= month <= 2
     era, year_of_era = divmod(year, 400)
     day_of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1

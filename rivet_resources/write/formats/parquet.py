@@ -264,6 +264,7 @@ def _spell(schema: pa.Schema) -> str:
 def _refuse(field: pa.Field, *, export: str) -> None:
     """Raise for a type that has no faithful Parquet form (`types.md`, section 2; `contract.md`, 8.2)."""
     arrow = field.type
+    # DECIMAL's scale must be zero or positive (Parquet format, LogicalTypes).
     negative_scale = pa.types.is_decimal(arrow) and arrow.scale < 0
     if negative_scale or pa.types.is_duration(arrow) or pa.types.is_interval(arrow) or pa.types.is_union(arrow):
         raise UnsupportedColumn(

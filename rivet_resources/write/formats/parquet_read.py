@@ -34,5 +34,6 @@ def batches(file: Path) -> Iterator[pa.Table]:
         size = sum(footer.row_group(group).total_byte_size for group in range(footer.num_row_groups))
         fewest, most = BATCH_ROWS
         rows = max(fewest, min(most, BATCH_BYTES // max(1, size // max(1, footer.num_rows))))
+        # One thread per task: the machine's cores belong to other tasks.
         for batch in part.iter_batches(batch_size=rows, use_threads=False):
             yield pa.Table.from_batches([batch])

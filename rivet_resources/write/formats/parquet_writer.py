@@ -119,8 +119,10 @@ class RowGroupWriter:
         if self._encoder is None:
             self._encoder = self._open(group)
         if group.num_rows:
+            # One group per call; left to itself pyarrow cuts at a million rows.
             self._encoder.write_table(group, row_group_size=group.num_rows)
             self._encoded_size += group.nbytes
+            # True only between row groups: what waits in memory has no size on disk yet.
             self.bytes_written = self._sink.tell()
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:

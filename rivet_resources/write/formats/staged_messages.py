@@ -115,6 +115,7 @@ class _Writer:
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._file = open(path, "wb")  # noqa: SIM115  closed by `close`
+        # These files live for minutes: the quickest codec is the cheapest.
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         self._writer = pa.ipc.new_file(self._file, schema, options=options)
 

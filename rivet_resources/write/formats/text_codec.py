@@ -40,6 +40,7 @@ class Compressor:
         # Arrow's stream closes what it writes to, and the file must stay open until the disk has it.
         self._own = open(os.dup(file.fileno()), "wb", buffering=0)  # noqa: SIM115
         self._stream: Any = (
+            # No name and no time, or equal rows would make other bytes in each run.
             gzip.GzipFile(filename="", mode="wb", compresslevel=GZIP_LEVEL, fileobj=self._own, mtime=0)
             if codec == "gzip"
             else pa.CompressedOutputStream(pa.PythonFile(self._own, mode="w"), "zstd")

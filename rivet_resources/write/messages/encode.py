@@ -60,6 +60,7 @@ class RowEncoding:
             return MessageBatch(self._keys(rows, None), values, common)
         ops = rows.column(OP.name)
         is_truncate = pc.equal(ops, "truncate")
+        # No value is a tombstone: compacted topics forget the key then.
         values = pc.if_else(pc.or_(pc.equal(ops, "delete"), is_truncate), pa.scalar(None, values.type), values)
         return MessageBatch(
             self._keys(rows, is_truncate),

@@ -47,6 +47,7 @@ def rolls(recipe: Recipe, events: range) -> tuple[list[int], list[int]]:
     words = np.frombuffer(b"".join(digests), dtype=np.dtype("<u4")).reshape(-1, 2).astype(np.uint64)
     skipped = events.start - first * EVENTS_PER_HASH
     words = words[skipped : skipped + len(events)]
+    # The upper half of the product: a number below 100 from 32 bits, without a division.
     kinds = (words[:, 0] * np.uint64(100)) >> np.uint64(32)
     return kinds.tolist(), words[:, 1].tolist()
 
@@ -85,6 +86,7 @@ class Cycles:
                 told.append((UPDATE, born, n, revision + 1, record, revision))
                 continue
             self._owes_insert = kind < INSERTS
+            # The last one takes its place, so that a deletion moves one entry and not half of the pool.
             pool[place] = pool[-1]
             pool.pop()
             told.append((DELETE, born, record, revision, record, revision))

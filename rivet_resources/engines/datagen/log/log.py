@@ -165,6 +165,7 @@ class DatagenLog:
     def read(self, after: Position, upto: Position, *, most: int, seen: str = "") -> Iterator[Changes | Commit]:
         """Make the next events, no faster than the source's rate; see the protocol."""
         recipe = self._recipe(after)
+        # Every event is a transaction of its own, so a window may end behind any of them.
         first, end = number_of(after), min(number_of(upto), number_of(after) + most)
         if self._cycles is None or self._cycles.recipe != recipe:
             self._cycles = Cycles(recipe)

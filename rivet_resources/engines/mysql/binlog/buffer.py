@@ -48,6 +48,7 @@ class Buffer:
         """Remember this place for `rewind`."""
         if self._marks is None:
             self._marks = {}
+        # The place in the file becomes known when the event of this number is written there, if ever.
         self._marks[len(self)] = -1
         return len(self)
 
@@ -76,6 +77,7 @@ class Buffer:
             self._spool.write(data)
             self._spooled += 1
         self.events.clear()
+        # `size` counts what lies in the file as well, so the limit moves on by the memory that is free again.
         self._limit = self.size + self._memory
 
     def each(self) -> Iterator[Held]:

@@ -56,6 +56,7 @@ def base_native(field: Field, charset: str) -> tuple[str, str, int, int]:
     if kind == ev.DECIMAL:
         return "decimal", f"decimal({meta[0]},{meta[1]}){sign}", meta[0], meta[1]
     if kind == ev.BIT:
+        # Of a BIT the map has the bits beyond whole bytes, then the whole bytes.
         bits = meta[0] + 8 * meta[1]
         return (f"bit({bits})" if bits in (1, 64) else "bit"), f"bit({bits})", 0, 0
     if kind in TIMES:
@@ -70,6 +71,7 @@ def base_native(field: Field, charset: str) -> tuple[str, str, int, int]:
         name = BLOBS.get(meta[0], "long") + ("text" if charset else "blob")
         return name, name, 0, 0
     name = ("" if kind == ev.STRING else "var") + ("char" if charset else "binary")
+    # The log counts bytes, the catalog letters.
     return name, f"{name}({field.length // BYTES_OF_LETTER.get(charset, 1)})", 0, 0
 
 

@@ -27,6 +27,7 @@ def inflate(data: bytes) -> bytes:
     Raises:
         ValueError: another way, or not as many bytes as promised.
     """
+    # The top bit says compressed, the next three how (0: zlib), the last three how many bytes hold the length.
     if not data or data[0] & 0xF0 != 0x80:
         raise ValueError("compressed by a way that is not zlib's")
     start = 1 + (data[0] & 7)
@@ -42,6 +43,7 @@ def decompress(data: bytes, *, size: int | None, wbits: int = zlib.MAX_WBITS) ->
     most = LARGEST_EVENT if size is None else min(size, LARGEST_EVENT)
     opener = zlib.decompressobj(wbits)
     try:
+        # One byte more than allowed is enough to see that there is more, and all that a bomb gets.
         found = opener.decompress(data, most + 1)
     except zlib.error as error:
         raise ValueError("not what zlib packs") from error
@@ -73,6 +75,7 @@ def unpack_events(data: bytes) -> Iterator[bytes]:
         read += length
         if not EVENT_HEADER <= length <= LARGEST_EVENT or (whole is not None and read > whole):
             raise ValueError("not as long as it says")
+        # Bytes 13 to 16 of a header are the place behind the event, which inside a payload is none of the file.
         yield b"\0" + head[:13] + place + head[17:] + _exactly(stream, length - EVENT_HEADER)
     if whole is not None and read != whole:
         raise ValueError("shorter than it says")

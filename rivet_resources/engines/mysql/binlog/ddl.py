@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+# Of an executable comment, `/*!50100 … */` or MariaDB's `/*M! … */`, only the marks are blank: servers carry
+# its words out. `--` begins a comment before white space only. Source: MySQL Reference Manual, "Comments".
 TOKEN = re.compile(
     r"""(?xs)(?P<blank>\s+|/\*M?!\d*|\*/|/\*.*?\*/|--(?=\s)[^\n]*|\#[^\n]*)
     |(?P<text>'(?:[^'\\]|''|\\.)*')|(?P<name>`(?:[^`]|``)+`|"(?:[^"]|"")*")|(?P<word>[^\s`"'(),;]+)|(?P<sign>.)"""
@@ -21,6 +23,7 @@ TOKEN = re.compile(
 # What ADD and DROP may name that is no column.
 NO_COLUMN = frozenset({"INDEX", "KEY", "CONSTRAINT", "PRIMARY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK",
                        "PARTITION", "PERIOD", "SYSTEM"})  # fmt: skip
+# Words by which old rows get a value: a number, that of an expression, or, where NULL is ruled out, the type's zero.
 FILLING = frozenset({"AUTO_INCREMENT", "SERIAL", "PRIMARY", "GENERATED", "AS"})
 CASCADES = re.compile(r"(?is)\bON\s+(?:DELETE|UPDATE)\s+(?:CASCADE|SET\s+NULL|SET\s+DEFAULT)\b")
 

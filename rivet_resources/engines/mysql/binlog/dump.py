@@ -33,6 +33,7 @@ NO_CHECKSUM, CRC32 = 0, 1
 RESIDUE = 0x2144DF1C  # the CRC32 of anything with its own CRC32 behind it
 PADDING = bytes(6)  # behind what was read, so that the first bytes of any packet can be looked at
 # Files written under another binlog_checksum than today's are readable too, so the literal, not the server's setting.
+# Capability 4: GTID events arrive as they are, not rewritten for old replicas. No semi-sync: nobody here acknowledges.
 ANNOUNCE = (
     "SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32', @mariadb_slave_capability = 4, "
     "@rpl_semi_sync_slave = 0"
@@ -42,6 +43,7 @@ ANNOUNCE = (
 def start_at(connection: Connection[Any], file: str, offset: int, *, server_id: int) -> None:
     """Ask for events from a place of a file; offsets above 4 GiB need `start_after_gtids`."""
     _announce(connection)
+    # Offset (4 bytes: hence the 4 GiB), flags (2), server id (4), name of the file to the end of the packet.
     connection._execute_command(COM_BINLOG_DUMP, struct.pack("<IHI", offset, NON_BLOCK, server_id) + file.encode())
 
 
@@ -51,9 +53,12 @@ def start_after_gtids(connection: Connection[Any], gtids: str, *, server_id: int
     if is_mariadb:
         with connection.cursor() as cursor:
             cursor.execute("SET @slave_connect_state = %s, @slave_gtid_strict_mode = 0", (gtids,))
+        # Without a file's name the server begins where @slave_connect_state
+        # says; 4 is what stands behind a file's magic number.
         connection._execute_command(COM_BINLOG_DUMP, struct.pack("<IHI", 4, NON_BLOCK, server_id))
         return
     known = MySqlSet.parse(gtids).packed()
+    # Flags, server id, length of a file's name (none), offset, length of the set.
     head = struct.pack("<HIIQI", NON_BLOCK, server_id, 0, 4, len(known))
     connection._execute_command(COM_BINLOG_DUMP_GTID, head + known)
 
@@ -121,6 +126,7 @@ def _check_packet(packet: bytes, has_checksum: bool, where: str) -> bytes | None
     """Take one packet's event, whatever it is; None for the end packet."""
     from pymysql import err  # driver
 
+    # An event follows a zero byte; FE in a short packet is the end, FF an error.
     if packet[0] == 0xFE and len(packet) < SHORTEST_LONG_VALUE:
         return None
     if packet[0]:

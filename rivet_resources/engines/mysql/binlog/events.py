@@ -16,6 +16,8 @@ from rivet_resources.engines.mysql.binlog.compression import inflate
 from rivet_resources.engines.mysql.binlog.compression import read_packed as read_packed
 from rivet_resources.errors import LogRefused
 
+# An event's header, by offset: 1 timestamp (4 bytes), 5 type (1), 6 server
+# (4), 10 length (4), 14 place behind it in the file (4), 18 flags (2).
 HEADER = 20  # the packet's first byte and the event's own 19
 
 QUERY, STOP, ROTATE, FORMAT, XID, TABLE_MAP, INCIDENT, HEARTBEAT = 2, 3, 4, 15, 16, 19, 26, 27
@@ -89,6 +91,7 @@ class Field:
         """Return the longest length in bytes of a CHAR, VARCHAR, BINARY or VARBINARY."""
         if self.type in (VARCHAR, VARCHAR_COMPRESSED):
             return self.meta[0] | self.meta[1] << 8
+        # A CHAR above 255 bytes hides two more bits of its length, inverted, in the byte that names the type.
         return self.meta[1] | ((self.meta[0] & 0x30) ^ 0x30) << 4
 
 
@@ -126,6 +129,7 @@ def table_name(data: bytes) -> tuple[str, str, int]:
     Raises:
         LogRefused: they are cut, or not UTF-8.
     """
+    # Behind the table's number (6) and flags (2): length, schema, a zero byte, length, table, a zero byte.
     at = HEADER + 8
     try:
         size = data[at]
@@ -159,8 +163,11 @@ def _table_map(data: bytes, *, is_mariadb: bool) -> TableMap:
     meta = _meta(data[at : at + size], types)
     at += size
     nulls = int.from_bytes(data[at : at + (count + 7) // 8], "little")
+    # Fields: 1 signs, 2 and 3 character sets, 4 names, 5 labels of SETs, 6 of ENUMs, 7 shapes, 8 key,
+    # 9 key with lengths of prefixes, 10 and 11 character sets of ENUMs and SETs, 12 what is visible.
     given = _optional(data, at + (count + 7) // 8)
     for i, (kind, known) in enumerate(zip(types, meta, strict=True)):
+        # The type list says STRING for these; the first byte of their metadata says what they are.
         if kind == STRING and known[0] in (ENUM, SET):
             types[i] = known[0]
     names = [name.decode() for name in _texts(given.get(4, b""))]
@@ -274,6 +281,8 @@ class Query:
 
 def is_begin(data: bytes) -> bool:
     """Return whether a QUERY event is BEGIN and nothing else, as nearly all of MySQL's are."""
+    # Thread (4), seconds (4), length of the database (1, at 28), error (2), length of the status (2, at
+    # 31), status, database, a zero byte, text. Lengths are compared, as a longer text may end so, too.
     return data.endswith(b"\0BEGIN") and len(data) > 38 and len(data) == 39 + data[28] + (data[31] | data[32] << 8)
 
 

@@ -67,6 +67,7 @@ class MySqlSet:
 
     def packed(self) -> bytes:
         """Write the set as the dump command takes it: 64-bit numbers, ends exclusive."""
+        # Source: MySQL, sql/rpl_gtid_set.cc, `Gtid_set::encode`.
         parts = [struct.pack("<Q", len(self.intervals))]
         for source, known in sorted(self.intervals.items()):
             parts.append(source.bytes + struct.pack("<Q", len(known)))

@@ -100,6 +100,8 @@ def _number(data: bytes, at: int, width: int) -> int:
 def _object(data: bytes, base: int, left: list[int], *, is_large: bool) -> str:
     width = 4 if is_large else 2
     count = _number(data, base, width)
+    # Behind count and size: entries of keys (offset, length in 2
+    # bytes), then of values (type in 1 byte, offset or the value).
     key, value = base + 2 * width, base + 2 * width + count * (width + 2)
     members = []
     for i in range(count):
@@ -165,6 +167,7 @@ def _opaque(kind: int, data: bytes) -> str:
 
 
 def _decimal(data: bytes) -> str:
+    # A byte each; then groups of digits as in a row, the first bit set in positive numbers (values.py).
     precision, scale = data[0], data[1]
     whole = precision - scale
     negative = not data[2] & 0x80
@@ -188,6 +191,7 @@ def _place_point(digits: str, scale: int, negative: bool) -> str:
 
 def _datetime(packed: int, kind: int) -> str:
     micro, packed = packed & 0xFFFFFF, packed >> 24
+    # Years times 13 and month (17 bits), day (5), hour (5), minute (6), second (6), microseconds (24).
     month = packed >> 22
     text = f"{month // 13:04d}-{month % 13:02d}-{(packed >> 17) & 31:02d}"
     if kind == DATE:
@@ -198,4 +202,5 @@ def _datetime(packed: int, kind: int) -> str:
 def _time(packed: int) -> str:
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
     micro, packed = packed & 0xFFFFFF, packed >> 24
+    # Hours (10 bits), minute (6), second (6), microseconds (24).
     return f"{sign}{(packed >> 12) & 1023:02d}:{(packed >> 6) & 63:02d}:{packed & 63:02d}.{micro:06d}"

@@ -135,6 +135,7 @@ class MySqlLog:
         first, last = self._files[0], self._files[-1]
         target = BinlogPosition(*last).position({})
         facts = {"files": dict(self._files), "settings": dict(self._settings)}
+        # A file begins with four magic bytes; its first event stands behind them.
         survey = Survey(self.identity, target, BinlogPosition(first[0], 4).position({}), facts)
         self._seen = DatedSurvey(survey, asked_at)
         return survey
@@ -149,6 +150,7 @@ class MySqlLog:
     def _look(self) -> None:
         lock = f"'rivet:{self.server_id}'"
         told = mysql_survey.OF_MARIADB if self.is_mariadb else mysql_survey.OF_MYSQL
+        # A lock that this session holds already is granted again at once, so each survey proves that it is still ours.
         rows = self.ask(f"SELECT 'lock', CAST(GET_LOCK({lock}, {LOCK_SECONDS}) AS CHAR) UNION ALL {told}")
         self._settings = {str(name): str(text) for name, text in rows}
         if self._settings.pop("lock") != "1":
@@ -203,6 +205,7 @@ class MySqlLog:
                 rows = rows_of(self._opened(), self._conn_params.comment + name)
                 break
             except (pymysql.MySQLError, OSError) as error:
+                # 1064 is a syntax error: the server does not know this name of the statement.
                 if error.args[0] != 1064:
                     raise self._fault(error, "its end") from None
         if not rows:
@@ -348,6 +351,7 @@ class MySqlLog:
     def _end_dump(self) -> None:
         connection, self._dump, self._windows, self._at = self._dump, None, None, None
         if connection is not None:
+            # No good-bye, as close() would send: the server is in the middle of its answer, and does not listen.
             connection._force_close()
 
     # --- the rest --------------------------------------------------------------------------------

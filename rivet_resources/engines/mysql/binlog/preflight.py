@@ -177,6 +177,7 @@ def _grants(ask: Ask, user: str) -> tuple[Finding, ...]:
     """Look for the two rights; a role may hold them, so an absent one is only a warning where roles are granted."""
     given = [str(row[0]) for row in ask("SHOW GRANTS")]
     everywhere = " ".join(line for line in given if " ON *.* " in line)
+    # A role has a line of its own, GRANT `role` TO `user`.
     has_roles = any(" ON " not in line.split(" TO ")[0] for line in given)
     found = []
     for name, pattern in (("REPLICATION SLAVE", REPLICATION), ("REPLICATION CLIENT", STATUS)):

@@ -20,10 +20,12 @@ Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]
 Truths = NDArray[np.bool_]
 
+# Source: MySQL, strings/decimal.cc, `dig2bytes`.
 DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # of 0 to 9 decimal digits
 FIXED = {ev.TINY: 1, ev.SHORT: 2, ev.LONG: 4, ev.INT24: 3, ev.LONGLONG: 8, ev.FLOAT: 4, ev.DOUBLE: 8, ev.DATE: 3,
          ev.YEAR: 1, ev.TIMESTAMP: 4, ev.TIME: 3, ev.DATETIME: 8}  # fmt: skip
 MOST_DIGITS = 65
+# Times since MySQL 5.6: whole seconds, then a byte for each two digits of a fraction.
 FRACTIONS = {ev.TIMESTAMP2: 4, ev.DATETIME2: 5, ev.TIME2: 3}
 
 
@@ -61,6 +63,7 @@ def width_of(field: Field) -> int | None:
     if kind in FRACTIONS:
         return _up_to(8, FRACTIONS[kind] + (meta[0] + 1) // 2, field)
     if kind == ev.BIT:
+        # A BIT is described by the bits beyond its whole bytes, then by these bytes.
         return _up_to(8, meta[1] + (meta[0] + 7) // 8, field)
     return _up_to(8, meta[1], field) if kind in (ev.ENUM, ev.SET) else None
 
@@ -83,6 +86,7 @@ def prefix_of(field: Field) -> int:
         LogRefused: a type we do not know: where the next column begins cannot be told.
     """
     if field.type in (ev.VARCHAR, ev.VAR_STRING, ev.STRING, ev.VARCHAR_COMPRESSED):
+        # By the length that was declared, not by the cell's own.
         return 2 if field.length > 255 else 1
     if field.type in (ev.BLOB, ev.JSON, ev.GEOMETRY, ev.VECTOR, ev.BLOB_COMPRESSED):
         return _up_to(4, field.meta[0], field)

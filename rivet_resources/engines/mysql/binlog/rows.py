@@ -72,6 +72,7 @@ def rows_of(events: Sequence[RowsEvent], layout: RowLayout, *, key: Sequence[int
     if changed.any():
         source = np.repeat(np.arange(len(op)), 1 + changed)
         is_old = np.zeros(len(source), np.int64)  # the delete half of a key change
+        # A changed key's row stands twice now; the first of the two places is the delete.
         is_old[np.cumsum(1 + changed)[changed] - 2] = 1
         event, row, kinds = event[source], row[source], op[source]
         kinds[changed[source]] = INSERT
@@ -83,6 +84,7 @@ def rows_of(events: Sequence[RowsEvent], layout: RowLayout, *, key: Sequence[int
         buffer=walked.buffer,
         op=kinds,
         transaction=_column(events, 3)[event],
+        # The even number is kept free for a delete half, so that a second read, under other settings, numbers alike.
         seq=(_column(events, 4)[event] << 32) + 2 * row + 1 - is_old,
         cells=tuple(cells),
         before=tuple(befores),

@@ -40,6 +40,7 @@ from rivet_resources.errors import LogRefused, UnknownTable
 OPS = pa.array(ev.OPS)
 NAME = r"(?:`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\"|[^\s`\"(.;]+)"
 TRUNCATE = re.compile(rf"(?is)TRUNCATE\s+(?:TABLE\s+)?({NAME}(?:\s*\.\s*{NAME})?)")
+# ONLINE, IGNORE and IF EXISTS are MariaDB's words.
 ALTER = re.compile(
     rf"(?is)ALTER\s+(?:ONLINE\s+)?(?:IGNORE\s+)?TABLE\s+(?:IF\s+EXISTS\s+)?({NAME}(?:\s*\.\s*{NAME})?)(.*)"
 )
@@ -153,6 +154,7 @@ class TableMaps:
             places=tuple(places),
             fields=fields,
             charsets=charsets,
+            # The log knows primary keys only; a unique key that stands in for one is the catalog's to tell.
             key=described.key or by_catalog,
             layout=RowLayout(fields),
             is_transactional=not is_weak,
@@ -366,6 +368,7 @@ class TableMaps:
 
     def truncation(self, schema: Schema, position: str, time_us: int) -> Changes:
         """Return the one row that says: everything of this table before here is gone."""
+        # It is a group of its own: event 1, row 0.
         head = [pa.array(["truncate"]), pa.array([position]), pa.array([1 << 32 | 1], pa.int64())]
         head += [pa.array([time_us], pa.int64()).cast(ENVELOPE[3].type), pa.nulls(1, ENVELOPE[4].type)]
         cells = [pa.nulls(1, column.arrow) for column in schema.columns]

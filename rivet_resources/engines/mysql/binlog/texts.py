@@ -282,6 +282,7 @@ def instant_texts(array: pa.Array, field: Field) -> pa.Array:
     """Spell TIMESTAMPs as a session in UTC sees them; 0 is the zero date."""
     places = field.meta[0] if field.meta else 0
     stamps = pc.strftime(array.view(pa.timestamp("us")), format="%Y-%m-%d %H:%M:%S")
+    # strftime writes six digits of a second, the server as many as the column has.
     cut = pc.utf8_slice_codeunits(stamps, 0, 19 + (places + 1 if places else 0))
     zero = "0000-00-00 00:00:00" + ("." + "0" * places if places else "")
     return pc.if_else(pc.equal(array, 0), zero, cut)

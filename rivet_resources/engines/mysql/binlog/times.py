@@ -58,13 +58,16 @@ def moments(vector: Vector) -> Moments:
     buffer, at, kind = vector.buffer, vector.at, vector.field.type
     none = np.zeros(len(vector), np.int64)
     if kind == ev.DATE:
+        # Day (5 bits), month (4), year.
         packed = little(buffer, at, 3)
         return Moments(packed >> 9, (packed >> 5) & 15, packed & 31, none, none)
     if kind == ev.DATETIME:
+        # A number whose decimal digits are YYYYMMDDhhmmss.
         packed = little(buffer, at, 8)
         date, clock = packed // 1_000_000, packed % 1_000_000
         second = (clock // 10000 * 60 + clock // 100 % 100) * 60 + clock % 100
         return Moments(date // 10000, date // 100 % 100, date % 100, second, none)
+    # Offset so that bytes sort: years times 13 and month (17 bits), day (5), hour (5), minute (6), second (6).
     packed = big(buffer, at, 5) - 0x8000000000
     month = packed >> 22
     second = (((packed >> 12) & 31) * 60 + ((packed >> 6) & 63)) * 60 + (packed & 63)

@@ -194,6 +194,7 @@ class Groups:
     # --- rows ------------------------------------------------------------------------------------
 
     def _map(self, data: bytes) -> None:
+        # The table's number in this file (6 bytes) and flags (2), which may differ in maps that mean the same.
         number, body = data[20:26], data[28:]
         try:
             self._maps[number] = self._known[body]  # ten thousand transactions carry the same map
@@ -208,6 +209,7 @@ class Groups:
         number = data[20:26]
         schema = self._maps.get(number)
         if schema is None:
+            # 0xFFFFFF is no table's number: such an event only ends a statement.
             if number not in self._maps and number != b"\xff\xff\xff\0\0\0":
                 raise self._refusal(kind, "rows of a table that the log has not described", "Run again.")
             return
@@ -226,11 +228,13 @@ class Groups:
         """Refuse rows without all columns; the place where the first row begins."""
         at = ev.HEADER + 8
         if kind in ev.WITH_EXTRA:
+            # The length counts its own two bytes.
             at += data[at] | data[at + 1] << 8
         columns, at = ev.read_packed(data, at)
         if columns != len(schema.layout.fields):
             raise ev.malformed_bytes(f"The rows event that ends at {self.place}")
         width, full = (columns + 7) // 8, (1 << columns) - 1
+        # One bitmap of the columns that are there, for an update one of the row before as well.
         for _ in range(2 if op == UPDATE else 1):
             if int.from_bytes(data[at : at + width], "little") & full != full:
                 raise self._refusal(

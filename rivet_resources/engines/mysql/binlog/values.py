@@ -63,6 +63,7 @@ def number(vector: Vector) -> pa.Array:
         return values(vector, big(vector.buffer, at, size), pa.uint64() if size == WIDE else pa.int64())
     if field.type == ev.YEAR:
         found = little(vector.buffer, at, 1)
+        # A byte counts years from 1900 on; 0 is the year 0000.
         return values(vector, np.where(found == 0, 0, found + 1900), pa.int64())
     size = FIXED[field.type]
     found = little(vector.buffer, at, size)
@@ -70,6 +71,7 @@ def number(vector: Vector) -> pa.Array:
         return values(vector, found, pa.uint64() if size == WIDE else pa.int64())
     if size < WIDE:
         top = 1 << (8 * size - 1)
+        # Two's complement of `size` bytes, carried on to all eight.
         found = (found ^ top) - top
     return values(vector, found, pa.int64())
 
@@ -96,6 +98,7 @@ def _float(vector: Vector, column: Column, counts: dict[str, int]) -> pa.Array:
     return floating(vector).cast(column.arrow)
 
 
+# So many decimal digits an int64 holds, whatever they are.
 WORD_DIGITS = 18
 
 
@@ -120,6 +123,7 @@ def decimal(vector: Vector) -> pa.Array:
         for digits, value in groups:
             total = total * 10**digits + value
         total = np.where(negative, -total, total)
+        # The higher words of a decimal128 or decimal256 repeat the sign.
         sign = total >> 63
         return values(vector, np.stack([total] + [sign] * (words - 1), axis=1), width)
     # object arithmetic of numpy is Python's own: exact
@@ -135,6 +139,7 @@ def _groups(vector: Vector) -> tuple[list[tuple[int, Integers]], Truths]:
     """Return a DECIMAL's groups of digits, most significant first, as (digits, values), and which are negative."""
     precision, scale = vector.field.meta
     whole, at, buffer = precision - scale, vector.at, vector.buffer
+    # The first bit is set in positive numbers, so that bytes sort as the numbers do.
     negative = (buffer[at] & 0x80) == 0
     sizes = [whole % 9] * (whole % 9 > 0) + [9] * (whole // 9) + [9] * (scale // 9) + [scale % 9] * (scale % 9 > 0)
     found = []

@@ -44,6 +44,7 @@ class Texts(NamedTuple):
         if count and int(self.starts[-1]) - int(self.starts[0]) == (count - 1) * length:
             first = int(self.starts[0])
             return self.text[first : first + count * length].reshape(count, length)
+        # A window begins at every byte, so that one indexing takes all values, wherever they lie.
         pieces = np.ndarray(max(0, len(self.text) - length + 1), f"V{length}", self.text, strides=(1,))
         return pieces[self.starts].view(np.uint8).reshape(count, length)
 
@@ -80,6 +81,7 @@ def clock(array: pa.Array) -> pa.Array | None:
     cells = texts(array)
     number = np.zeros(len(cells.starts), np.int64)
     negative = _begins_with_minus(cells)
+    # Length and sign in one number, so that one `unique` finds the few shapes there are.
     shapes = cells.lengths * 2 + negative
     for shape in np.unique(shapes):
         of_shape = shapes == shape
@@ -95,6 +97,7 @@ def clock(array: pa.Array) -> pa.Array | None:
 def _begins_with_minus(cells: Texts) -> NDArray[np.bool_]:
     if not len(cells.text):
         return np.zeros(len(cells.starts), bool)
+    # An empty text may begin behind the last byte: clipped here, and left out below by its length.
     is_minus: NDArray[np.bool_] = cells.text.take(cells.starts, mode="clip") == ord("-")
     return is_minus & (cells.lengths > 0)
 
@@ -105,6 +108,7 @@ def _clock(records: NDArray[np.uint8]) -> Integers | None:
     if match is None:
         return None
     layout = np.frombuffer(re.sub(rb"\d", b"0", match[0]), np.uint8)
+    # XOR with the digit 0 leaves a digit's value, and 0 of a sign that stands where it should.
     digits, is_digit = records ^ layout, layout == ord("0")
     if digits[:, ~is_digit].any() or (digits[:, is_digit] > 9).any():
         return None

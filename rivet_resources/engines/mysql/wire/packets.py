@@ -156,6 +156,7 @@ class PacketRows:
         self.finish(self.buffer[last + HEADER :].tobytes())
         self._check_sequence(headers)
         if len(self._block) <= SPARE_BYTES:
+            # A page of one huge value must not keep its memory for the rest of the run.
             SPARE[self.connection] = self._block
         return join_packets(columns, self.buffer[:last], headers[:-1])
 
@@ -180,6 +181,7 @@ class PacketRows:
         view = self._block.data[self._used :]
         try:
             if self.filled:
+                # Straight into the page's memory; the stream in between would copy each byte once more.
                 count = self.connection._sock.recv_into(view)
             else:
                 begun = self.connection._rfile.read1(len(view))
@@ -212,6 +214,7 @@ class PacketRows:
         from pymysql import err  # driver
 
         first = self.connection._next_seq_id
+        # Numbers of packets are one byte and wrap.
         expected = (np.arange(first, first + len(headers)) & 0xFF).astype(np.uint8)
         if not np.array_equal(self.buffer[headers + 3], expected):
             self.connection._force_close()

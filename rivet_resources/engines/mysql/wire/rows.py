@@ -132,6 +132,7 @@ def _column(buffer: NDArray[np.uint8], cut: Cut, definition: Definition) -> pa.A
 def _of_one_length(buffer: NDArray[np.uint8], cut: Cut) -> pa.Array:
     """Copy values that all have one length, none of them NULL."""
     rows, length = len(cut.start), cut.common
+    # A view with a record beginning at every byte; indexing it copies whole values.
     records = np.ndarray(len(buffer) - length + 1, f"V{length}", buffer.data, strides=(1,))
     offsets = np.arange(0, rows * length + 1, length, dtype=_offset_type(rows * length))
     return _array(rows, None, offsets, records[cut.start])
@@ -154,6 +155,7 @@ def _of_any_length(buffer: NDArray[np.uint8], cut: Cut) -> pa.Array:
     bounds = np.empty(2 * rows + 1, _offset_type(len(buffer)))
     bounds[:-1:2] = cut.start
     np.add(cut.start, cut.length, out=bounds[1::2], casting="same_kind")
+    # The last gap is empty: what stands behind the last value belongs to nobody.
     bounds[-1] = bounds[-2]
     spread = _array(2 * rows, None, bounds, buffer)
     values = pc.take(spread, pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32)), boundscheck=False)

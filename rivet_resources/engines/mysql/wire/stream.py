@@ -42,6 +42,7 @@ def stream(connection: Any, statement: str, *, target_bytes: int) -> Iterator[Ra
     answer, is_first = _Answer(connection), True
     while not answer.is_complete:
         answer.receive()
+        # Whole packets count: a single row may be larger than a bite, and is then given alone.
         if not answer.is_complete and answer.walked < target_bytes:
             continue
         packets = answer.whole_rows()

@@ -56,6 +56,8 @@ def begin(log: LogConnection, capture: Capture, found: Survey) -> Position:
     if missing := [table for table, known in found.facts["tables"].items() if not known["oid"]]:
         raise LogSetup(f"The source shows no table {' and no table '.join(missing)}. Fix `table` of the export.")
     if found.facts["publication"] is None:
+        # Ahead of the slot: pgoutput looks the publication up in the catalog as it was at each
+        # change, so log that is older than it can never be read through this slot (42704).
         _publish(log, capture)
     else:
         refuse_setup(found.facts)
@@ -73,6 +75,8 @@ def publication_sql(capture: Capture) -> str:
 
 def _publish(log: LogConnection, capture: Capture) -> None:
     statement = publication_sql(capture)
+    # Every session of ours is read-only by default. It ends before the
+    # slot is made: a transaction that has written cannot make one (25001).
     log.ask("BEGIN READ WRITE", doing="making the publication")
     try:
         log.ask(statement, doing="making the publication")
@@ -96,6 +100,7 @@ def _slot(log: LogConnection, capture: Capture) -> Position:
     doing = f"making slot {capture.slot}"
     log.ask("BEGIN", doing=doing)
     try:
+        # A timeout leaves no half-made slot behind, so this wait may be cut off and tried again.
         log.ask(f"SELECT set_config('statement_timeout', '{int(SLOT_SECONDS * 1000)}', true)", doing=doing)
         with log.limited_to(SLOT_SECONDS):
             rows: list[tuple[Any, ...]] = log.ask(

@@ -66,6 +66,7 @@ CASE WHEN t.rel IS NOT NULL THEN (
     FROM pg_class r WHERE r.oid = t.rel::oid) END"""
 
 # Rows that were in a partition before it joined the table: written by an older transaction, or earlier by the same.
+# Transaction ids wrap round, so they are compared by age().
 OLDER = """
 SELECT EXISTS (SELECT FROM {name} AS r WHERE age(r.xmin) > age(%s::text::xid) OR (r.xmin::text = %s
     AND r.cmin::text::int8 < (SELECT i.cmin::text::int8 FROM pg_inherits i WHERE i.inhrelid = %s::int8::oid)))"""

@@ -55,6 +55,8 @@ Rows = list[tuple[Any, ...]]
 PEEK_WINDOWS = 2  # asked for at once: more is more of the server's disk
 SEGMENT_BYTES = 16 << 20  # the server frees its log by files of this size, by default
 SPARE = 64  # messages that are no changes: begins, commits, relations of a small window
+# Going back is an error there (55000, `cannot advance replication
+# slot`), and an acknowledgement that is told twice is none.
 ADVANCE = """
 SELECT CASE WHEN confirmed_flush_lsn < %s::pg_lsn THEN pg_replication_slot_advance(slot_name, %s::pg_lsn) END
 FROM pg_replication_slots WHERE slot_name = %s"""
@@ -153,6 +155,7 @@ class PostgresLog:
         import psycopg  # driver
 
         # The expression is made by our own catalog code from quoted names and literals; `%` in them is doubled.
+        # It reads `(<name> AT TIME ZONE <zone>)`, see columns.py; unnest() gives its texts under that very name.
         name, escaped = expression[1:].partition(" AT TIME ZONE ")[0], expression.replace("%", "%%")
         statement = (
             f"SELECT {escaped}::text FROM unnest(%s::text[]::timestamp[]) WITH ORDINALITY "
@@ -260,8 +263,10 @@ class PostgresLog:
                 peeked.rest, peeked.relations, peeked.end = window.rest, window.relations, window.end
                 self._peeked = peeked
                 break
+            # pgoutput sends whole transactions only (`streaming` is off): one that stays open was cut off on its way.
             if window.open.is_open:
                 raise SourceLost(f"While reading slot {self.slot}: the answer ended inside a transaction. Run again.")
+            # Fewer than it might have sent: the log was read up to the target.
             if peeked.messages < peeked.limit:
                 break
             if window.kept:
@@ -277,6 +282,8 @@ class PostgresLog:
             self._refuse_strange(strange, after)
         self._kept += window.kept
         yield Commit(
+            # Where nothing of ours came, the target all the same: a slot
+            # that stays makes a busy server keep all of its log.
             position=position(window.end if window.is_full else max(window.end, end), self._notes()),
             committed_at=moment(window.committed) if window.committed is not None else None,
             transactions=window.transactions,
@@ -317,6 +324,7 @@ class PostgresLog:
 
     def _messages(self, peek: Peek) -> Iterator[pa.Array]:
         """Choose the way to us: the open connection for a little log, one of its own for more."""
+        # The server decodes from restart_lsn on, whatever it then sends.
         slot = self._last.facts["slot"] if self._last is not None else {}
         restart = slot.get("restart_lsn")
         if restart is not None and peek.upto - lsn_number(restart) < SMALL_BYTES:

@@ -48,6 +48,7 @@ def lsn_text(number: int) -> str:
 
 def position(number: int, more: Mapping[str, str] | None = None) -> Position:
     """Make the position at which a drain may stop from the `end_lsn` of a commit, or a flushed end of the log."""
+    # Keys are compared as texts: with leading zeros they sort as the numbers do.
     return Position(key=f"{number:016x}", text=lsn_text(number), type="PostgresLsn", more=dict(more or {}))
 
 

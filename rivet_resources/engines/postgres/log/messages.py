@@ -73,6 +73,8 @@ def parse_relation(message: bytes) -> RelationMessage:
 
 
 def _relation(message: bytes) -> RelationMessage:
+    # R: kind, oid (4), schema\0, name\0, identity (1), number of columns
+    # (2); each column: flags (1), name\0, type (4), modifier (4).
     oid = int.from_bytes(message[1:5], "big")
     schema, name, rest = message[5:].split(b"\0", 2)
     count, at, attributes = int.from_bytes(rest[1:3], "big"), 3, []
@@ -93,6 +95,7 @@ def parse_truncate(message: bytes) -> tuple[int, ...]:
     count = int.from_bytes(message[1:5], "big")
     if len(message) < 6 + 4 * count:
         raise malformed_bytes("A truncate message")
+    # T: kind, number of tables (4), options (1: CASCADE, RESTART IDENTITY), oids (4 each).
     return struct.unpack(f">{count}I", message[6 : 6 + 4 * count])
 
 
@@ -121,6 +124,7 @@ def read_numbers(buffer: Bytes, at: Numbers, size: int) -> Numbers:
     """Read unsigned big-endian numbers of 2, 4 or 8 bytes from anywhere in the buffer, in one gather."""
     if not len(at):
         return np.zeros(0, np.int64)
+    # A view with a number beginning at every single byte: indexing it reads from places that are not aligned.
     unaligned = np.ndarray((max(len(buffer) - size + 1, 0),), dtype=f">u{size}", buffer=buffer, strides=(1,))
     return unaligned[at].astype(np.int64)
 
@@ -181,6 +185,8 @@ def walk(buffer: Bytes, at: Numbers, columns: int) -> tuple[list[TupleCells], Nu
 
 
 def _walk_cells(buffer: Bytes, at: Numbers, columns: int) -> tuple[list[TupleCells], Numbers]:
+    # A tuple begins with its number of columns (2 bytes); each
+    # cell is a kind, and only kind `t` has a length (4) and bytes.
     place, cells = at + 2, list[TupleCells]()
     last = max(len(buffer) - 4, 0)
     for _ in range(columns):
@@ -191,6 +197,7 @@ def _walk_cells(buffer: Bytes, at: Numbers, columns: int) -> tuple[list[TupleCel
             cells.append(TupleCells(kinds, place + 5, lengths))
             place = place + 5 + lengths
             continue
+        # A NULL may be the last byte of the buffer: the length that it does not have must not be read behind the end.
         lengths = np.where(is_sent, read_numbers(buffer, np.minimum(place + 1, last), 4), 0)
         cells.append(TupleCells(kinds, place + 5, lengths))
         place = place + 1 + np.where(is_sent, lengths + 4, 0)

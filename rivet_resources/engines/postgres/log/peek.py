@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 8 << 20
 SMALL_BYTES = 4 << 20  # of log: not worth a second connection and the types ADBC asks for when it connects
+# upto_nchanges is an int4.
 LARGEST_LIMIT = 2**31 - 1
 WORK_MEMORY = "64MB"  # what the server keeps of an answer before it writes a temporary file
 LOOK_SECONDS, LOOKS, LOOK_PAUSE_SECONDS = 10, 5, 0.5
@@ -38,6 +39,8 @@ LOOK_SECONDS, LOOKS, LOOK_PAUSE_SECONDS = 10, 5, 0.5
 AT_WORK = """SELECT EXISTS (SELECT FROM pg_replication_slots AS slot JOIN pg_stat_activity AS worker
     ON worker.pid = slot.active_pid WHERE slot.slot_name = %s AND worker.state = 'active'
     AND worker.wait_event_type IS DISTINCT FROM 'Client')"""
+# Before the first row: signature (11 bytes), flags (4), length of an extension (4). Before each row's one field: number
+# of fields (2), length (4). The end is a row of -1 fields. Source: PostgreSQL documentation, COPY, "Binary Format".
 COPY_HEADER, COPY_ROW, COPY_END = 19, 6, b"\xff\xff"
 
 
@@ -58,6 +61,7 @@ class Peek:
         settings = ", ".join(f"set_config('{name}', {quote_text(value)}, true)" for name, value in pinned.items())
         names = quote_text(quote_list(self.publication))
         return (
+            # `nothing` is always '': it is there to make an option of the peek depend on the settings.
             f"WITH pinned AS MATERIALIZED (SELECT left(concat({settings}), 0) AS nothing) "
             f"SELECT data FROM pinned, LATERAL pg_logical_slot_peek_binary_changes({quote_text(self.slot)}, "
             f"'{lsn_text(self.upto)}', {min(self.limit, LARGEST_LIMIT)}, "
@@ -206,6 +210,7 @@ def copy_messages(
         raise log_fault(error, doing="reading the slot", peek=peek, conn_params=conn_params) from None
     if rows:
         yield pa.array(rows, pa.binary())
+    # A connection that closes in good order ends the iteration too; only the end mark says that all rows came.
     if not ended:
         raise log_fault(
             ConnectionError("the copy closed without its end; server closed the connection unexpectedly"),

@@ -37,6 +37,8 @@ class LogRows:
             LogRefused: a row does not end inside of its message.
         """
         count = len(captured.columns)
+        # Behind the message's kind (1 byte) and the table's oid (4)
+        # stands what comes: K or O an old row, N the new one.
         places, kinds = batch.starts[rows] + 5, batch.kinds[rows]
         if len(places) and int(places.max()) >= len(batch.buffer):
             raise messages.malformed_bytes("A row")
@@ -62,6 +64,7 @@ class LogRows:
         for i, (cells, new) in enumerate(zip(old, now, strict=True)):
             if begins_old.any():
                 from_old = begins_old & (new.kinds == messages.UNCHANGED)
+                # In an old row of kind K all but the identity's columns are NULL whatever they held.
                 from_old &= (tags == messages.WHOLE) | (i in captured.key)
                 new.fill(from_old, cells.at(from_old))
             if is_deleted.any():

@@ -163,6 +163,7 @@ def refuse_lost(at: Position, found: Survey) -> None:
             slot=name,
         )
     then, now = json.loads(at.more.get("relations", "{}")), oids(facts)
+    # A table that is not there at all is only warned of, above: what its log still holds is read.
     if other := [table for table, oid in then.items() if now.get(table, oid) != oid]:
         raise position_lost(
             f"Another table has taken the name of {other[0]} since our checkpoint at {at.text}.", slot=name

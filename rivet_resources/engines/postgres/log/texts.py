@@ -146,6 +146,7 @@ STAMP = re.compile(r"(\d+)-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?
 def _day(year: int, month: int, date: int) -> int:
     """Count days since 1970 in the proleptic Gregorian calendar, for any year."""
     year, month = (year - 1, month + 12) if month < 3 else (year, month)
+    # Years begin in March here, so that leap days come last; 719468 days lie between 0000-03-01 and 1970-01-01.
     return 365 * year + year // 4 - year // 100 + year // 400 + (153 * (month - 3) + 2) // 5 + date - 1 - 719468
 
 
@@ -211,6 +212,7 @@ _time = _parse_times(pa.time64("us"), pa.int64(), USUAL_TIME, _fast_time, _slow_
 
 def _to_instants(texts: pa.Array, column: Column, ask: Ask) -> pa.Array:
     """Let the server turn naive times into instants: its rules for gaps and its time zones are what counts."""
+    # One question per batch, with each time once.
     distinct = texts.dictionary_encode()
     if not isinstance(distinct, pa.DictionaryArray) or not len(distinct.dictionary):
         return texts.cast(INSTANT)

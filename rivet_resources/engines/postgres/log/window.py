@@ -158,6 +158,8 @@ class TransactionBatch:
             commits = commits[commits < upto]
         if len(commits):
             # Transactions that are sent again end before `after`; the window's end never goes back to them.
+            # C: kind, flags (1), commit LSN (8), end LSN (8), time (8). The end is what may be
+            # acknowledged: advanced to the commit LSN only, the slot sends the transaction again.
             self.end = max(self.end, int(batch.number(batch.starts[commits[-1:]] + 10, 8)[0]))
         if upto and len(counted):
             self.kept += int(counted[upto - 1])
@@ -206,6 +208,7 @@ class TransactionBatch:
                     postgres_rows.before(captured, halves[: len(captured.columns)], gone, is_given=gone.has_old)
                 )
             first = stamps.envelope(rows[moved], np.full(len(gone.kinds), DELETE), 0)
+            # Row i stands at 2i + 1, and the delete half of its changed key at 2i, just before.
             order = np.argsort(np.concatenate([2 * np.nonzero(moved)[0], 2 * np.arange(len(rows)) + 1]), kind="stable")
             envelope = [postgres_rows.join_in_order(a, b, order) for a, b in zip(first, envelope, strict=True)]
             columns = [postgres_rows.join_in_order(a, b, order) for a, b in zip(halves, columns, strict=True)]
@@ -273,10 +276,13 @@ class _Stamps:
         changes = np.cumsum(is_change)
         begins = np.nonzero(batch.kinds == messages.BEGIN)[0]
         at = batch.starts[begins]
+        # B: kind, LSN of the commit (8), time (8), xid (4).
         commits = np.concatenate([[state.commit], batch.number(at + 1, 8)])
         times = np.concatenate([[state.time], batch.number(at + 9, 8)])
+        # The slot may stand behind what is committed here (an advance survives from the server's next checkpoint on).
         fresh = batch.number(at + 1, 8) >= window.after
         wanted = np.concatenate([[state.is_wanted], fresh & ~window.seen.holds(batch.number(at + 17, 4))]).astype(bool)
+        # The transaction left open counts on from where the batch before ended.
         base = np.concatenate([[-state.changes], changes[begins]]).astype(np.int64)
         owner = np.searchsorted(np.concatenate([[-1], begins]), np.arange(len(batch)), "right") - 1
         ends = np.nonzero(batch.kinds == messages.COMMIT)[0]
@@ -299,6 +305,8 @@ class _Stamps:
         return [
             OPS.take(pa.array(codes, pa.int8())).cast(OP.type),
             hexadecimal(self.commits[owner]).cast(POS.type),
+            # Odd numbers are changes; the even one before is left for the delete of a
+            # changed key, whether there is one or not, so that a second read numbers alike.
             pa.array(2 * self.ordinals[rows] + half, SEQ.type),
             pa.array(self.times[owner] + MICROS_1970_TO_2000).view(TS.type),
             pa.nulls(len(rows), UNCHANGED.type) if unchanged is None else unchanged,

@@ -82,6 +82,7 @@ class Asking:
                 yield batch
                 if batch.num_rows < rows:
                     return
+                # A quarter, as a batch is there several times while it is decoded.
                 rows = max(1, min(BATCH_ROWS, memory_bytes // 4 * rows // max(batch.nbytes, 1)))
         except driver.DriverRefused as error:
             raise self._fault(error, doing) from None

@@ -138,6 +138,7 @@ class SqlServerLog:
             PositionLost
             LogSetup: nothing came since our position, and the capture job does not run.
         """
+        # An LSN is a number, so the one after it is the first that we have not read (sys.fn_cdc_increment_lsn).
         self._refuse_gone(sql.lsn_of(at) + 1, self._instances())
         age = survey.facts.get("newest_seconds")
         if survey.target.key <= at.key and age is not None and age > STALLED_SECONDS:
@@ -168,6 +169,7 @@ class SqlServerLog:
             LogBusy, LogRefused, SourceLost, SourceError, ValueDoesNotFit
         """
         low, high = sql.lsn_of(after) + 1, sql.lsn_of(upto)
+        # The function refuses such a range (313), as one that it does not have.
         if low > high:
             yield Commit(upto)
             return
@@ -185,6 +187,7 @@ class SqlServerLog:
         counted, least = batch[0], batch[-1]
         self._refuse_gone(low, self._with_least(least))
         is_whole = sum(int(row[1]) for row in counted) < most
+        # The last LSN of the first `most` changes: a commit, read whole even where it holds more than that.
         end = high if is_whole else max(int(row[2], 16) for row in counted)
         # A cut window's last commit may hold changes of tables that were not counted any more.
         places = sorted(int(row[0]) for row in counted) if is_whole else range(len(names))
@@ -197,6 +200,7 @@ class SqlServerLog:
                 statement, doing=f"reading changes of {table.table}", memory_bytes=self.capture.memory_bytes
             )
             yield from decoder.changes(stream)
+        # Again behind the rows: the clean-up may have run while they were read, and an answer would only be shorter.
         if decoders:
             self._refuse_gone(low, self._least())
         commits = set().union(*(decoder.commits for decoder in decoders))
@@ -307,6 +311,7 @@ class SqlServerLog:
             if error.retry:
                 raise
             answer = []
+        # sp_getapplock: -1 is a timeout, which is 0 here; 0 and 1 say granted.
         if answer and answer[0][0] == -1:
             raise LogBusy(
                 f"Another drain of {self.capture.export} is reading from this database; it was left alone. Wait for "

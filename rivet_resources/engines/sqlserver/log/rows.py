@@ -72,6 +72,7 @@ class Decoder:
             if waiting is not None and following.num_rows:
                 rows = _join(self._held, waiting)
                 end = _last_group(_marks(rows))
+                # A batch may end between the two halves of an update.
                 self._held = rows.slice(end)
                 yield from self._decoded(rows.slice(0, end))
                 waiting = following
@@ -165,6 +166,7 @@ class Decoder:
         begins[1:] = np.any(lsns[1:] != lsns[:-1], axis=1)
         base = np.where(begins, counted - weights, 0)
         if lsns[0].tobytes() == self._commit:
+            # The commit goes on from the batch before: its places go on as well.
             base[0] = -self._place
             begins[0] = True
         starts = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
@@ -219,6 +221,7 @@ class _Part:
         moved = halves[self._has_moved_key(captured.key, halves)]
         words = self.operations.copy()
         words[moved], words[moved + 1] = DELETE, INSERT
+        # The even number before a change's own is kept free for this half.
         self.sequence[moved] = self.sequence[moved + 1] - 1
         shown = np.flatnonzero(words != UPDATE_BEFORE)
         pick = pa.array(shown)

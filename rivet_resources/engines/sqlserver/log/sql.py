@@ -105,6 +105,7 @@ def literal(lsn: int) -> str:
 def changes_of(instance: str, low: int, high: int) -> str:
     """Name the changes of one capture instance from one LSN to another, both included."""
     function = quote(f"fn_cdc_get_all_changes_{instance}")
+    # `all` leaves the rows before updates out, and with them what a changed key was.
     return f"cdc.{function}({literal(low)}, {literal(high)}, N'all update old')"
 
 
@@ -115,6 +116,7 @@ def window(instances: Sequence[str], low: int, high: int, *, most: int) -> str:
     come in one batch: the clean-up may run meanwhile, so what is left is asked behind the count.
     """
     each = " UNION ALL ".join(
+        # 3 is a row before its update: half of a change, which 4 counts.
         f"SELECT {place} AS i, [__$start_lsn] AS l FROM {changes_of(name, low, high)} AS c WHERE [__$operation] <> 3"
         for place, name in enumerate(instances)
     )
