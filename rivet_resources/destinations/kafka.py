@@ -60,8 +60,6 @@ OURS = re.compile(
     r"|delivery\..*|on_delivery|dr_.*|retries|message\.send\.max\.retries|message\.timeout\.ms|delivery\.timeout\.ms"
     r"|message\.max\.bytes|compression\..*|partitioner|enable\.gapless\.guarantee|enable\.auto.*|plugin\..*"
 )
-OVERHEAD_BYTES = 512  # of a message in a batch: lengths, offsets, headers; what is left to the broker's own account
-LARGEST_BYTES = 1_000_000_000  # what librdkafka can be told
 
 
 def _topic(name: str) -> str:
