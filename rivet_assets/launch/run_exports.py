@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rivet_assets.config.extras import extras_of, missing_extras
 from rivet_assets.config.selection import choose_exports, due
+from rivet_assets.launch.memory_instance import memory_instance
 from rivet_assets.launch.outcome import Outcome
 from rivet_assets.launch.outcome_of_run import RunRecords, history, outcome_of
 from rivet_assets.launch.recorder import Recorder, Watch
@@ -275,7 +276,7 @@ def _instance() -> Iterator[dg.DagsterInstance]:
         with dg.DagsterInstance.get() as instance:
             yield instance
     else:
-        with dg.DagsterInstance.ephemeral() as instance:
+        with memory_instance() as instance:
             yield instance
 
 

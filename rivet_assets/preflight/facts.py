@@ -74,9 +74,8 @@ def see(export: Export, relation: Relation, place: PreflightContext) -> Prefligh
         explained = session.explain(chunk, extract.relation.columns, pace=extract.pace)
     narrows = export.answers.narrows or cursor is not None
     facts = replace(_facts(export, extract, session, chunk, place), explained=explained, narrows=narrows)
-    if not is_stored(
-        relation, place.source.facts
-    ):  # the catalog knows no size: the planner's word on all of it has to do
+    if not is_stored(relation, place.source.facts):
+        # The catalog knows no size: the planner's word on all of it has to do.
         whole = session.explain(Chunk(0, "cursor", relation.sql), extract.relation.columns, pace=extract.pace)
         facts = replace(facts, rows=whole.rows)
     return PreflightFacts(_plan(export, facts, session.ends), extract, session.ends, session.is_empty)
@@ -160,13 +159,9 @@ def _window(export: Export, place: PreflightContext) -> Window | None:
     """Return the window to plan: the latest that has ended, or a value's; None for modes that name their own."""
     if not export.has_partitions:
         return None
-    if export.answers.has_windows:
-        from rivet_assets.modes.partitions import latest_window  # Dagster, over a second that other modes need not wait
-
-        return latest_window(export)
-    if export.shards is not None:  # of this one: each is looked at by itself
+    if export.shards is not None and not export.answers.has_windows:  # of this one: each is looked at by itself
         return shard_window(next(iter(export.shards)))
-    if export.by_value is not None:
+    if export.by_value is not None and not export.answers.has_windows:
         values = listed_values(export, place.source, place.session)
         return value_window(export, partition_of_value(next(iter(values), None)))
     from rivet_assets.modes.partitions import latest_window  # Dagster, over a second that other modes need not wait
