@@ -23,7 +23,7 @@ from rivet_assets.dagster.build import build_all
 from rivet_assets.dagster.component import Exports, parts_of
 from rivet_assets.dagster.executor import project_executor
 from rivet_assets.dagster.location import claim, joined, shared_definitions
-from rivet_assets.dagster.specs import EXPORT
+from rivet_assets.dagster.pages.specs import EXPORT
 from rivet_assets.dagster.translator import RivetTranslator
 
 COMPONENTS = "rivet_assets.defs"

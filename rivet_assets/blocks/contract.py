@@ -1,7 +1,8 @@
 """`contract:` of an export: what its columns and rows are agreed to be.
 
 Belongs here: the keys, what single keys may hold, what is to be counted for them. Not here: verdicts
-(`run/contract_rules.py`), reading a contract's file and the Open Data Contract Standard (`config/contract_file.py`).
+(`run/judge/contract_rules.py`), reading a contract's file and the Open Data Contract Standard
+(`config/contract_file.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
 from rivet_assets.blocks.export_values import ColumnsOnce, Duration, Ratio, rule_broken
-from rivet_resources.contracts.row_rules import RowRule, RowRuleKind, RowRules
+from rivet_resources.contracts.rows.row_rules import RowRule, RowRuleKind, RowRules
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.contracts.types import parse_word
 

@@ -44,8 +44,8 @@ from rivet_resources.contracts.messages import is_topic
 from rivet_resources.contracts.mode_facts import Cautions, ModeFacts
 from rivet_resources.contracts.read_limits import RateLimit
 from rivet_resources.contracts.relation import Relation
-from rivet_resources.contracts.row_errors import RowPolicy
-from rivet_resources.contracts.row_folders import Granularity, RowFolders
+from rivet_resources.contracts.rows.row_errors import RowPolicy
+from rivet_resources.contracts.rows.row_folders import Granularity, RowFolders
 from rivet_resources.contracts.schema_registry import SchemaFormat
 from rivet_resources.contracts.settings import Settings, Size, Tuning
 from rivet_resources.contracts.source import Source, TypeRules

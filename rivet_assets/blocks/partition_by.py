@@ -1,7 +1,7 @@
 """`partition_by:` of an export: a window per value of one column, or folders by the time in one.
 
 Belongs here: the keys of the block, and what a list of values may hold. Not here: which rows a value has
-(`modes/by_value.py`), how windows are named (`contracts/value_windows.py`).
+(`modes/by_value.py`), how windows are named (`contracts/rows/value_windows.py`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from rivet_assets.blocks.export_values import Query, as_text, rule_broken
-from rivet_resources.contracts.settings import Settings
-from rivet_resources.contracts.value_windows import (
+from rivet_resources.contracts.rows.value_windows import (
     LONGEST,
     OTHERS,
     RESERVED,
@@ -23,6 +22,7 @@ from rivet_resources.contracts.value_windows import (
     partition_of_value,
     window_key,
 )
+from rivet_resources.contracts.settings import Settings
 
 CODE = "RIVET_CONFIG_PARTITION_BY"
 Others = Literal["refuse", "ignore", "own_window"]

@@ -1,7 +1,7 @@
 """`profile:` of an export: which columns are described with each window.
 
 Belongs here: the keys, which columns show values. Not here: counting (`rivet_resources/write/profile.py`), pictures
-(`run/profile_text.py`).
+(`run/judge/profile_text.py`).
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
 from rivet_assets.blocks.export_values import Duration, rule_broken
-from rivet_resources.contracts.avro_compatibility import Compatibility
-from rivet_resources.contracts.schema_registry import LONGEST_SUBJECT, SchemaFormat
+from rivet_resources.contracts.schema_registry import LONGEST_SUBJECT, Compatibility, SchemaFormat
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.extras import PROTOBUF, Extra
 from rivet_resources.webhooks import refused_address

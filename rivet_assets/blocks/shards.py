@@ -1,7 +1,7 @@
 """`shards:` of an export: databases of one shape, each a window and a partition of one asset.
 
 Belongs here: the names of shards and of their variables. Not here: connecting to one (`modes/by_shard.py`), windows
-(`contracts/value_windows.py`).
+(`contracts/rows/value_windows.py`).
 
 Decision: a shard is a name and the environment variable with its URL (of SQLite, its path), nothing else. Type, tuning,
 TLS and the cap on connections are those of the export's source, whose own address is not used then. Whole source
@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from rivet_assets.blocks.export_values import rule_broken
-from rivet_resources.contracts.value_windows import RESERVED
+from rivet_resources.contracts.rows.value_windows import RESERVED
 
 CODE = "RIVET_CONFIG_SHARDS"
 SHARD = re.compile(r"[A-Za-z0-9_-]{1,64}")  # a folder, a partition and a part of a key of state

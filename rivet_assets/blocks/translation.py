@@ -1,6 +1,6 @@
 """The YAML block `translation:`: keys, groups, owners and tags of the assets, for all exports of a file.
 
-Belongs here: the keys and their rules. Not here: what an asset shows (`dagster/specs.py`), the same in Python
+Belongs here: the keys and their rules. Not here: what an asset shows (`dagster/pages/specs.py`), the same in Python
 (`dagster/translator.py`). Names and defaults are those of dagster-dlt, -sling and -dbt; templates are not: what they
 resolve is shown in the UI, so a pattern knows `{source}` and `{export}` and nothing else.
 """

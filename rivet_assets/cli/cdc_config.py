@@ -17,8 +17,8 @@ from rivet_assets.config.root import RivetConfig
 from rivet_assets.launch.run_exports import run_exports
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run import interruption
+from rivet_assets.run.admit.scope import state_of
 from rivet_assets.run.drain import DrainSite, run_drain
-from rivet_assets.run.scope import state_of
 from rivet_resources.contracts.change_log import LogSource
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.errors import ConfigError

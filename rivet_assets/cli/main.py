@@ -36,8 +36,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "quarantine": "quarantine:quarantine_group",
     },
     "Look after what is published": {
-        "compact": "compact:compact_command",
-        "retain": "retain:retain_command",
+        "compact": "upkeep.compact:compact_command",
+        "retain": "upkeep.retain:retain_command",
     },
     "Look around": {
         "status": "status:status_command",

@@ -1,6 +1,6 @@
 """References of contracts to other exports of the file: joined to what they name, or refused.
 
-Belongs here: names, and which exports can be looked up in. Not here: looking (`run/references.py`).
+Belongs here: names, and which exports can be looked up in. Not here: looking (`run/judge/references.py`).
 """
 
 from __future__ import annotations

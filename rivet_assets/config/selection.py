@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rivet_assets.modes.by_value import ask_partitions, unknown_partition, window_keys
-from rivet_resources.contracts.value_windows import BESIDE, partition_of_window
+from rivet_resources.contracts.rows.value_windows import BESIDE, partition_of_window
 from rivet_resources.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ import dagster as dg
 from rivet_assets.dagster.around import Around
 from rivet_assets.dagster.drain_asset import build_drain
 from rivet_assets.dagster.export_asset import build_export_asset
+from rivet_assets.dagster.pages.specs import asset_key, asset_spec, source_specs
 from rivet_assets.dagster.quarantine_asset import quarantine_specs
-from rivet_assets.dagster.specs import asset_key, asset_spec, source_specs
 from rivet_assets.dagster.table_asset import build_applied
 from rivet_assets.dagster.translator import SpecOf
 from rivet_assets.modes.cdc import drain_of
-from rivet_assets.run.references import references_of
+from rivet_assets.run.judge.references import references_of
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export

@@ -14,11 +14,13 @@ import pyarrow as pa
 
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.around import Around, surround
-from rivet_assets.dagster.check_events import BY_HAND, COLUMNS, join_column_verdicts, result
-from rivet_assets.dagster.drain_checks import change_check_specs, change_results
-from rivet_assets.dagster.drain_proofs import prerequisites_of
-from rivet_assets.dagster.lineage import column_lineage
-from rivet_assets.dagster.metadata import (
+from rivet_assets.dagster.checks.check_events import BY_HAND, COLUMNS, join_column_verdicts, result
+from rivet_assets.dagster.checks.drain_checks import change_check_specs, change_results
+from rivet_assets.dagster.checks.drain_proofs import prerequisites_of
+from rivet_assets.dagster.checks.on_demand import answer_or_make, on_demand_specs, provable
+from rivet_assets.dagster.op_options import step_options
+from rivet_assets.dagster.pages.lineage import column_lineage
+from rivet_assets.dagster.pages.metadata import (
     OUR_COLUMNS,
     files_text,
     megabytes,
@@ -26,28 +28,26 @@ from rivet_assets.dagster.metadata import (
     special_values_count,
     table_schema,
 )
-from rivet_assets.dagster.on_demand import answer_or_make, on_demand_specs, provable
-from rivet_assets.dagster.op_options import step_options
-from rivet_assets.dagster.page import DETAILS, SUMMARY, details, summary
+from rivet_assets.dagster.pages.page import DETAILS, SUMMARY, details, summary
+from rivet_assets.dagster.pages.source_tables import table_observation
+from rivet_assets.dagster.pages.specs import columns_description
 from rivet_assets.dagster.resources import exporter_of, run_resource
 from rivet_assets.dagster.run_config import RUN_CONFIG, AskedRun, asked_of, refuse_disproved
 from rivet_assets.dagster.run_tags import tag_run
-from rivet_assets.dagster.source_tables import table_observation
-from rivet_assets.dagster.specs import columns_description
 from rivet_assets.dagster.tell_success import tell_success
 from rivet_assets.dagster.translator import SpecOf
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.observe.observe import observers_of
 from rivet_assets.run import interruption
 from rivet_assets.run.actor import actor_of_run
-from rivet_assets.run.admission import ADOPT
+from rivet_assets.run.admit.admission import ADOPT
+from rivet_assets.run.admit.scope import state_of
 from rivet_assets.run.drain import NO_LAG, DrainSite, run_drain, warnings_of
-from rivet_assets.run.drain_verdicts import lag_text, lag_verdict, sequence_verdict, slot_verdict
 from rivet_assets.run.drift import Drift
+from rivet_assets.run.judge.drain_verdicts import lag_text, lag_verdict, sequence_verdict, slot_verdict
+from rivet_assets.run.judge.quality import schema_drift, special_values
 from rivet_assets.run.progress import Reporter
-from rivet_assets.run.quality import schema_drift, special_values
 from rivet_assets.run.schema_agreement import schema_gate
-from rivet_assets.run.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.change_log import Lag, LogSource
 from rivet_resources.contracts.destination import Root

@@ -18,31 +18,31 @@ import dagster as dg
 from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.around import Around, surround
-from rivet_assets.dagster.check_events import breaches, evaluations, join_column_verdicts, result, with_breaches
-from rivet_assets.dagster.metadata import data_version, describe
-from rivet_assets.dagster.on_demand import Proofs, answer_or_make, on_demand_specs, provable
+from rivet_assets.dagster.checks.check_events import breaches, evaluations, join_column_verdicts, result, with_breaches
+from rivet_assets.dagster.checks.on_demand import Proofs, answer_or_make, on_demand_specs, provable
+from rivet_assets.dagster.checks.proof_checks import proofs_of
+from rivet_assets.dagster.checks.window_holes import windows_check
 from rivet_assets.dagster.op_options import backfill_policy, pool_of, step_options
-from rivet_assets.dagster.proof_checks import proofs_of
+from rivet_assets.dagster.pages.metadata import data_version, describe
+from rivet_assets.dagster.pages.source_tables import table_observation
+from rivet_assets.dagster.pages.specs import asset_spec, check_specs
 from rivet_assets.dagster.quarantine_asset import quarantine_event
 from rivet_assets.dagster.resources import exporter_of, run_resource
 from rivet_assets.dagster.run_config import RUN_CONFIG, AskedRun, asked_of, proof_evaluations, refuse_disproved
 from rivet_assets.dagster.run_tags import tag_run
 from rivet_assets.dagster.sample_run import sample_events
-from rivet_assets.dagster.source_tables import table_observation
-from rivet_assets.dagster.specs import asset_spec, check_specs
 from rivet_assets.dagster.tell_success import tell_success
-from rivet_assets.dagster.window_holes import windows_check
 from rivet_assets.modes.partitions import add_partitions, dimension_tags, windows_of
 from rivet_assets.observe.observe import observers_of
 from rivet_assets.run.actor import actor_of_run
-from rivet_assets.run.admission import ADOPT, Admission
+from rivet_assets.run.admit.admission import ADOPT, Admission
+from rivet_assets.run.admit.scope import state_of
 from rivet_assets.run.attempt import Attempt, Site, attempt
+from rivet_assets.run.judge.quality import Verdict, refusal
 from rivet_assets.run.other_values import look_at_values
 from rivet_assets.run.progress import Reporter
-from rivet_assets.run.quality import Verdict, refusal
 from rivet_assets.run.read_ahead import RefusedWindow, stage_ahead, summary
 from rivet_assets.run.schema_agreement import schema_gate
-from rivet_assets.run.scope import state_of
 from rivet_resources.contracts.settings import pace
 from rivet_resources.dagster.errors import STEP_RETRIES, failure, translated
 from rivet_resources.dagster.io_manager import LAKE, StagedOutput

@@ -13,12 +13,12 @@ import dagster as dg
 
 from rivet_assets.dagster.automation import ScheduleSensor
 from rivet_assets.dagster.build import applied_keys
-from rivet_assets.dagster.drain_sensor import drain_sensors
-from rivet_assets.dagster.failure_sensor import failure_sensors
 from rivet_assets.dagster.repair_job import repair_jobs
-from rivet_assets.dagster.retry_sensor import retry_sensors
+from rivet_assets.dagster.sensors.drain_sensor import drain_sensors
+from rivet_assets.dagster.sensors.failure_sensor import failure_sensors
+from rivet_assets.dagster.sensors.retry_sensor import retry_sensors
+from rivet_assets.dagster.sensors.values_sensor import values_sensors
 from rivet_assets.dagster.upkeep_jobs import upkeep_jobs, upkeep_schedules
-from rivet_assets.dagster.values_sensor import values_sensors
 from rivet_resources.errors import ConfigError
 
 if TYPE_CHECKING:

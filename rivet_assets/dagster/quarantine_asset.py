@@ -15,7 +15,7 @@ import dagster as dg
 from rivet_assets.blocks.export import Export
 from rivet_assets.modes.partitions import partitions_of
 from rivet_assets.run.attempt import Attempt, Site
-from rivet_assets.run.quality import MOST_REASONS
+from rivet_assets.run.judge.quality import MOST_REASONS
 from rivet_resources.contracts.addressing import QUARANTINE
 
 DESCRIPTION = (

@@ -18,8 +18,8 @@ from pydantic import Field
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
-from rivet_assets.dagster.drain_checks import change_evaluations
-from rivet_assets.dagster.proof_checks import EQUALS_SOURCE, is_close_enough
+from rivet_assets.dagster.checks.drain_checks import change_evaluations
+from rivet_assets.dagster.checks.proof_checks import EQUALS_SOURCE, is_close_enough
 from rivet_assets.dagster.resources import project_keys, project_session
 from rivet_assets.dagster.run_tags import tag_run
 from rivet_assets.dagster.translator import SpecOf
@@ -28,7 +28,7 @@ from rivet_assets.prove.reconcile_result import Depth as HowClosely
 from rivet_assets.prove.reconcile_result import Reconciled
 from rivet_assets.prove.repair import Repaired, RepairedWindow, repair_export
 from rivet_assets.run.actor import actor_of_run
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_resources.contracts.extract import Window
 from rivet_resources.dagster.errors import translated
 from rivet_resources.dagster.resource import Rivet
@@ -152,7 +152,7 @@ def _repair(
 
 def _show(target: Target, asked: RepairConfig, found: Reconciled, instance: dg.DagsterInstance) -> None:
     """Set the light of `equals_source` to what this look saw, as the check itself would have."""
-    from rivet_assets.dagster.proof_verdicts import source_verdict  # start
+    from rivet_assets.dagster.checks.proof_verdicts import source_verdict  # start
 
     key = target.spec.key
     if found.verdict == "mismatch" or (not asked.windows and is_close_enough(found, key, instance)):

@@ -18,9 +18,9 @@ from pydantic.fields import FieldInfo
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
-from rivet_assets.dagster.drain_checks import change_evaluations
-from rivet_assets.dagster.lineage import key_part
-from rivet_assets.dagster.proof_checks import EQUALS_SOURCE, FILES_INTACT, is_close_enough
+from rivet_assets.dagster.checks.drain_checks import change_evaluations
+from rivet_assets.dagster.checks.proof_checks import EQUALS_SOURCE, FILES_INTACT, is_close_enough
+from rivet_assets.dagster.pages.lineage import key_part
 from rivet_assets.prove.prove_run import Proofs, Proved, prove_run
 from rivet_assets.run.reset import forget
 from rivet_assets.run.run_options import RunOptions, TableRunOptions, read_options, tuned
@@ -134,7 +134,7 @@ def proof_evaluations(
     They speak of all windows: a fault in one of them is theirs too, and only a look at all of them makes them green,
     one as close as that which made them red.
     """
-    from rivet_assets.dagster.proof_verdicts import files_verdict, source_verdict  # start
+    from rivet_assets.dagster.checks.proof_verdicts import files_verdict, source_verdict  # start
 
     verdicts = [files_verdict(FILES_INTACT, proved.folders)] if proved.folders else []
     if (found := proved.reconciled) is not None:

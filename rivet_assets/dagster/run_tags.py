@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from rivet_assets.dagster.lineage import key_part
+from rivet_assets.dagster.pages.lineage import key_part
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 import pyarrow as pa
 
-from rivet_assets.dagster.metadata import files_text, megabytes, seconds_text, special_values_count, table_schema
-from rivet_assets.dagster.page import SUMMARY, summary
+from rivet_assets.dagster.pages.metadata import files_text, megabytes, seconds_text, special_values_count, table_schema
+from rivet_assets.dagster.pages.page import SUMMARY, summary
 from rivet_assets.dagster.run_config import AskedRun
 from rivet_assets.run.attempt import Site
 from rivet_assets.run.sample import Trial, take_sample

@@ -12,22 +12,22 @@ import pyarrow as pa
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
-from rivet_assets.dagster.check_events import join_column_verdicts, result
-from rivet_assets.dagster.drain_proofs import mirror_proof
-from rivet_assets.dagster.metadata import data_version, files_text, megabytes, seconds_text, table_schema
-from rivet_assets.dagster.on_demand import answer_or_make, on_demand_specs, provable
+from rivet_assets.dagster.checks.check_events import join_column_verdicts, result
+from rivet_assets.dagster.checks.drain_proofs import mirror_proof
+from rivet_assets.dagster.checks.on_demand import answer_or_make, on_demand_specs, provable
 from rivet_assets.dagster.op_options import step_options
-from rivet_assets.dagster.page import DETAILS, SUMMARY, details, summary
+from rivet_assets.dagster.pages.metadata import data_version, files_text, megabytes, seconds_text, table_schema
+from rivet_assets.dagster.pages.page import DETAILS, SUMMARY, details, summary
+from rivet_assets.dagster.pages.specs import check_specs
 from rivet_assets.dagster.resources import exporter_of, run_resource
 from rivet_assets.dagster.run_config import TABLE_RUN_CONFIG
 from rivet_assets.dagster.run_tags import tag_run
-from rivet_assets.dagster.specs import check_specs
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.run.actor import actor_of_run
+from rivet_assets.run.admit.scope import state_of
 from rivet_assets.run.attempt import Site
-from rivet_assets.run.quality import refusal
+from rivet_assets.run.judge.quality import refusal
 from rivet_assets.run.run_options import TableRunOptions
-from rivet_assets.run.scope import state_of
 from rivet_assets.run.table_version import Kind, next_version
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.settings import pace

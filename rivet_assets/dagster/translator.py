@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from rivet_assets.dagster.specs import asset_spec
+from rivet_assets.dagster.pages.specs import asset_spec
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export

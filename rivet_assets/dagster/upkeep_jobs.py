@@ -18,7 +18,7 @@ from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig
 from rivet_assets.dagster.translator import SpecOf
 from rivet_assets.run.actor import actor_of_run
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_resources.dagster.errors import translated
 from rivet_resources.dagster.resource import Rivet
 from rivet_resources.errors import ConfigError, RivetError

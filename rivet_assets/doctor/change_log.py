@@ -1,7 +1,7 @@
 """What `rivet doctor` asks a change log: its checkpoint, its prerequisites, how far behind we are.
 
 Belongs here: one change export. Not here: what one log demands (`rivet_resources/engines/*/log/`), judging a lag
-(`run/drain_verdicts.py`).
+(`run/judge/drain_verdicts.py`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from rivet_assets.doctor.row import Row, Told, fault_row, spell_age
 from rivet_assets.modes.cdc import Cdc
+from rivet_assets.run.admit.provenance import read_of_drain
 from rivet_assets.run.drain import LEASE, checkpoint_key, checkpoints_of
-from rivet_assets.run.drain_verdicts import ChangeVerdict, lag_verdict, slot_verdict
+from rivet_assets.run.judge.drain_verdicts import ChangeVerdict, lag_verdict, slot_verdict
 from rivet_assets.run.log_status import LogLook, look, open_for_look, read_position
-from rivet_assets.run.provenance import read_of_drain
 from rivet_resources.contracts.source import Source
 from rivet_resources.drain.checkpoint_book import DRAINING
 from rivet_resources.errors import CheckpointUnusable, RivetError

@@ -25,7 +25,7 @@ from rivet_assets.doctor.row import Row, fault_row
 from rivet_assets.doctor.schema_registry import schema_registry_rows
 from rivet_assets.doctor.source import source_rows
 from rivet_assets.modes.cdc import drain_of
-from rivet_assets.run.provenance import ForeseenRead
+from rivet_assets.run.admit.provenance import ForeseenRead
 from rivet_resources.contracts.messages import is_topic
 from rivet_resources.fan_out import side_by_side
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rivet_assets.doctor.row import Row, fault_row, finding_rows
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_resources.contracts.settings import Spark
 from rivet_resources.destinations.probe import space
 from rivet_resources.errors import ExtraMissing, SparkUnavailable

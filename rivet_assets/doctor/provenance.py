@@ -1,6 +1,6 @@
 """What `rivet doctor` says of whose state and files an export would meet.
 
-Belongs here: rows of what a run would refuse. Not here: foreseeing it (`run/provenance.py`).
+Belongs here: rows of what a run would refuse. Not here: foreseeing it (`run/admit/provenance.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rivet_assets.doctor.row import Row, finding_rows
-from rivet_assets.run.provenance import NAME, ForeseenRead, provenance_findings
+from rivet_assets.run.admit.provenance import NAME, ForeseenRead, provenance_findings
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from rivet_assets.run.provenance import ForeseenRead
+from rivet_assets.run.admit.provenance import ForeseenRead
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.errors import (
     BucketMissing,

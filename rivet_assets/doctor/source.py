@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from rivet_assets.doctor.row import Row, Told, fault_row, finding_rows, spell_count
 from rivet_assets.modes.by_shard import kept_as
-from rivet_assets.run.admission import provenance_in
+from rivet_assets.run.admit.admission import provenance_in
+from rivet_assets.run.admit.provenance import ForeseenRead
 from rivet_assets.run.log_status import INTERACTIVE_LIMITS
-from rivet_assets.run.provenance import ForeseenRead
 from rivet_resources.contracts.provenance import DatabaseIdentity
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import pace

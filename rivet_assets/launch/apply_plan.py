@@ -25,7 +25,7 @@ from rivet_assets.plan.artefact import PlanArtefact, PlanEntry
 from rivet_assets.plan.fingerprint import config_fingerprint, export_fingerprint
 from rivet_assets.plan.priority import StaleReason, Standing, age_gates, world_gates
 from rivet_assets.plan.schedule import Turn, run_turns
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_resources.errors import (
     ConfigError,
     RivetError,

@@ -36,7 +36,7 @@ def close(
     Args:
         context: of a `rivet apply`, for the summary files.
     """
-    from rivet_assets.run.scope import state_of  # start
+    from rivet_assets.run.admit.scope import state_of  # start
 
     found = [*outcomes]
     committed = [config.export(outcome.export) for outcome in outcomes if outcome.status == "success"]

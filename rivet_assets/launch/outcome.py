@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from rivet_assets.run.drain_verdicts import lag_text
+from rivet_assets.run.judge.drain_verdicts import lag_text
 from rivet_assets.run.report import Line, Report, Section, Severity, Table
 from rivet_assets.run.words import human_bytes, window_words
 from rivet_resources.contracts.change_log import Lag

@@ -26,8 +26,8 @@ from rivet_assets.launch.outcome_of_run import RunRecords, history, outcome_of
 from rivet_assets.launch.recorder import Recorder, Watch
 from rivet_assets.run import interruption
 from rivet_assets.run.actor import RIVET_ACTOR, command_line
+from rivet_assets.run.judge.references import references_of
 from rivet_assets.run.progress import watch_progress
-from rivet_assets.run.references import references_of
 from rivet_assets.run.run_options import read_options
 from rivet_resources import process_start
 from rivet_resources.errors import ConfigError, RivetError
@@ -313,7 +313,7 @@ def _outcomes(config: RivetConfig, plan: Plan, recorder: Recorder, began: dateti
 
 def _histories(config: RivetConfig, names: Iterable[str], began: datetime) -> dict[str, RunRecords]:
     """Read this process's runs since `began`; {} when the store cannot be opened (exports say why)."""
-    from rivet_assets.run.scope import state_of  # start
+    from rivet_assets.run.admit.scope import state_of  # start
 
     try:
         state = state_of(config)

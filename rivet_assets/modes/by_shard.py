@@ -1,7 +1,7 @@
 """Databases of one shape (`shards:`): the window of each, where it is read, and the name its memory is kept under.
 
 Belongs here: the one choice of a source by a window. Not here: the YAML block (`blocks/shards.py`), Dagster's
-partitions (`partitions.py`), telling two databases apart (`run/admission.py`).
+partitions (`partitions.py`), telling two databases apart (`run/admit/admission.py`).
 
 A shard is one more window of a value: its predicate is another connection.
 """
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rivet_resources.contracts.extract import Window
-from rivet_resources.contracts.value_windows import column_of_window, window_key
+from rivet_resources.contracts.rows.value_windows import column_of_window, window_key
 from rivet_resources.errors import ConfigError, DriftRefused, RivetError, SourceError
 from rivet_resources.secrets import read_variable
 

@@ -1,7 +1,7 @@
 """Which rows belong to the window of a column's value (`partition_by:`), for every mode that reads all rows.
 
 Belongs here: the predicate of such a window, and the values there are. Not here: the YAML block
-(`blocks/partition_by.py`), names (`contracts/value_windows.py`), Dagster's partitions (`partitions.py`).
+(`blocks/partition_by.py`), names (`contracts/rows/value_windows.py`), Dagster's partitions (`partitions.py`).
 
 Every value of the list is a window of its own, so that no row is in two: values that a database might take for equal
 are refused. What is in none is counted before a run reads anything (`run/other_values.py`).
@@ -21,10 +21,7 @@ from rivet_assets.modes.protocol import Planning, require_bound
 from rivet_resources.canonical import canonical
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.contracts.extract import Window
-from rivet_resources.contracts.settings import pace
-from rivet_resources.contracts.source import TypeRules
-from rivet_resources.contracts.types import Column
-from rivet_resources.contracts.value_windows import (
+from rivet_resources.contracts.rows.value_windows import (
     BESIDE,
     OTHERS,
     column_of_window,
@@ -33,6 +30,9 @@ from rivet_resources.contracts.value_windows import (
     value_of_partition,
     window_key,
 )
+from rivet_resources.contracts.settings import pace
+from rivet_resources.contracts.source import TypeRules
+from rivet_resources.contracts.types import Column
 from rivet_resources.errors import BoundsUnusable, ConfigError, SourceError
 
 if TYPE_CHECKING:

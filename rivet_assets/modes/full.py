@@ -19,7 +19,7 @@ from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.contracts.extract import Extract, Window
 from rivet_resources.contracts.mode_facts import ModeFacts
-from rivet_resources.contracts.value_windows import snapshot_key
+from rivet_resources.contracts.rows.value_windows import snapshot_key
 from rivet_resources.errors import SnapshotPast
 
 CODE = "RIVET_CONFIG_SNAPSHOTS"

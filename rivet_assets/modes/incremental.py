@@ -26,9 +26,9 @@ from rivet_assets.modes.incremental_boundary import CursorColumns, chunks_of, en
 from rivet_assets.modes.protocol import Planning, compose, require_bound
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.commit.manifest_entries import ManifestCursor
-from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.extract import CursorMove, Extract, Window
 from rivet_resources.contracts.mode_facts import Cautions, ModeFacts
+from rivet_resources.contracts.rows.boundary import Boundary
 from rivet_resources.errors import BoundsUnusable, SourceError
 
 

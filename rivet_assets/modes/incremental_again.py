@@ -18,7 +18,7 @@ from rivet_assets.modes.protocol import Planning
 from rivet_resources.commit.chain import edge_of, resolve_cursor
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.commit.manifest_entries import ManifestCursor
-from rivet_resources.contracts.boundary import MOST_REMEMBERED, Boundary, BoundaryEnds, Edge, Sift
+from rivet_resources.contracts.rows.boundary import MOST_REMEMBERED, Boundary, BoundaryEnds, Edge, Sift
 from rivet_resources.errors import EndsUnknown
 
 

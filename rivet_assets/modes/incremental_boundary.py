@@ -7,7 +7,7 @@ under the same cursor value is known by its key, and not exported again; without
 
 Belongs here: what a window reads at its two ends and how its rows are told apart. Not here: the window
 (`incremental.py`), finding the rows in pages (`rivet_resources/read/sieve.py`), what is remembered
-(`rivet_resources/contracts/boundary.py`).
+(`rivet_resources/contracts/rows/boundary.py`).
 
 The rows are left out here and not by the server (2026-11): a list of keys in SQL is short for few rows only, differs
 per engine and collation, and cannot name equal rows of a table without a key. The server compares where cells cannot:
@@ -22,9 +22,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rivet_assets.modes.protocol import Planning
-from rivet_resources.contracts.boundary import MOST_REMEMBERED, Boundary, BoundaryEnds, Edge, End, Sift
 from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.relation import Chunk, Relation
+from rivet_resources.contracts.rows.boundary import MOST_REMEMBERED, Boundary, BoundaryEnds, Edge, End, Sift
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import SourceError
 from rivet_resources.read.sieve import cell_of, scheme_of

@@ -19,7 +19,7 @@ from rivet_assets.blocks.partition_by import partitions_of_values
 from rivet_assets.modes.by_value import unknown_partition, value_window
 from rivet_assets.modes.full import snapshot_window
 from rivet_resources.contracts.extract import Window
-from rivet_resources.contracts.value_windows import BESIDE
+from rivet_resources.contracts.rows.value_windows import BESIDE
 from rivet_resources.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.extract import CursorMove, Extract, Window
 from rivet_resources.contracts.mode_facts import ModeFacts
-from rivet_resources.contracts.poll import PollShape
 from rivet_resources.contracts.relation import Chunk
+from rivet_resources.contracts.rows.poll import PollShape
 from rivet_resources.contracts.settings import Settings, pace
 from rivet_resources.contracts.source import Horizon
 from rivet_resources.engines.shared.statements import conjunction

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.extract import CursorMove, Extract, MetaColumns, Window
 from rivet_resources.contracts.messages import is_topic
 from rivet_resources.contracts.relation import Chunk, Relation
-from rivet_resources.contracts.row_folders import RowFolders
-from rivet_resources.contracts.row_rules import NO_ROW_RULES, RowRules
+from rivet_resources.contracts.rows.boundary import Boundary
+from rivet_resources.contracts.rows.row_folders import RowFolders
+from rivet_resources.contracts.rows.row_rules import NO_ROW_RULES, RowRules
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session, Source
 from rivet_resources.contracts.types import Column

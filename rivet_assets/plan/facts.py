@@ -24,10 +24,10 @@ from rivet_assets.run.drift import Drift, compare
 from rivet_assets.run.log_status import LogLook, look, open_for_look, read_position
 from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
 from rivet_resources.commit.manifest import Manifest, current_manifests
-from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.evidence import Explained
 from rivet_resources.contracts.extract import Extract, Window
 from rivet_resources.contracts.relation import Relation
+from rivet_resources.contracts.rows.boundary import Boundary
 from rivet_resources.contracts.settings import pace
 from rivet_resources.errors import RivetError
 from rivet_resources.shape.shape import planned

@@ -31,9 +31,9 @@ from rivet_assets.plan.windows import compute_windows
 from rivet_assets.preflight.check import check_exports
 from rivet_assets.preflight.checked import Checked
 from rivet_assets.preflight.judged_rules import contract_lines, judged_rules
+from rivet_assets.run.admit.scope import state_of
 from rivet_assets.run.drift import judge
 from rivet_assets.run.read_limits import limit_findings
-from rivet_assets.run.scope import state_of
 from rivet_resources.errors import DriftRefused, RivetError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from rivet_assets.plan.fingerprint import Hidden
 from rivet_resources.contracts.extract import Window
 from rivet_resources.contracts.messages import is_topic
 from rivet_resources.contracts.relation import Chunk, KeyRange
-from rivet_resources.contracts.value_windows import BESIDE, EMPTY, NULL, OTHERS, column_of_window, value_part
+from rivet_resources.contracts.rows.value_windows import BESIDE, EMPTY, NULL, OTHERS, column_of_window, value_part
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rivet_assets.modes.cdc import Cdc
+from rivet_assets.run.admit.provenance import ForeseenRead, read_of_drain
 from rivet_assets.run.drain import checkpoint_key, checkpoints_of
 from rivet_assets.run.log_status import open_for_look
-from rivet_assets.run.provenance import ForeseenRead, read_of_drain
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.source import Source
 from rivet_resources.errors import RivetError, SourceLost

@@ -1,7 +1,7 @@
 """`rivet check`: look at each export through its source's own planner, and say whether it could run well.
 
 Belongs here: sessions, what goes side by side, one answer per export whatever happens to it. Not here: one export's dry
-plan (`facts.py`), its change log (`change_log.py`), whose state and files it would meet (`run/provenance.py`),
+plan (`facts.py`), its change log (`change_log.py`), whose state and files it would meet (`run/admit/provenance.py`),
 judging (`verdict.py`), words and exit codes (`report.py`).
 
 No table is gone through, and nothing is changed. Exports of one source share a few sessions; a session that an error
@@ -30,11 +30,11 @@ from rivet_assets.preflight.findings import findings
 from rivet_assets.preflight.judged_rules import contract_findings, contract_lines, judged_rules
 from rivet_assets.preflight.shards import join_shards, looked_at_as
 from rivet_assets.preflight.verdict import Judgement, judge, worst
-from rivet_assets.run.admission import provenance_in
+from rivet_assets.run.admit.admission import provenance_in
+from rivet_assets.run.admit.provenance import ForeseenRead, provenance_findings
+from rivet_assets.run.admit.scope import bind
 from rivet_assets.run.log_status import INTERACTIVE_LIMITS
-from rivet_assets.run.provenance import ForeseenRead, provenance_findings
 from rivet_assets.run.read_limits import limit_findings
-from rivet_assets.run.scope import bind
 from rivet_resources.contracts.evidence import Explained, Pressure
 from rivet_resources.contracts.provenance import DatabaseIdentity
 from rivet_resources.contracts.relation import Relation

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from rivet_assets.preflight.column_types import TypeFact
 from rivet_assets.preflight.judged_rules import JudgedRule
 from rivet_assets.preflight.verdict import Advice, Verdict
-from rivet_assets.run.provenance import ForeseenRead
+from rivet_assets.run.admit.provenance import ForeseenRead
 from rivet_resources.contracts.evidence import Explained, Finding
 from rivet_resources.errors import RivetError
 

@@ -1,7 +1,7 @@
 """`rivet contract`: an export's contract and its table at the source, as they are now; no row is read.
 
 Belongs here: asking the source for columns, and judging them. Not here: what a contract means
-(`run/contract_rules.py`), the document (`scaffold/odcs.py`), printing (`cli/commands/contract.py`).
+(`run/judge/contract_rules.py`), the document (`scaffold/odcs.py`), printing (`cli/commands/contract.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rivet_assets.modes.by_shard import source_of_shard
-from rivet_assets.run.contract_rules import columns_verdict, contract_rules
+from rivet_assets.run.judge.contract_rules import columns_verdict, contract_rules
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import pace
 from rivet_resources.errors import ConfigError
@@ -22,7 +22,7 @@ from rivet_resources.write.row_rules import RowRuleCount, RowsAside
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
     from rivet_assets.config.load import RivetConfig
-    from rivet_assets.run.quality import Verdict
+    from rivet_assets.run.judge.quality import Verdict
 
 
 @dataclass(frozen=True)

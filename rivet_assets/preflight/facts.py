@@ -20,8 +20,8 @@ from rivet_assets.preflight.verdict import VerdictFacts
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.extract import Extract, Window
 from rivet_resources.contracts.relation import Chunk, Relation
+from rivet_resources.contracts.rows.value_windows import partition_of_value
 from rivet_resources.contracts.source import Session, Source
-from rivet_resources.contracts.value_windows import partition_of_value
 from rivet_resources.engines.shared.paging import row_width
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """What a contract will judge, before it does: each rule with its severity, and with what it costs beside the one pass.
 
-Belongs here: the list, what `rivet check` warns of, its lines. Not here: judging (`run/contract_rules.py`).
+Belongs here: the list, what `rivet check` warns of, its lines. Not here: judging (`run/judge/contract_rules.py`).
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from rivet_assets.run.contract_rules import columns_verdict, contract_rules, describe_columns, has_column_rules
-from rivet_assets.run.quality import CONTRACT_COLUMNS
-from rivet_assets.run.references import check_references, is_published
+from rivet_assets.run.judge.contract_rules import columns_verdict, contract_rules, describe_columns, has_column_rules
+from rivet_assets.run.judge.quality import CONTRACT_COLUMNS
+from rivet_assets.run.judge.references import check_references, is_published
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.shape.shape import planned
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.contract import Contract
     from rivet_assets.blocks.export import Export
-    from rivet_assets.run.quality import QualityRule
+    from rivet_assets.run.judge.quality import QualityRule
     from rivet_resources.contracts.relation import Relation
 
 RuleSeverity = Literal["stop", "warn", "dead_letter"]

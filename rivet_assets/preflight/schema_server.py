@@ -11,7 +11,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 
 from rivet_assets.config.root import RivetConfig
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_resources.errors import ConfigError
 from rivet_resources.schema_registry.embedded import EmbeddedSchemaRegistry
 from rivet_resources.schema_registry.server import ServerSettings, registry_server

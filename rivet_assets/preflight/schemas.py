@@ -19,10 +19,15 @@ from pyarrow import csv
 from rivet_assets.blocks.export import Export
 from rivet_assets.config.root import RivetConfig
 from rivet_assets.preflight.contract import look
+from rivet_assets.run.admit.scope import state_of
 from rivet_assets.run.schema_agreement import SchemaCheck, SchemaGate, registry_of, schema_gate
-from rivet_assets.run.scope import state_of
-from rivet_resources.contracts.avro_compatibility import Compatibility
-from rivet_resources.contracts.schema_registry import RegisteredSchema, SchemaFormat, SchemaRegistry, SubjectVersion
+from rivet_resources.contracts.schema_registry import (
+    Compatibility,
+    RegisteredSchema,
+    SchemaFormat,
+    SchemaRegistry,
+    SubjectVersion,
+)
 from rivet_resources.errors import ConfigError
 from rivet_resources.schema_registry.errors import SchemaUnreadable
 from rivet_resources.schema_registry.languages.language import breaks, language

@@ -1,7 +1,7 @@
 """A mirror compared with its table: the table is exported once more beside it, and both are read whole.
 
-Belongs here: the copy and the comparison. Not here: the verdict (`run/drain_verdicts.py`), windows that are no mirror
-(`reconcile_window.py`).
+Belongs here: the copy and the comparison. Not here: the verdict (`run/judge/drain_verdicts.py`), windows that are no
+mirror (`reconcile_window.py`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from rivet_assets.modes.cdc import Cdc
 from rivet_assets.modes.full import Full
 from rivet_assets.modes.protocol import Planning
 from rivet_assets.run.attempt import Site, new_run_id
-from rivet_assets.run.drain_verdicts import MirrorComparison
+from rivet_assets.run.judge.drain_verdicts import MirrorComparison
 from rivet_assets.run.table_version import key_of
 from rivet_resources.commit.manifest import Manifest, window_manifest
 from rivet_resources.commit.publish import publish
 from rivet_resources.commit.reader import read_parts
-from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Window
+from rivet_resources.contracts.rows.boundary import Boundary
 from rivet_resources.contracts.settings import pace
 from rivet_resources.errors import ManifestUnreadable
 

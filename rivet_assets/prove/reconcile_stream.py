@@ -170,7 +170,7 @@ def _compare_counts(site: Site, export: Cdc, table: str, mirror: Manifest) -> _L
 
 def _compare_cells(site: Site, table: str) -> _Looked:
     from rivet_assets.prove.reconcile_mirror import compare_mirror  # start
-    from rivet_assets.run.drain_verdicts import mirror_verdict  # start
+    from rivet_assets.run.judge.drain_verdicts import mirror_verdict  # start
 
     try:
         found = compare_mirror(site, table)

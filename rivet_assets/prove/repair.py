@@ -25,8 +25,8 @@ from rivet_assets.modes.reread import Again, extract_chunks
 from rivet_assets.prove.reconcile_report import Flagged, flagged_of
 from rivet_assets.prove.reconcile_result import Reconciled
 from rivet_assets.run.attempt import WHOLE, Attempt, Site, attempt, new_run_id
-from rivet_assets.run.contract_rules import rules_of_export
-from rivet_assets.run.quality import QualityRule, Verdict, audit, blocks, refusal
+from rivet_assets.run.judge.contract_rules import rules_of_export
+from rivet_assets.run.judge.quality import QualityRule, Verdict, audit, blocks, refusal
 from rivet_assets.run.schema_agreement import schema_gate
 from rivet_resources.commit.manifest import Manifest, current_manifests, schema_of, window_manifest
 from rivet_resources.commit.publish import Step, mark_success, no_hook, publish, sweep

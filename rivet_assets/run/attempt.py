@@ -18,29 +18,29 @@ from typing import TYPE_CHECKING, Any, cast
 from rivet_assets.modes.by_shard import kept_as, naming, shard_of, source_of_shard
 from rivet_assets.modes.protocol import Mode, Planning, require_name
 from rivet_assets.run import interruption
-from rivet_assets.run.admission import Admission, refuse_unproven
+from rivet_assets.run.admit.admission import Admission, refuse_unproven
 from rivet_assets.run.baseline import baseline_of
 from rivet_assets.run.drift import Drift, compare, judge
 from rivet_assets.run.journal import Journal
-from rivet_assets.run.observation import ObservedRun, ObservedTable, Observer, begun_run, figures_of, table_of, watched
-from rivet_assets.run.profiles import with_profile
-from rivet_assets.run.progress import Progress
-from rivet_assets.run.quality import (
+from rivet_assets.run.judge.profiles import with_profile
+from rivet_assets.run.judge.quality import (
     Verdict,
     blocks,
     rules_of,
 )
+from rivet_assets.run.judge.verdicts import judge_columns, judge_window, notes_of
+from rivet_assets.run.observation import ObservedRun, ObservedTable, Observer, begun_run, figures_of, table_of, watched
+from rivet_assets.run.progress import Progress
 from rivet_assets.run.read_limits import budget_notes
 from rivet_assets.run.schema_agreement import SchemaGate, SchemaProposal
 from rivet_assets.run.topics import finished_in_topic, registered_columns
-from rivet_assets.run.verdicts import judge_columns, judge_window, notes_of
 from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
 from rivet_resources.commit.manifest import current_manifests, window_manifest
 from rivet_resources.commit.publish import discard
-from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.extract import Extract, Staged, Window
 from rivet_resources.contracts.messages import Topic
 from rivet_resources.contracts.relation import Relation
+from rivet_resources.contracts.rows.boundary import Boundary
 from rivet_resources.contracts.settings import pace
 from rivet_resources.errors import DriftRefused, GateRefused, RivetError
 from rivet_resources.shape.shape import planned

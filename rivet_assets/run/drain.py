@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from rivet_assets.modes.protocol import Planning
 from rivet_assets.run import interruption
-from rivet_assets.run.admission import POSITION, adopt, any_manifest, refuse_destination, refuse_elsewhere
+from rivet_assets.run.admit.admission import POSITION, adopt, any_manifest, refuse_destination, refuse_elsewhere
 from rivet_assets.run.attempt import Tell, new_run_id, safe_text
 from rivet_assets.run.baseline import META_COLUMNS, baseline_of
 from rivet_assets.run.drift import Drift, compare, judge

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rivet_assets.run.drift import Drift
-from rivet_assets.run.quality import Verdict
+from rivet_assets.run.judge.quality import Verdict
 from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.parts import Measures
 

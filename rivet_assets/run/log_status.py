@@ -1,7 +1,7 @@
 """A look at an export's change log from outside a drain: where it stands, how far behind we are.
 
 Belongs here: which exports have a log, where their checkpoint is, one short look. Not here: draining
-(`rivet_resources/drain/drain.py`), what Dagster or `rivet doctor` make of a look (`dagster/drain_sensor.py`,
+(`rivet_resources/drain/drain.py`), what Dagster or `rivet doctor` make of a look (`dagster/sensors/drain_sensor.py`,
 `doctor/examine.py`).
 """
 

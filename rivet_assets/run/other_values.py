@@ -19,9 +19,9 @@ from rivet_assets.run.attempt import Site, new_run_id
 from rivet_resources.commit.manifest import manifest_path, manifest_paths, read_manifests
 from rivet_resources.commit.supersede import value_of_path
 from rivet_resources.contracts.extract import Window
+from rivet_resources.contracts.rows.value_windows import value_part
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session
-from rivet_resources.contracts.value_windows import value_part
 from rivet_resources.errors import OtherValues
 
 MOST_NAMED = 10  # windows in one line

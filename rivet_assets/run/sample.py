@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, cast
 
 from rivet_assets.modes.protocol import Mode, Planning
 from rivet_assets.run.attempt import Site, new_run_id
-from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.parts import Measures
-from rivet_resources.contracts.row_rules import NO_ROW_RULES
+from rivet_resources.contracts.rows.boundary import Boundary
+from rivet_resources.contracts.rows.row_rules import NO_ROW_RULES
 from rivet_resources.contracts.settings import pace
 
 if TYPE_CHECKING:

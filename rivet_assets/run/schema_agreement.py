@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rivet_resources.contracts.avro_compatibility import Compatibility
 from rivet_resources.contracts.schema_registry import (
+    Compatibility,
     KnownSchema,
     RegisteredSchema,
     SchemaFormat,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rivet_assets.run.scope import names_of
+from rivet_assets.run.admit.scope import names_of
 from rivet_resources import scratch
 from rivet_resources.read.rows_so_far import rows_in
 from rivet_resources.state.process import is_here

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rivet_assets.run.attempt import Attempt, Site, figures, forget_staged, new_run_id, record_run
 from rivet_assets.run.drift import Drift
-from rivet_assets.run.quality import Verdict, audit, rules_of, special_values
+from rivet_assets.run.judge.quality import Verdict, audit, rules_of, special_values
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.settings import pace
 from rivet_resources.errors import ConfigError

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.commit.manifest_entries import ManifestCursor, ManifestEdge
-from rivet_resources.contracts.boundary import Boundary, Edge
+from rivet_resources.contracts.rows.boundary import Boundary, Edge
 from rivet_resources.errors import ManifestUnreadable
 
 Place = tuple[str | None, int]  # a cursor value, None for the beginning; and a visit

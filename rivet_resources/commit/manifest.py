@@ -37,13 +37,13 @@ from rivet_resources.commit.manifest_entries import (
     Superseded,
 )
 from rivet_resources.contracts.addressing import MANIFESTS, WindowFolder
-from rivet_resources.contracts.boundary import BoundaryEnds, Edge, boundary_after
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import AppliedChanges, Staged, Window
 from rivet_resources.contracts.parts import Measures, Part
 from rivet_resources.contracts.profile import WindowProfile
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
+from rivet_resources.contracts.rows.boundary import BoundaryEnds, Edge, boundary_after
 from rivet_resources.errors import ManifestUnreadable
 from rivet_resources.registry import FORMATS
 from rivet_resources.shape.rowhash.hash import RENDER

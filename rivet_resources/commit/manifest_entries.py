@@ -22,7 +22,7 @@ class Entry(BaseModel):
 
 
 class ManifestEdge(Entry):
-    """A window's own rows at one of its ends; see `contracts/boundary.py`."""
+    """A window's own rows at one of its ends; see `contracts/rows/boundary.py`."""
 
     rows: int
     ids: str | None  # None: too many, or of cells that the parts do not show

@@ -25,11 +25,11 @@ from rivet_resources.commit.rerun import refuse_replacing
 from rivet_resources.commit.retired import is_retired, read_retired
 from rivet_resources.commit.supersede import Replacement, succession
 from rivet_resources.contracts.addressing import nonce_of, part_nonce, read_start
-from rivet_resources.contracts.boundary import Boundary, boundary_after
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.messages import Registered, Topic
 from rivet_resources.contracts.parts import Part
+from rivet_resources.contracts.rows.boundary import Boundary, boundary_after
 from rivet_resources.errors import WindowTaken
 
 UNKNOWN_RUN_GRACE = timedelta(days=1)

@@ -14,28 +14,28 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from rivet_resources.contracts.boundary import BoundaryEnds
 from rivet_resources.contracts.parts import ChunkResult, Measures, Part
 from rivet_resources.contracts.profile import ProfileColumns, WindowProfile
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.read_limits import Metering, RateLimit
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
-from rivet_resources.contracts.row_errors import RowPolicy
-from rivet_resources.contracts.row_folders import RowFolders
-from rivet_resources.contracts.row_rules import NO_ROW_RULES, RowRules
-from rivet_resources.contracts.schema_registry import RegisteredSchema
-from rivet_resources.contracts.value_windows import (
+from rivet_resources.contracts.rows.boundary import BoundaryEnds
+from rivet_resources.contracts.rows.row_errors import RowPolicy
+from rivet_resources.contracts.rows.row_folders import RowFolders
+from rivet_resources.contracts.rows.row_rules import NO_ROW_RULES, RowRules
+from rivet_resources.contracts.rows.value_windows import (
     SNAPSHOT_WINDOW,
     TIME_AND_VALUE,
     VALUE_WINDOW,
     partition_of_window,
     value_part,
 )
+from rivet_resources.contracts.schema_registry import RegisteredSchema
 
 if TYPE_CHECKING:
     from rivet_resources.contracts.destination import Destination
     from rivet_resources.contracts.format import Format
-    from rivet_resources.contracts.poll import PollShape
+    from rivet_resources.contracts.rows.poll import PollShape
     from rivet_resources.contracts.settings import Pace
     from rivet_resources.contracts.source import Source
     from rivet_resources.contracts.transform import Transform

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rivet_resources.contracts.boundary import Edge
+from rivet_resources.contracts.rows.boundary import Edge
 
 
 @dataclass(frozen=True)

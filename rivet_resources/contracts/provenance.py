@@ -1,7 +1,7 @@
 """Of which database rows are, as state and manifests remember it.
 
 Belongs here: the value. Not here: asking a database (`Session.identity`), keeping it and the rule that tells two apart
-(`state/provenances.py`, `commit/manifest_entries.py`), refusing (`rivet_assets/run/admission.py`).
+(`state/provenances.py`, `commit/manifest_entries.py`), refusing (`rivet_assets/run/admit/admission.py`).
 
 Names in a YAML file say what somebody means; two files may mean different things by one name, and one address may
 lead to another database tomorrow. So what is remembered is what the server says of itself, where it does.

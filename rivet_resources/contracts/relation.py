@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rivet_resources.contracts.boundary import End
+from rivet_resources.contracts.rows.boundary import End
 from rivet_resources.contracts.types import Column
 
 Reader = Literal["blocks", "cursor", "keyset"]

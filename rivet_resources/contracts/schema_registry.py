@@ -14,9 +14,10 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
-from rivet_resources.contracts.avro_compatibility import Compatibility
-
 SchemaFormat = Literal["avro", "json", "protobuf"]
+Compatibility = Literal[
+    "none", "backward", "backward_transitive", "forward", "forward_transitive", "full", "full_transitive"
+]
 COMPATIBILITIES: tuple[Compatibility, ...] = (
     "none", "backward", "backward_transitive", "forward", "forward_transitive", "full", "full_transitive",
 )  # fmt: skip

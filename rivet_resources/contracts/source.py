@@ -20,7 +20,7 @@ from rivet_resources.contracts.evidence import Effort, Explained, Finding, Gauge
 from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.contracts.provenance import DatabaseIdentity
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
-from rivet_resources.contracts.row_errors import RefusedCells
+from rivet_resources.contracts.rows.row_errors import RefusedCells
 from rivet_resources.contracts.settings import Pace, Settings, Tuning
 from rivet_resources.contracts.types import Column, SpecialValue
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from rivet_resources.contracts.row_errors import Places
+from rivet_resources.contracts.rows.row_errors import Places
 from rivet_resources.errors import RivetError
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.commit.reader import fit_as, is_uniform_parquet, read_parts, union_schema
 from rivet_resources.contracts.destination import Root
-from rivet_resources.contracts.value_windows import partition_of_window
+from rivet_resources.contracts.rows.value_windows import partition_of_window
 from rivet_resources.errors import ConfigError
 from rivet_resources.spark.cells import from_spark, to_spark
 

@@ -17,7 +17,7 @@ from rivet_resources.commit.publish import publish
 from rivet_resources.contracts.addressing import MANIFESTS
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Staged, Window
-from rivet_resources.contracts.value_windows import partition_of_window
+from rivet_resources.contracts.rows.value_windows import partition_of_window
 from rivet_resources.dagster.errors import translated
 from rivet_resources.dagster.frames import Parts, read_as
 from rivet_resources.dagster.preview import preview

@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from rivet_resources.commit.manifest import Manifest, window_manifest
 from rivet_resources.commit.publish import Ledger, publish
-from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.change_log import LogSource, Position
 from rivet_resources.contracts.extract import CursorMove, Extract, MetaColumns, Staged, Window
 from rivet_resources.contracts.messages import value_schema
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Relation
+from rivet_resources.contracts.rows.boundary import Boundary
 from rivet_resources.contracts.source import Source
 from rivet_resources.drain.checkpoint_book import CheckpointBook
 from rivet_resources.drain.parts import TableWindow

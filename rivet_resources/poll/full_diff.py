@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 from rivet_resources.canonical import canonical
 from rivet_resources.commit.manifest import Manifest, schema_of
 from rivet_resources.contracts.destination import Root
-from rivet_resources.contracts.poll import PollShape
 from rivet_resources.contracts.relation import Chunk
+from rivet_resources.contracts.rows.poll import PollShape
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Session
 from rivet_resources.contracts.types import Column

@@ -1,7 +1,7 @@
 """Values of a staged window that another export's published rows do not have, as a foreign key would be judged.
 
 Belongs here: reading the key columns of published parts, comparing. Not here: hashing the window's own values, which
-happened while its rows were written (`write/measures.py`), verdicts (`rivet_assets/run/references.py`).
+happened while its rows were written (`write/measures.py`), verdicts (`rivet_assets/run/judge/references.py`).
 
 Values are compared by 128 bits each, as those of unique columns are, and sorted on disk: neither side is held in
 memory, and none is ever shown. Of formats other than Parquet whole rows are read for the key.

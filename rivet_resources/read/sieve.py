@@ -1,7 +1,7 @@
 """Rows at the two ends of an incremental window: found in its pages, told apart, sifted, remembered.
 
 Belongs here: the identity of a row, and what happens to a page before anything else looks at it. Not here: what is
-remembered and where (`contracts/boundary.py`), which rows are asked for (`rivet_assets/modes/incremental.py`).
+remembered and where (`contracts/rows/boundary.py`), which rows are asked for (`rivet_assets/modes/incremental.py`).
 
 A page is sifted as the source typed it, before transforms, measures and rules: a row that was exported already counts
 nowhere. An identity is 128 bits of BLAKE2b over the row's key and its cursor, or over all its cells where the relation
@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from rivet_resources.canonical import canonical
-from rivet_resources.contracts.boundary import DIGITS, MOST_REMEMBERED, BoundaryEnds, Edge, End, Sift
+from rivet_resources.contracts.rows.boundary import DIGITS, MOST_REMEMBERED, BoundaryEnds, Edge, End, Sift
 from rivet_resources.contracts.types import Column
 from rivet_resources.shape.rowhash.cells import can_spell
 from rivet_resources.shape.rowhash.hash import RENDER, row_bytes

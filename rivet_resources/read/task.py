@@ -23,7 +23,7 @@ from rivet_resources.contracts.evidence import Effort
 from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.parts import ChunkResult, Measures, Part
 from rivet_resources.contracts.relation import Chunk
-from rivet_resources.contracts.row_errors import RefusedCells, RefusedRows
+from rivet_resources.contracts.rows.row_errors import RefusedCells, RefusedRows
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import RivetError, SourceLost
 from rivet_resources.read.meter import Meter, meter_of

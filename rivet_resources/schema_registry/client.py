@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from rivet_resources.contracts.avro_compatibility import Compatibility
-from rivet_resources.contracts.schema_registry import COMPATIBILITIES, SchemaFormat, SubjectVersion
+from rivet_resources.contracts.schema_registry import COMPATIBILITIES, Compatibility, SchemaFormat, SubjectVersion
 from rivet_resources.deadlines import Silent, deadline, hang_up
 from rivet_resources.schema_registry.errors import (
     SchemaIncompatible,

@@ -15,8 +15,7 @@ from typing import cast
 
 from sqlalchemy import Connection
 
-from rivet_resources.contracts.avro_compatibility import Compatibility
-from rivet_resources.contracts.schema_registry import SchemaFormat, SubjectVersion, identity
+from rivet_resources.contracts.schema_registry import Compatibility, SchemaFormat, SubjectVersion, identity
 from rivet_resources.schema_registry.errors import SchemaIncompatible, SchemaRegistryError, SubjectTaken
 from rivet_resources.schema_registry.languages.language import breaks, language
 from rivet_resources.state import registered_schemas as tables

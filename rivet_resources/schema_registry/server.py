@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from rivet_resources.contracts.avro_compatibility import Compatibility
-from rivet_resources.contracts.schema_registry import COMPATIBILITIES, SchemaFormat, SubjectVersion
+from rivet_resources.contracts.schema_registry import COMPATIBILITIES, Compatibility, SchemaFormat, SubjectVersion
 from rivet_resources.errors import ConfigError, RivetError
 from rivet_resources.schema_registry.client import CONTENT_TYPE, FORMATS, WORDS
 from rivet_resources.schema_registry.embedded import READ_ONLY, READ_WRITE, EmbeddedSchemaRegistry

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivet_resources.contracts.change_log import OP, POS, SEQ, TS, UNCHANGED, change_schema
-from rivet_resources.contracts.poll import PollShape
+from rivet_resources.contracts.rows.poll import PollShape
 
 GUESS = {
     "rivet.op": "insert and update are a guess by created_at = updated_at; delete is certain",

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from rivet_resources.contracts.change_log import ENVELOPE, change_schema
 from rivet_resources.contracts.extract import Extract
-from rivet_resources.contracts.poll import PollShape
 from rivet_resources.contracts.relation import Relation
-from rivet_resources.contracts.row_errors import Places, RefusedCells, RefusedRows, RowPolicy
+from rivet_resources.contracts.rows.poll import PollShape
+from rivet_resources.contracts.rows.row_errors import Places, RefusedCells, RefusedRows, RowPolicy
 from rivet_resources.contracts.transform import Transform
 from rivet_resources.errors import SourceChanged
 from rivet_resources.shape.change_envelope import as_inserts, flat, flat_schema

@@ -1,6 +1,7 @@
 """Rows that an earlier Rivet kept under an export's bare name: which of them are whose, and taking them over.
 
-Belongs here: the rule, and moving rows. Not here: finding the evidence at a destination (`rivet_assets/run/scope.py`).
+Belongs here: the rule, and moving rows. Not here: finding the evidence at a destination
+(`rivet_assets/run/admit/scope.py`).
 
 Up to version 3 of the store two files that shared it and both had an export `orders` wrote into the same rows. The
 manifests at an export's own destination name its runs, so they tell what is its own. What they do not tell stays where

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Integer, Table, Text, delete, select, update
 
-from rivet_resources.contracts.boundary import Boundary, Edge
+from rivet_resources.contracts.rows.boundary import Boundary, Edge
 from rivet_resources.errors import StateError
 from rivet_resources.state.database import METADATA, Instant, insert, now, upsert
 from rivet_resources.state.scopes import name_in

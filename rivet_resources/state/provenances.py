@@ -1,7 +1,7 @@
 """Of which database and destination the state of each export is: one row per export, written when a run has ended.
 
 Belongs here: the table `export_provenance`, and the rule that tells two databases apart. Not here: what follows from a
-difference (`rivet_assets/run/admission.py`).
+difference (`rivet_assets/run/admit/admission.py`).
 """
 
 from __future__ import annotations

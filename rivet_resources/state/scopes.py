@@ -1,7 +1,7 @@
 """Under which key an export's state is kept: its project, its source and its name, joined in this one place.
 
 Belongs here: making keys, reading the name back, choosing the rows of a scope. Not here: what a project is called and
-which source an export has (`rivet_assets/run/scope.py`), rows that were kept under bare names (`adoption.py`).
+which source an export has (`rivet_assets/run/admit/scope.py`), rows that were kept under bare names (`adoption.py`).
 
 The tables call the column `export_name`, since that is what it held up to version 3 of the store. No export's name has
 two slashes in a row, so a bare name of then is no key of now.

@@ -20,10 +20,10 @@ from typing import Any, TypeVar, Unpack
 from sqlalchemy import Connection, select, union
 
 from rivet_resources.contracts.audit import Action, AuditEntry
-from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.parts import ChunkResult
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.read_limits import MonthRead, PageCounted
+from rivet_resources.contracts.rows.boundary import Boundary
 from rivet_resources.contracts.schema_registry import KnownSchema, RegisteredSchema
 from rivet_resources.errors import StateError
 from rivet_resources.state import (

@@ -29,12 +29,12 @@ from rivet_resources.commit.manifest_entries import (
 )
 from rivet_resources.commit.publish import Step, mark_success, no_hook, publish_parts
 from rivet_resources.commit.retired import Retired
-from rivet_resources.contracts.boundary import Edge
 from rivet_resources.contracts.destination import Destination, Root
 from rivet_resources.contracts.extract import Window
 from rivet_resources.contracts.format import FileFormat
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.relation import Consistency
+from rivet_resources.contracts.rows.boundary import Edge
 from rivet_resources.errors import PartCorrupt, WindowTaken
 from rivet_resources.prove.manifest import sums_of
 from rivet_resources.prove.part import examine, follows

@@ -21,7 +21,7 @@ from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.format import FormatKeys
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.relation import Chunk
-from rivet_resources.contracts.row_errors import RefusedRows
+from rivet_resources.contracts.rows.row_errors import RefusedRows
 from rivet_resources.shape.shape import planned
 from rivet_resources.write.parts import PartFiles
 

@@ -1,7 +1,7 @@
 """What is counted while rows pass: rows, NULLs, replaced values, checksums, cost, and what a uniqueness rule needs.
 
 Belongs here: the task's tally and the driver's count of duplicates. Not here: what the numbers must be
-(`rivet_assets/run/quality.py`); the source is never asked a second time for any of them.
+(`rivet_assets/run/judge/quality.py`); the source is never asked a second time for any of them.
 
 Uniqueness is decided on 128 bits per cell. Integers, dates, times, floats, decimals and UUIDs keep all their bits
 (mixed, so that they spread evenly); text and binary cells are hashed with XXH3-128, where two different cells meet
@@ -29,8 +29,8 @@ import xxhash
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.profile import ProfileColumns
-from rivet_resources.contracts.row_errors import RefusedRows
-from rivet_resources.contracts.row_rules import NO_ROW_RULES, RowRules, hashed_name
+from rivet_resources.contracts.rows.row_errors import RefusedRows
+from rivet_resources.contracts.rows.row_rules import NO_ROW_RULES, RowRules, hashed_name
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import PartCorrupt, UnknownColumn, UnsupportedColumn, ValueDoesNotFit
 from rivet_resources.scratch import temporary

@@ -1,7 +1,7 @@
 """What columns are like, counted while their rows pass: NULLs, distinct values, least, largest, mean, histogram.
 
 Belongs here: counting a chunk's pages, joining chunks. Not here: which columns (`rivet_assets/blocks/profile.py`),
-pictures (`rivet_assets/run/profile_text.py`).
+pictures (`rivet_assets/run/judge/profile_text.py`).
 
 All counts of chunks add up to exactly what one pass over all rows would give, so they are the same however a window is
 cut. Distinct values are counted exactly up to KEPT; beyond, they are estimated from the KEPT smallest of their 64-bit

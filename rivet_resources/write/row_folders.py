@@ -1,7 +1,7 @@
 """The parts of one chunk whose rows lie in folders by a column's day, month or year.
 
 Belongs here: sorting pages into folders within bounded memory. Not here: the files of one folder (`parts.py`), names
-(`contracts/row_folders.py`).
+(`contracts/rows/row_folders.py`).
 
 Decision: rows are kept by folder, in memory and then in scratch, and written when all have come. One writer for each
 folder would hold a row group for each; closing the oldest would make a file per page and day of a table without order.
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc as ipc
 
 from rivet_resources.contracts.parts import Part
-from rivet_resources.contracts.row_folders import RowFolders
+from rivet_resources.contracts.rows.row_folders import RowFolders
 from rivet_resources.errors import SourceError
 from rivet_resources.write.parts import PartFiles
 

@@ -1,7 +1,7 @@
 """Rows that break a contract's rules, counted page by page, as they will be written.
 
 Belongs here: compiling rules against the columns of the parts, and counting. Not here: what a count means
-(`rivet_assets/run/quality.py`).
+(`rivet_assets/run/judge/quality.py`).
 
 Each rule is one or two vectors of Arrow's over a column; SQL over several columns is DuckDB's, all of a contract in
 one call. No value of a row leaves this file.
@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivet_resources.contracts.row_errors import Places
-from rivet_resources.contracts.row_rules import RowRule, RowRules
+from rivet_resources.contracts.rows.row_errors import Places
+from rivet_resources.contracts.rows.row_rules import RowRule, RowRules
 from rivet_resources.contracts.transform import TransformError
 from rivet_resources.shape.shape import BrokenRows
 from rivet_resources.shape.transforms import sql

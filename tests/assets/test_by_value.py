@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from rivet_assets.config.load import RivetConfig, load_config
-from rivet_assets.dagster.values_sensor import values_sensors
-from rivet_assets.dagster.window_holes import windows_verdict
+from rivet_assets.dagster.checks.window_holes import windows_verdict
+from rivet_assets.dagster.sensors.values_sensor import values_sensors
 from rivet_assets.definitions import definitions_of
 from rivet_assets.launch.run_exports import Outcome, run_exports
 from rivet_assets.modes.partitions import partitions_of
@@ -27,7 +27,7 @@ from rivet_assets.preflight.check import check_exports
 from rivet_assets.prove.reconcile import reconcile_export
 from rivet_assets.prove.repair import repair_export
 from rivet_assets.prove.validate import ValidationScope, validate_export
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.destinations.local import Local
 from rivet_resources.errors import SourceError

@@ -12,8 +12,8 @@ import dagster as dg
 import pytest
 
 from rivet_assets.config.load import load_text
-from rivet_assets.dagster.drain_sensor import MOST_WAIT_SECONDS
-from rivet_assets.dagster.retry_sensor import retry_sensors, tick
+from rivet_assets.dagster.sensors.drain_sensor import MOST_WAIT_SECONDS
+from rivet_assets.dagster.sensors.retry_sensor import retry_sensors, tick
 from rivet_assets.definitions import definitions_of
 
 BLOCK = """

@@ -9,8 +9,8 @@ import dagster as dg
 import pytest
 
 from rivet_assets.config.load import RivetConfig, load_text
-from rivet_assets.dagster.drain_sensor import MOST_WAIT_SECONDS
-from rivet_assets.dagster.retry_sensor import (
+from rivet_assets.dagster.sensors.drain_sensor import MOST_WAIT_SECONDS
+from rivet_assets.dagster.sensors.retry_sensor import (
     ASKED_AGAIN,
     LOOK_SECONDS,
     MOST_LOOKS,

@@ -17,8 +17,8 @@ import pytest
 from rivet_assets.config.load import load_config
 from rivet_assets.dagster.run_config import RUN_CONFIG, TABLE_RUN_CONFIG, AskedRun
 from rivet_assets.definitions import definitions_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_assets.run.run_options import RunOptions
-from rivet_assets.run.scope import state_of
 from rivet_resources.commit.manifest import Manifest, current_manifests, manifest_path
 from rivet_resources.contracts.extract import AppliedChanges, Window
 from rivet_resources.contracts.settings import Tuning

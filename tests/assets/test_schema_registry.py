@@ -20,7 +20,7 @@ from rivet_assets.cli.commands.schema import schema_group
 from rivet_assets.config.load import RivetConfig, load_config
 from rivet_assets.doctor.examine import examine
 from rivet_assets.launch.run_exports import Outcome, run_exports
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_resources.commit.manifest import Manifest, current_manifests
 from rivet_resources.destinations.local import Local
 from rivet_resources.errors import ConfigError, RivetError

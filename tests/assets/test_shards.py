@@ -25,10 +25,10 @@ from rivet_assets.preflight.check import check_exports
 from rivet_assets.prove.reconcile import reconcile_export
 from rivet_assets.prove.repair import repair_export
 from rivet_assets.prove.validate import ValidationScope, validate_export
-from rivet_assets.run.admission import ADOPT
+from rivet_assets.run.admit.admission import ADOPT
+from rivet_assets.run.admit.scope import state_of
 from rivet_assets.run.other_values import windows_left
 from rivet_assets.run.reset import forget
-from rivet_assets.run.scope import state_of
 from rivet_resources.commit.manifest import Manifest, current_manifests
 from rivet_resources.destinations.local import Local
 from rivet_resources.read.stage import Exporter

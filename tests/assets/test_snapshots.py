@@ -26,7 +26,7 @@ from rivet_assets.prove.reconcile import reconcile_export
 from rivet_assets.prove.repair import repair_export
 from rivet_assets.prove.validate import ValidationScope, validate_export
 from rivet_assets.run import attempt
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_resources.commit import publish
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.destinations.local import Local

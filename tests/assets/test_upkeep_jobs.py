@@ -13,7 +13,7 @@ import pytest
 from rivet_assets.config.load import load_config
 from rivet_assets.definitions import definitions_of
 from rivet_assets.launch.run_exports import run_exports
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
 
 BLOCK = """

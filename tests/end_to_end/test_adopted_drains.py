@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import create_engine, inspect, text
 
 from rivet_assets.config.load import load_config
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.destinations.local import Local
 from rivet_resources.state.adoption import ALL

@@ -18,7 +18,7 @@ from rivet_assets.launch import outcome as report
 from rivet_assets.launch.run_exports import run_exports
 from rivet_assets.prove.reconcile import reconcile_export
 from rivet_assets.prove.reconcile_result import Depth, Reconciled
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.destinations.local import Local
 from rivet_resources.prove.compare_rows import RowDifferences

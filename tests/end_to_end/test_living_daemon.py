@@ -19,7 +19,7 @@ import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from rivet_assets.config.load import load_config
-from rivet_assets.dagster.drain_sensor import DRAIN
+from rivet_assets.dagster.sensors.drain_sensor import DRAIN
 from rivet_assets.definitions import definitions_of
 
 Found = TypeVar("Found")

@@ -21,12 +21,12 @@ from click.shell_completion import BashComplete
 
 from rivet_assets.cli import main as cli
 from rivet_assets.config.load import load_config
-from rivet_assets.dagster.failure_sensor import NAME, NotifiedConfig, tell_failure
+from rivet_assets.dagster.sensors.failure_sensor import NAME, NotifiedConfig, tell_failure
 from rivet_assets.definitions import definitions_of
 from rivet_assets.launch.prove_after_run import proved
 from rivet_assets.launch.run_exports import run_exports
 from rivet_assets.prove.prove_run import Proofs
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from tests.servers.receiver import Receiver, receiver
 
 ROOT = Path(__file__).parents[2]

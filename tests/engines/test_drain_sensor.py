@@ -8,12 +8,12 @@ import psycopg
 import pytest
 
 from rivet_assets.config.load import load_text
-from rivet_assets.dagster.drain_sensor import DRAIN, drain_sensors, tick
+from rivet_assets.dagster.sensors.drain_sensor import DRAIN, drain_sensors, tick
 from rivet_assets.doctor.examine import examine
 from rivet_assets.doctor.report import exit_code, render
+from rivet_assets.run.admit.scope import state_of
 from rivet_assets.run.drain import DrainSite, run_drain
 from rivet_assets.run.log_status import capture_exports
-from rivet_assets.run.scope import state_of
 
 BLOCK = """
 sources:

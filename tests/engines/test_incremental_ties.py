@@ -15,7 +15,7 @@ import pytest
 
 from rivet_assets.config.load import load_config
 from rivet_assets.launch.run_exports import run_exports
-from rivet_resources.contracts import boundary
+from rivet_resources.contracts.rows import boundary
 from rivet_resources.state.store import default_url
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
@@ -42,7 +42,7 @@ def lab(tmp_path: Path, engine: Engine, request: pytest.FixtureRequest, monkeypa
 
 
 HOLDING = (
-    "rivet_resources.contracts.boundary",
+    "rivet_resources.contracts.rows.boundary",
     "rivet_resources.read.sieve",
     "rivet_assets.modes.incremental_boundary",
 )

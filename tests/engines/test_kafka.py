@@ -17,7 +17,7 @@ from rivet_assets.cli.main import commands
 from rivet_assets.config.load import load_config
 from rivet_assets.prove.reconcile import reconcile_export
 from rivet_assets.prove.validate import validate_export
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_resources.commit.rerun import WindowInTopic
 from rivet_resources.destinations.kafka import Kafka
 from rivet_resources.destinations.kafka_client import MessageTooLarge, TopicChanged, TopicMissing

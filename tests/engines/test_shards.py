@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rivet_assets.launch.run_exports import run_exports
-from rivet_assets.run.admission import ADOPT
+from rivet_assets.run.admit.admission import ADOPT
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 

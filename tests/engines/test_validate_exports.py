@@ -19,7 +19,7 @@ from rivet_assets.config.load import load_config
 from rivet_assets.launch.run_exports import run_exports
 from rivet_assets.prove import validate_report
 from rivet_assets.prove.validate import validate_export
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.commit.publish import publish
 from rivet_resources.destinations.local import Local

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rivet_assets.prove.reconcile import reconcile_export
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 

@@ -14,8 +14,8 @@ from typing import cast
 
 from rivet_assets.config.load import load_config
 from rivet_assets.modes.cdc import Cdc
+from rivet_assets.run.admit.scope import state_of
 from rivet_assets.run.drain import DrainSite, run_drain
-from rivet_assets.run.scope import state_of
 from rivet_resources.contracts.change_log import LogSource
 from rivet_resources.drain.plan import Drained
 from rivet_resources.read.stage import Exporter

@@ -21,9 +21,9 @@ import pytest
 
 from rivet_assets.config.load import load_config
 from rivet_assets.modes.cdc import Cdc
+from rivet_assets.run.admit.scope import state_of
 from rivet_assets.run.drain import checkpoint_key, checkpoints_of
 from rivet_assets.run.reset import forget
-from rivet_assets.run.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.destination import Root
 from rivet_resources.drain.plan import Drained

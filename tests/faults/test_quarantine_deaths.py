@@ -13,7 +13,7 @@ from rivet_assets.launch.run_exports import run_exports
 from rivet_assets.prove.quarantine import dead_letters, drop_letters, flagged_for_replay
 from rivet_assets.prove.repair import repair_export
 from rivet_assets.prove.validate import validate_export
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_resources.read.stage import Exporter
 from rivet_resources.spark.runtime import SparkRuntime
 from tests import processes

@@ -14,7 +14,7 @@ from rivet_assets.prove.reconcile import reconcile_export
 from rivet_assets.prove.reconcile_report import flagged_of
 from rivet_assets.prove.repair import repair_export
 from rivet_assets.prove.validate import validate_export
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_resources.read.stage import Exporter
 from rivet_resources.spark.runtime import SparkRuntime
 from tests import processes

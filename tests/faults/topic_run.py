@@ -17,10 +17,10 @@ from rivet_assets.blocks.export import Export
 from rivet_assets.config.load import RivetConfig, load_config
 from rivet_assets.modes.cdc import Cdc, drain_of
 from rivet_assets.modes.partitions import window_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_assets.run.attempt import Site, attempt
 from rivet_assets.run.drain import DrainSite, run_drain
 from rivet_assets.run.schema_agreement import schema_gate
-from rivet_assets.run.scope import state_of
 from rivet_resources.commit.publish import publish
 from rivet_resources.contracts.change_log import LogSource
 from rivet_resources.errors import GateRefused

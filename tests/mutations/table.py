@@ -236,7 +236,7 @@ RUNNING = (
     ),
     Fault(
         "checks_stay_planned",
-        "rivet_assets/dagster/on_demand.py",
+        "rivet_assets/dagster/checks/on_demand.py",
         "    _take_back_plan(context)\n    yield",
         "    yield",
         "each materialization turns the verdicts of checks on demand to skipped, each failed one to failed",
@@ -244,7 +244,7 @@ RUNNING = (
     ),
     Fault(
         "plans_lack_checks",
-        "rivet_assets/dagster/on_demand.py",
+        "rivet_assets/dagster/checks/on_demand.py",
         "            return {*self.keys, *self.check_keys}\n",
         "            return set(self.keys)\n",
         "Dagster's daemon ends every backfill before it begins, since the plan lacks checks that it named",
@@ -252,7 +252,7 @@ RUNNING = (
     ),
     Fault(
         "queued_drain_is_green",
-        "rivet_assets/dagster/drain_wait.py",
+        "rivet_assets/dagster/sensors/drain_wait.py",
         "        return bool(self.since) and not self.is_draining and now >= self.late_at\n",
         "        return False\n",
         "changes wait behind a run that never begins, and every light is green",
@@ -612,7 +612,7 @@ ROWS = (
     ),
     Fault(
         "window_of_equal_rows_takes_the_place_of_another",
-        "rivet_resources/contracts/boundary.py",
+        "rivet_resources/contracts/rows/boundary.py",
         "ends.before.visit + 1",
         "ends.before.visit",
         "rows of the last cursor value vanish when the next ones come",
@@ -1236,7 +1236,7 @@ PROOFS = (
     ),
     Fault(
         "least_rows_are_too_few",
-        "rivet_assets/run/quality.py",
+        "rivet_assets/run/judge/quality.py",
         "rows >= rule.threshold",
         "rows > rule.threshold",
         "`row_count_min: 1` refuses a table of one row",
@@ -1244,7 +1244,7 @@ PROOFS = (
     ),
     Fault(
         "allowed_nulls_are_refused",
-        "rivet_assets/run/quality.py",
+        "rivet_assets/run/judge/quality.py",
         "ratio <= rule.threshold",
         "ratio < rule.threshold",
         "`null_ratio_max: {email: 0}` refuses a table without NULLs",
@@ -1260,7 +1260,7 @@ PROOFS = (
     ),
     Fault(
         "gate_blocks_nothing",
-        "rivet_assets/run/quality.py",
+        "rivet_assets/run/judge/quality.py",
         "    return any(verdict.blocking and not verdict.passed for verdict in verdicts)\n",
         "    return all(verdict.blocking and not verdict.passed for verdict in verdicts)\n",
         "a window that breaks a rule is published",
@@ -1642,7 +1642,7 @@ STATE = (
     ),
     Fault(
         "foreign_destination_is_taken",
-        "rivet_assets/run/admission.py",
+        "rivet_assets/run/admit/admission.py",
         "    if what and not is_any(other, known.accepted):\n",
         "    if False:\n",
         "an export removes the published files of another one that has its path",
@@ -1658,7 +1658,7 @@ STATE = (
     ),
     Fault(
         "moved_destination_goes_on",
-        "rivet_assets/run/admission.py",
+        "rivet_assets/run/admit/admission.py",
         '    if known.destination in ("", place) or end in evidence_at(root).reached:\n',
         "    if end:\n",
         "a new destination never gets the rows up to the cursor",
@@ -1701,7 +1701,7 @@ OUTAGES = (
     ),
     Fault(
         "lasting_failures_are_asked_for_again",
-        "rivet_assets/dagster/retry_sensor.py",
+        "rivet_assets/dagster/sensors/retry_sensor.py",
         "            if failure.exit_code == TRANSIENT:\n",
         "            if failure is not None:\n",
         "a schedule runs into the same wall every half hour",
@@ -1764,7 +1764,7 @@ LATEST = (
     ),
     Fault(
         "nobody_asks_whose_state_it_is",
-        "rivet_assets/run/admission.py",
+        "rivet_assets/run/admit/admission.py",
         "                self._admit(site, found)\n",
         "",
         "an export goes on from another database's cursor, and removes another one's files",
@@ -1775,7 +1775,7 @@ LATEST = (
     ),
     Fault(
         "check_does_not_look_at_destinations",
-        "rivet_assets/run/provenance.py",
+        "rivet_assets/run/admit/provenance.py",
         "    dealing = _lanes([export for export in exports if read.get(export.name)])\n",
         "    dealing = _lanes([])\n",
         "a new file is found to clash with another one only when it runs at night",
@@ -1799,7 +1799,7 @@ LATEST = (
     ),
     Fault(
         "drain_of_several_tables_leaves_its_history",
-        "rivet_assets/run/scope.py",
+        "rivet_assets/run/admit/scope.py",
         "        state.adoptions().take_all(export.name)\n",
         "        pass\n",
         "after an upgrade the runs of a drain of several tables are gone from history and journal",
@@ -1831,7 +1831,7 @@ LATEST = (
     ),
     Fault(
         "rows_of_earlier_visits_are_forgotten",
-        "rivet_resources/contracts/boundary.py",
+        "rivet_resources/contracts/rows/boundary.py",
         "ends.before.edge + found.low_edge",
         "found.low_edge",
         "rows of a cursor value that comes a third time are exported twice",
@@ -1850,7 +1850,7 @@ LATEST = (
     ),
     Fault(
         "visit_without_rows_counts",
-        "rivet_resources/contracts/boundary.py",
+        "rivet_resources/contracts/rows/boundary.py",
         "    if not found.low_edge.rows:\n        return ends.before\n",
         "",
         "each idle run makes a window of its own, for ever",
@@ -1858,7 +1858,7 @@ LATEST = (
     ),
     Fault(
         "windows_that_are_there_are_asked_for_again",
-        "rivet_assets/dagster/retry_sensor.py",
+        "rivet_assets/dagster/sensors/retry_sensor.py",
         "    left = tuple(window for window in entry.windows if window not in there)\n",
         "    left = () if there.issuperset(entry.windows) else entry.windows\n",
         "after an outage whole backfills are read again for one missing day",
@@ -1866,7 +1866,7 @@ LATEST = (
     ),
     Fault(
         "runs_of_people_are_asked_for_again",
-        "rivet_assets/dagster/retry_sensor.py",
+        "rivet_assets/dagster/sensors/retry_sensor.py",
         "if not any(tag in run.tags for tag in BY_ITSELF) or run.tags",
         "if run.tags",
         "what somebody tried once by hand runs again by itself",
@@ -1874,7 +1874,7 @@ LATEST = (
     ),
     Fault(
         "retry_beside_a_run_in_flight",
-        "rivet_assets/dagster/retry_sensor.py",
+        "rivet_assets/dagster/sensors/retry_sensor.py",
         "        if run.tags.get(ASKED_AGAIN) == each.tag or (run.asset_selection is not None",
         "        if run.tags.get(ASKED_AGAIN) == each.tag and (run.asset_selection is not None",
         "a second run is started beside one that works, and fails because the window is busy",
@@ -2108,7 +2108,7 @@ AVRO = (
     ),
     Fault(
         "avro_transitive_asks_the_newest_only",
-        "rivet_resources/contracts/avro_compatibility.py",
+        "rivet_resources/schema_registry/languages/avro_compatibility.py",
         "    for old in olds if reach else olds[-1:]:\n",
         "    for old in olds[-1:]:\n",
         "readers of an older schema break though the rule promised them not to",

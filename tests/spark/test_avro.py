@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rivet_resources.contracts.avro_compatibility import misread
+from rivet_resources.schema_registry.languages.avro_compatibility import misread
 from rivet_resources.write.formats.avro import Avro
 from tests.avro_cases import CASES
 from tests.unit.write.test_avro import CASES as TYPES

@@ -6,7 +6,7 @@ import dagster as dg
 import psycopg
 import pytest
 
-from rivet_assets.run.admission import ADOPT
+from rivet_assets.run.admit.admission import ADOPT
 from tests.ui.conftest import SHOP
 
 BAD_SOURCE = """

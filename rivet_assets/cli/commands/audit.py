@@ -27,7 +27,7 @@ def audit_command(
 
     The state store keeps it; whoever may write there may write to it.
     """
-    from rivet_assets.run.scope import state_of  # start
+    from rivet_assets.run.admit.scope import state_of  # start
 
     config = load(path, params)
     if name:

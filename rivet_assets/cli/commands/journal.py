@@ -23,7 +23,7 @@ def journal_command(
     path: Path, params: Sequence[str], name: str | None, run_id: str | None, last: int, as_json: bool
 ) -> int:
     """Return what happened in past runs, oldest first: plans, chunks, retries, drift, steps of the governor."""
-    from rivet_assets.run.scope import state_of  # start
+    from rivet_assets.run.admit.scope import state_of  # start
 
     config = load(path, params)
     if name:

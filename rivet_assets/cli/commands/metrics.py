@@ -28,7 +28,7 @@ def metrics_command(
     path: Path, params: Sequence[str], name: str | None, run_id: str | None, last: int, as_json: bool
 ) -> int:
     """List past runs, newest first; with --run-id all figures of one."""
-    from rivet_assets.run.scope import state_of  # start
+    from rivet_assets.run.admit.scope import state_of  # start
 
     config = load(path, params)
     if name:

@@ -33,7 +33,7 @@ def profile_command(
     """
     from rivet_assets.cli.terminal import show  # start
     from rivet_assets.config.selection import choose_exports, keys_of  # start
-    from rivet_assets.run.profiles import profiled_windows  # start
+    from rivet_assets.run.judge.profiles import profiled_windows  # start
     from rivet_assets.run.report import Report  # start
 
     keys = windows_asked_for(partitions, ranges)
@@ -59,7 +59,7 @@ def _document(manifest: Manifest) -> dict[str, object]:
 
 
 def _section(manifest: Manifest) -> Section:
-    from rivet_assets.run.profile_text import HEADINGS, profile_rows  # start
+    from rivet_assets.run.judge.profile_text import HEADINGS, profile_rows  # start
     from rivet_assets.run.report import Section, Table  # start
 
     assert manifest.profile is not None

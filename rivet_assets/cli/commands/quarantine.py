@@ -91,7 +91,7 @@ def quarantine_replay(
     """
     from rivet_assets.cli.commands.repair import repair, told_lines  # start
     from rivet_assets.prove.quarantine import flagged_for_replay, quarantined  # start
-    from rivet_assets.run.scope import state_of  # start
+    from rivet_assets.run.admit.scope import state_of  # start
 
     config = load(path, params)
     state, done = state_of(config), []
@@ -127,7 +127,7 @@ def quarantine_drop(
 ) -> int:  # fmt: skip
     """Remove dead letters: their files go; the manifest keeps how many they were."""
     from rivet_assets.prove.quarantine import drop_letters, quarantined  # start
-    from rivet_assets.run.scope import state_of  # start
+    from rivet_assets.run.admit.scope import state_of  # start
 
     config = load(path, params)
     state, rows = state_of(config), []

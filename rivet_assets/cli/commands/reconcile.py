@@ -41,7 +41,7 @@ def reconcile_command(
     from rivet_assets.config.selection import keys_of  # start
     from rivet_assets.prove import reconcile_report as report  # start
     from rivet_assets.prove.reconcile import reconcile_export  # start
-    from rivet_assets.run.scope import state_of  # start
+    from rivet_assets.run.admit.scope import state_of  # start
 
     keys = windows_asked_for(partitions, ranges)
     config = load(path, params)

@@ -40,7 +40,7 @@ def repair_command(
 ) -> int:  # fmt: skip
     """Export again the windows that differ from their source, or whose files are wrong, and nothing else."""
     from rivet_assets.prove.reconcile_report import read_report  # start
-    from rivet_assets.run.scope import state_of  # start
+    from rivet_assets.run.admit.scope import state_of  # start
 
     keys = windows_asked_for(partitions, ranges)
     config = load(path, params)

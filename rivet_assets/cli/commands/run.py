@@ -64,7 +64,7 @@ def run_command(
     from rivet_assets.launch.run_exports import run_exports  # start
     from rivet_assets.launch.summary_files import write_summary  # start
     from rivet_assets.prove.prove_run import Proofs  # start
-    from rivet_assets.run.admission import ADOPT  # start
+    from rivet_assets.run.admit.admission import ADOPT  # start
 
     keys = windows_asked_for(partitions, ranges)
     config = load(path, params)

@@ -14,8 +14,7 @@ from rivet_assets.cli.groups import CommandGroup
 from rivet_assets.cli.options import CONFIG, JSON, PARAM, known_names, load, print_rows, say
 
 if TYPE_CHECKING:
-    from rivet_resources.contracts.avro_compatibility import Compatibility
-    from rivet_resources.contracts.schema_registry import SchemaFormat
+    from rivet_resources.contracts.schema_registry import Compatibility, SchemaFormat
 
 RULES = (
     "none", "backward", "backward_transitive", "forward", "forward_transitive", "full", "full_transitive",

@@ -23,8 +23,8 @@ def state_group() -> None:
 @JSON
 def state_show(path: Path, params: Sequence[str], as_json: bool) -> int:
     """Show each export's cursor, or position in a log, and its last run."""
+    from rivet_assets.run.admit.scope import state_of  # start
     from rivet_assets.run.reset import standing  # start
-    from rivet_assets.run.scope import state_of  # start
 
     config = load(path, params)
     state = state_of(config)
@@ -49,7 +49,7 @@ def state_show(path: Path, params: Sequence[str], as_json: bool) -> int:
 @JSON
 def state_files(path: Path, params: Sequence[str], name: str | None, last: int, as_json: bool) -> int:
     """List published files, newest first."""
-    from rivet_assets.run.scope import state_of  # start
+    from rivet_assets.run.admit.scope import state_of  # start
 
     config = load(path, params)
     if name:
@@ -65,7 +65,7 @@ def state_files(path: Path, params: Sequence[str], name: str | None, last: int, 
 def state_progression(path: Path, params: Sequence[str], name: str | None, as_json: bool) -> int:
     """Show how far each export has committed, and how far that is verified."""
     from rivet_assets.prove.progression import progression  # start
-    from rivet_assets.run.scope import state_of  # start
+    from rivet_assets.run.admit.scope import state_of  # start
 
     config = load(path, params)
     state = state_of(config)
@@ -80,7 +80,7 @@ def state_progression(path: Path, params: Sequence[str], name: str | None, as_js
 @JSON
 def state_chunks(path: Path, params: Sequence[str], name: str | None, as_json: bool) -> int:
     """List unfinished windows whose finished chunks the next run will keep."""
-    from rivet_assets.run.scope import state_of  # start
+    from rivet_assets.run.admit.scope import state_of  # start
 
     config = load(path, params)
     state = state_of(config)
@@ -97,7 +97,7 @@ def state_chunks(path: Path, params: Sequence[str], name: str | None, as_json: b
 @click.option("-e", "--export", "name", required=True, metavar="NAME", shell_complete=known_names)
 def state_reset(path: Path, params: Sequence[str], name: str) -> int:
     """Forget an export's cursor: its next run starts from the beginning and replaces what is there."""
-    from rivet_assets.run.scope import state_of  # start
+    from rivet_assets.run.admit.scope import state_of  # start
 
     config = load(path, params)
     from rivet_assets.run.reset import forget  # start
@@ -113,7 +113,7 @@ def state_reset(path: Path, params: Sequence[str], name: str) -> int:
 @NAME
 def state_rebuild(path: Path, params: Sequence[str], name: str | None) -> int:
     """Fill the store again from the manifests at the destinations."""
-    from rivet_assets.run.scope import state_of  # start
+    from rivet_assets.run.admit.scope import state_of  # start
     from rivet_resources.commit.chain import resolve_boundary, resolve_cursor  # start
     from rivet_resources.commit.manifest import current_manifests  # start
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def status_command(path: Path, names: Sequence[str], params: Sequence[str], with_lag: bool, as_json: bool) -> int:
     """Show what runs now, where and how far, by the state store; without runs, how the last one ended."""
     from rivet_assets.config.selection import choose_exports  # start
+    from rivet_assets.run.admit.scope import state_of  # start
     from rivet_assets.run.reset import standing  # start
-    from rivet_assets.run.scope import state_of  # start
     from rivet_assets.run.status import status_of  # start
 
     config = load(path, params)
@@ -78,7 +78,7 @@ def _lag(config: RivetConfig, export: Export, state: State) -> str | None:
     """Ask how far behind a drain is; None of what is no drain, and where the source does not say, which is told."""
     from rivet_assets.modes.cdc import drain_of  # start
     from rivet_assets.run.drain import checkpoint_key, checkpoints_of  # start
-    from rivet_assets.run.drain_verdicts import lag_text  # start
+    from rivet_assets.run.judge.drain_verdicts import lag_text  # start
     from rivet_assets.run.log_status import look, open_for_look  # start
     from rivet_resources.errors import RivetError  # start
 

@@ -38,7 +38,7 @@ def validate_command(
     from rivet_assets.config.selection import choose_exports, keys_of  # start
     from rivet_assets.prove import validate_report  # start
     from rivet_assets.prove.validate import ValidationScope, validate_export  # start
-    from rivet_assets.run.scope import state_of  # start
+    from rivet_assets.run.admit.scope import state_of  # start
 
     keys = windows_asked_for(partitions, ranges)
     config = load(path, params)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivet_resources.contracts.row_errors import Places, RefusedCells
+from rivet_resources.contracts.rows.row_errors import Places, RefusedCells
 from rivet_resources.contracts.types import Column, arrow_named, parse_word
 from rivet_resources.engines.shared.overrides import Cast, conversion, render
 from rivet_resources.errors import SourceError, ValueDoesNotFit

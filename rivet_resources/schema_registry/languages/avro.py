@@ -1,7 +1,7 @@
 """Avro as a language of registered schemas.
 
 Belongs here: the schema that is registered. Not here: the types (`write/formats/avro_schema.py`), the rules
-(`contracts/avro_compatibility.py`).
+(`schema_registry/languages/avro_compatibility.py`).
 
 What files keep beside the types (`rivet.native_type` and its like) is left out: a text that grew from varchar(20) to
 varchar(30) is the same Avro, and no new version.
@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivet_resources.contracts import avro_compatibility as rules
-from rivet_resources.contracts.avro_compatibility import Compatibility
+from rivet_resources.contracts.schema_registry import Compatibility
 from rivet_resources.schema_registry.errors import SchemaUnreadable
+from rivet_resources.schema_registry.languages import avro_compatibility as rules
 from rivet_resources.write.formats.avro import Avro
 from rivet_resources.write.formats.avro_schema import avro_schema, is_name
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivet_resources.contracts.avro_compatibility import Compatibility
+from rivet_resources.contracts.schema_registry import Compatibility
 from rivet_resources.errors import UnsupportedColumn
 from rivet_resources.schema_registry.errors import SchemaUnreadable
 from rivet_resources.write.formats.avro_schema import is_json, is_uuid, plain_type

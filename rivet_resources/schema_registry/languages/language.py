@@ -12,9 +12,8 @@ from typing import Protocol, cast
 
 import pyarrow as pa
 
-from rivet_resources.contracts import avro_compatibility as rules
-from rivet_resources.contracts.avro_compatibility import Compatibility
-from rivet_resources.contracts.schema_registry import SchemaFormat, identity
+from rivet_resources.contracts.schema_registry import Compatibility, SchemaFormat, identity
+from rivet_resources.schema_registry.languages import avro_compatibility as rules
 
 # Modules are loaded when a configuration names them.
 LANGUAGES: Mapping[SchemaFormat, str] = {

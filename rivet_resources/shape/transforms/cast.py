@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from pydantic import Field, field_validator
 
-from rivet_resources.contracts.row_errors import Places
+from rivet_resources.contracts.rows.row_errors import Places
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.contracts.transform import RowRefused, StepPlan, TransformError
 from rivet_resources.contracts.types import parse_word

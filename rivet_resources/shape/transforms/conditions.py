@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from rivet_resources.contracts.row_errors import ROW_POLICIES, RowPolicy
+from rivet_resources.contracts.rows.row_errors import ROW_POLICIES, RowPolicy
 from rivet_resources.contracts.transform import RowRefused, StepPlan, Transform, TransformError
 from rivet_resources.shape.transforms import sql
 from rivet_resources.shape.transforms.fields import whole

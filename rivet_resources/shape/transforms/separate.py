@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rivet_resources.contracts.row_errors import Places, RefusedCells, RefusedRows, RowPolicy
+from rivet_resources.contracts.rows.row_errors import Places, RefusedCells, RefusedRows, RowPolicy
 from rivet_resources.contracts.transform import RowRefused
 from rivet_resources.shape.transforms.pipeline import TransformPlan
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, PrivateAttr, model_validator
 
-from rivet_resources.contracts.row_errors import Places
+from rivet_resources.contracts.rows.row_errors import Places
 from rivet_resources.contracts.settings import Settings, Size, beside_config
 from rivet_resources.contracts.transform import RowRefused, StepPlan, TransformError
 from rivet_resources.extras import WASM, Extra

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from rivet_assets.cli.main import commands
 from rivet_assets.config.load import load_config
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_resources import scratch
 from rivet_resources.registry import DESTINATIONS, ENGINES, FORMATS, STEPS
 from rivet_resources.state.runs import RunRecord

@@ -26,9 +26,9 @@ from rivet_resources.commit.manifest import (
     window_manifest,
 )
 from rivet_resources.commit.publish import discard, publish, sweep, sweep_if_due
-from rivet_resources.contracts.boundary import Boundary
 from rivet_resources.contracts.extract import CursorMove, Extract, Staged, Window
 from rivet_resources.contracts.parts import Measures
+from rivet_resources.contracts.rows.boundary import Boundary
 from rivet_resources.destinations.local import Local, LocalRoot
 from rivet_resources.errors import ManifestUnreadable, StateError, WindowConflict, WindowTaken
 from rivet_resources.prove.replace_chunks import stale_markers

@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from rivet_resources.contracts.avro_compatibility import breaks, canonical, fingerprints, misread
+from rivet_resources.schema_registry.languages.avro_compatibility import breaks, canonical, fingerprints, misread
 from tests.avro_cases import CASES, ID, MISTAKEN, NOTE, field, record
 
 

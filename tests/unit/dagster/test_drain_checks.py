@@ -6,9 +6,9 @@ from dagster._core.definitions.automation_tick_evaluation_context import build_r
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run_iterator
 
-from rivet_assets.dagster.drain_checks import change_check_specs, change_evaluations, change_results
-from rivet_assets.dagster.on_demand import OnDemand, answer, is_asked_alone, on_demand_specs, provable
-from rivet_assets.run.drain_verdicts import (
+from rivet_assets.dagster.checks.drain_checks import change_check_specs, change_evaluations, change_results
+from rivet_assets.dagster.checks.on_demand import OnDemand, answer, is_asked_alone, on_demand_specs, provable
+from rivet_assets.run.judge.drain_verdicts import (
     MIRROR,
     MirrorComparison,
     lag_verdict,
@@ -17,7 +17,7 @@ from rivet_assets.run.drain_verdicts import (
     sequence_verdict,
     slot_verdict,
 )
-from rivet_assets.run.quality import blocks
+from rivet_assets.run.judge.quality import blocks
 from rivet_resources.contracts.change_log import Lag
 from rivet_resources.contracts.evidence import Finding
 

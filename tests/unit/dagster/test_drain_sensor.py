@@ -9,10 +9,11 @@ import dagster as dg
 import pytest
 
 from rivet_assets.config.load import load_text
-from rivet_assets.dagster import drain_sensor as sensors
 from rivet_assets.dagster.build import build_assets
-from rivet_assets.dagster.drain_checks import change_check_specs
-from rivet_assets.dagster.drain_sensor import (
+from rivet_assets.dagster.checks.drain_checks import change_check_specs
+from rivet_assets.dagster.location import joined
+from rivet_assets.dagster.sensors import drain_sensor as sensors
+from rivet_assets.dagster.sensors.drain_sensor import (
     DRAIN,
     FAILURES_COUNTED,
     IDLE_SECONDS,
@@ -21,12 +22,11 @@ from rivet_assets.dagster.drain_sensor import (
     drain_sensors,
     tick,
 )
-from rivet_assets.dagster.drain_sensor_cursor import DrainCursor
-from rivet_assets.dagster.drain_wait import LATE_SECONDS
-from rivet_assets.dagster.location import joined
+from rivet_assets.dagster.sensors.drain_sensor_cursor import DrainCursor
+from rivet_assets.dagster.sensors.drain_wait import LATE_SECONDS
+from rivet_assets.run.admit.scope import state_of
 from rivet_assets.run.drain import LEASE
 from rivet_assets.run.log_status import read_position
-from rivet_assets.run.scope import state_of
 from rivet_resources.contracts.read_limits import ReadWindow
 from rivet_resources.errors import LogBusy, SourceUnreachable
 from rivet_resources.state.checkpoints.stores import Checkpoint, state_checkpoints

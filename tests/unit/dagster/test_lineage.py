@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rivet_assets.config.load import load_text
-from rivet_assets.dagster.lineage import column_lineage, upstream_keys
+from rivet_assets.dagster.pages.lineage import column_lineage, upstream_keys
 
 QUERIES = {
     "SELECT n AS id FROM generate_series(1, 3) n": [],

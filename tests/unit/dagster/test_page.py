@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from rivet_assets.config.load import load_config
-from rivet_assets.dagster.page import ON_THE_PAGE, details, summary
+from rivet_assets.dagster.pages.page import ON_THE_PAGE, details, summary
 from rivet_assets.definitions import definitions_of
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rivet_assets.dagster.proof_verdicts import preflight_verdict
+from rivet_assets.dagster.checks.proof_verdicts import preflight_verdict
 from rivet_assets.preflight.checked import Checked
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.errors import SourceError

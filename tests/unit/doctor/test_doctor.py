@@ -18,8 +18,8 @@ from rivet_assets.doctor import machine as doctor_machine
 from rivet_assets.doctor.examine import examine
 from rivet_assets.doctor.report import document, exit_code, render
 from rivet_assets.doctor.row import CATEGORIES, Row, fault_row
+from rivet_assets.run.admit.scope import state_of
 from rivet_assets.run.drain import LEASE
-from rivet_assets.run.scope import state_of
 from rivet_resources import errors, extras
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Finding

@@ -18,9 +18,9 @@ from rivet_assets.launch.run_exports import Outcome, run_exports
 from rivet_assets.prove.reconcile import reconcile_export
 from rivet_assets.prove.repair import repair_export
 from rivet_assets.prove.validate import ValidationScope, validate_export
-from rivet_assets.run.scope import state_of
+from rivet_assets.run.admit.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
-from rivet_resources.contracts.row_folders import RowFolders
+from rivet_resources.contracts.rows.row_folders import RowFolders
 from rivet_resources.dagster.frames import Parts
 from rivet_resources.destinations.local import Local
 from rivet_resources.read.stage import Exporter

@@ -11,8 +11,8 @@ import pytest
 
 from rivet_assets.config.load import RivetConfig
 from rivet_resources.contracts.change_log import ENVELOPE
-from rivet_resources.contracts.poll import PollShape
 from rivet_resources.contracts.relation import Relation
+from rivet_resources.contracts.rows.poll import PollShape
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql.source import MySql
 from rivet_resources.engines.postgres.source import Postgres

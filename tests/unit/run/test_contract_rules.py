@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from rivet_assets.blocks.contract import Contract, Volume
 from rivet_assets.modes.full import Full
 from rivet_assets.modes.time_window import TimeWindow
-from rivet_assets.run.contract_numbers import bounded_by_history, earlier_rows
-from rivet_assets.run.contract_rules import columns_verdict, contract_rules, describe_columns, is_same_native
-from rivet_assets.run.quality import Bounded, audit, blocks
+from rivet_assets.run.judge.contract_numbers import bounded_by_history, earlier_rows
+from rivet_assets.run.judge.contract_rules import columns_verdict, contract_rules, describe_columns, is_same_native
+from rivet_assets.run.judge.quality import Bounded, audit, blocks
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.types import Column

@@ -4,7 +4,7 @@ import pytest
 
 from rivet_assets.blocks.export import Quality
 from rivet_assets.run.drift import Drift
-from rivet_assets.run.quality import audit, blocks, refusal, rules_of, schema_drift, special_values
+from rivet_assets.run.judge.quality import audit, blocks, refusal, rules_of, schema_drift, special_values
 from rivet_resources.contracts.parts import Measures
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rivet_resources.contracts.row_errors import RefusedCells, RefusedRows, RowPolicy
+from rivet_resources.contracts.rows.row_errors import RefusedCells, RefusedRows, RowPolicy
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.transform import RowRefused, StepPlan

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivet_assets.run.profile_text import bars
+from rivet_assets.run.judge.profile_text import bars
 from rivet_resources.contracts.profile import Bar, ColumnProfile, ProfileColumns
 from rivet_resources.errors import PartCorrupt
 from rivet_resources.write import profile as module

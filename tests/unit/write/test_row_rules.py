@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from rivet_resources.contracts.parts import Measures
-from rivet_resources.contracts.row_rules import RowRule, RowRules
+from rivet_resources.contracts.rows.row_rules import RowRule, RowRules
 from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.transform import RowRefused, TransformError
 from rivet_resources.contracts.types import UUID

@@ -1,0 +1,1 @@
+"""Commands that keep what is published in order: `rivet compact`, `rivet retain`."""

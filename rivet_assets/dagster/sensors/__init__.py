@@ -1,0 +1,1 @@
+"""Sensors: what starts drains, asks again, keeps partitions and tells of failures."""

@@ -1,0 +1,1 @@
+"""What is concluded of a window before it is published: quality, contract, references, profiles."""

@@ -1,0 +1,1 @@
+"""Values about rows that modes, reading, shaping and writing agree on."""
