@@ -74,9 +74,10 @@ class FakeReader:
     def absent(self, table: str) -> frozenset[str]:
         return frozenset()
 
-    def refuse_lost(self, at: Position, survey: Survey) -> None:
+    def refuse_lost(self, at: Position, survey: Survey) -> tuple[()]:
         if int(at.key, 16) < self.log.acknowledged:
             raise PositionLost("the log behind our position is gone")
+        return ()
 
     def read(self, after: Position, upto: Position, *, most: int, seen: str = "") -> Iterator[Changes | Commit]:
         self.log.statements.append("read")

@@ -60,10 +60,11 @@ class FakeLog:
     def absent(self, table: str) -> frozenset[str]:
         return frozenset()
 
-    def refuse_lost(self, at: Position, survey: Survey) -> None:
+    def refuse_lost(self, at: Position, survey: Survey) -> tuple[()]:
         """Refuse what lies before the oldest place."""
         if at.key < place(self.oldest).key:
             raise PositionLost("The log before 0/1 is gone.")
+        return ()
 
     def handover(self) -> Any:
         """There are no tables."""

@@ -163,8 +163,11 @@ class Log(Protocol):
             LogSetup: a prerequisite is missing, or what must be new is there already and in use.
         """
 
-    def refuse_lost(self, at: Position, survey: Survey) -> None:
+    def refuse_lost(self, at: Position, survey: Survey) -> tuple[Finding, ...]:
         """Refuse to go on from a position the source no longer has, or was moved past by somebody else.
+
+        Returns:
+            What happened since that may matter and stops nothing.
 
         Raises:
             PositionLost

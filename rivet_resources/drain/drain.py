@@ -115,8 +115,7 @@ class _Drain:
         Raises:
             PositionLost
         """
-        self.log.refuse_lost(position, survey)
-        for finding in survey.warnings:
+        for finding in (*self.log.refuse_lost(position, survey), *survey.warnings):
             if finding not in done.findings:
                 done.findings += (finding,)
                 self.hands.tell(f"{self.plan.export}: {write_finding(finding)}")

@@ -200,6 +200,60 @@ def test_column_added_to_a_partitioned_table_with_a_default_is_refused(database:
     refused(database, "ptcol", start, "pt", "column d was added to pt")
 
 
+@pytest.mark.parametrize("table", ["t", "pt"])
+def test_values_changed_by_a_using_are_refused(database: str, table: str) -> None:
+    """The type stays, every row is another one, and no message tells it."""
+    start = begun(database, "using", table)
+    run(database, f"ALTER TABLE {table} ALTER COLUMN v TYPE text USING upper(v)")
+    refused(database, "using", start, table, f"the rows of {table} were written anew by an ALTER TABLE")
+
+
+def test_values_changed_by_a_using_after_some_windows_are_refused(database: str) -> None:
+    """The note moves on with the windows; rows of every age are written anew."""
+    start = begun(database, "later", "t")
+    run(database, "INSERT INTO t VALUES (10, 'x')")
+    first = drained(database, "later", start, "t").position
+    run(database, "INSERT INTO t VALUES (11, 'y')", "ALTER TABLE t ALTER COLUMN v TYPE text USING v || '!'")
+    refused(database, "later", first, "t", "the rows of t were written anew")
+
+
+def test_type_changed_with_all_rows_is_told_and_followed(database: str) -> None:
+    """int to bigint writes a table anew and mostly changes nothing: nobody can know, so people are told."""
+    run(database, "CREATE TABLE n (id int PRIMARY KEY, v int)", "INSERT INTO n VALUES (1, 1)")
+    start = begun(database, "retype", "n")
+    run(database, "ALTER TABLE n ALTER COLUMN v TYPE bigint", "INSERT INTO n VALUES (2, 2)")
+
+    with log_of(database, capture("n", slot="retype")) as log:
+        told = log.refuse_lost(start, log.survey())
+
+    assert [(each.name, each.status) for each in told] == [("table n", "warn")]
+    assert "column v has another type now" in told[0].text
+
+
+HARMLESS_REWRITES = {
+    "VACUUM FULL": ("VACUUM FULL t",),
+    "VACUUM FULL beside a setting of a column": ("VACUUM FULL t", "ALTER TABLE t ALTER COLUMN v SET STATISTICS 10"),
+    "CLUSTER": ("CLUSTER t USING t_pkey",),
+    "all rows updated": ("UPDATE t SET v = v || 'u'", "VACUUM FULL t"),
+    "a column that is empty": ("ALTER TABLE t ADD COLUMN e int", "VACUUM FULL t"),
+    "another collation": ('ALTER TABLE t ALTER COLUMN v TYPE text COLLATE "C"',),
+    "truncated and filled": ("TRUNCATE t", "INSERT INTO t VALUES (5, 'e')"),
+}
+
+
+@pytest.mark.parametrize("case", HARMLESS_REWRITES)
+def test_storage_written_anew_without_other_values_is_followed(case: str, database: str) -> None:
+    """Housekeeping changes where rows lie, not what they are; no light turns red for it."""
+    start = begun(database, "house", "t")
+    run(database, "INSERT INTO t VALUES (3, 'c')")
+    first = drained(database, "house", start, "t").position
+    run(database, *HARMLESS_REWRITES[case], "INSERT INTO t VALUES (77, 'after')")
+
+    with log_of(database, capture("t", slot="house")) as log:
+        assert log.refuse_lost(first, log.survey()) == ()
+    assert drained(database, "house", first, "t").position.key > first.key
+
+
 def test_table_altered_while_a_window_is_read_is_refused_in_that_window(database: str) -> None:
     """The look at the catalog was before it, and the log already has the new column."""
     start = begun(database, "mid", "t")

@@ -152,9 +152,10 @@ class DatagenLog:
         """Name no column: every one is in the log; see the protocol."""
         return frozenset()
 
-    def refuse_lost(self, at: Position, survey: Survey) -> None:
+    def refuse_lost(self, at: Position, survey: Survey) -> tuple[()]:
         """Refuse nothing but a text that is no position: every event can be made again."""
         number_of(at)
+        return ()
 
     @contextmanager
     def handover(self) -> Iterator[EmptyCopy]:

@@ -217,7 +217,7 @@ class MySqlLog:
         """Name no column: every one is in the log; see the protocol."""
         return frozenset()
 
-    def refuse_lost(self, at: Position, survey: Survey) -> None:
+    def refuse_lost(self, at: Position, survey: Survey) -> tuple[()]:
         """Refuse a position of another server, of a file that is gone, or behind a file's end; see the protocol."""
         mysql_survey.refuse_lost(at, survey)
         if at.more.get("cascades") != "judged" and "cascades" not in self._capture.accepts:
@@ -225,6 +225,7 @@ class MySqlLog:
             found = mysql_preflight.cascading(self.ask, self._capture, database=self._conn_params.address.database)
             if failed := [finding for finding in found if finding.status == "fail"]:
                 raise LogSetup(". ".join(f"{finding.text}. {finding.fix}" for finding in failed))
+        return ()
 
     # --- reading ---------------------------------------------------------------------------------
 

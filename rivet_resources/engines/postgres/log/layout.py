@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rivet_resources.contracts.change_log import Untold
+from rivet_resources.contracts.evidence import Finding
 from rivet_resources.engines.postgres.sql import quote
 from rivet_resources.errors import SourceError, SourceLost
 
@@ -71,6 +72,14 @@ OLDER = """
 SELECT EXISTS (SELECT FROM {name} AS r WHERE age(r.xmin) > age(%s::text::xid) OR (r.xmin::text = %s
     AND r.cmin::text::int8 < (SELECT i.cmin::text::int8 FROM pg_inherits i WHERE i.inhrelid = %s::int8::oid)))"""
 KEPT = "SELECT EXISTS (SELECT FROM {name} AS r WHERE age(r.xmin) > age(%s::text::xid))"
+# All rows of a leaf, some at least, and some plain column of it, were written since the note's oldest transaction.
+# ALTER TABLE … TYPE does that where it writes a table anew. VACUUM FULL and CLUSTER keep who wrote a row, SET
+# ACCESS METHOD touches no column. The horizon has 64 bits, a row's xmin the low 32 of them.
+ANEW = """
+SELECT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = %s::int8::oid AND a.attnum > 0 AND NOT a.attisdropped
+        AND a.attgenerated = '' AND age(a.xmin) <= age(n.horizon))
+    AND EXISTS (SELECT FROM {name}) AND NOT EXISTS (SELECT FROM {name} AS r WHERE age(r.xmin) > age(n.horizon))
+FROM (SELECT (%s::int8 %% 4294967296)::text::xid AS horizon) AS n"""
 ANY = "SELECT EXISTS (SELECT FROM {name} AS r WHERE {column} IS NOT NULL)"
 
 
@@ -84,10 +93,14 @@ class Difference:
 
 @dataclass
 class Judged:
-    """What a comparison found; `truncate_due`: only a truncate of the table, still to be read, explains it."""
+    """What a comparison found; `truncate_due`: only a truncate of the table, still to be read, explains it.
+
+    `doubts`: what may have changed rows, and cannot be known.
+    """
 
     differences: list[Difference] = field(default_factory=list)
     truncate_due: bool = False
+    doubts: list[Finding] = field(default_factory=list)
 
 
 def note(layout: Known) -> dict[str, Any]:
@@ -95,7 +108,8 @@ def note(layout: Known) -> dict[str, Any]:
     leaves = layout["leaves"] or {}
     kept: dict[str, Any] = {"width": layout["width"], "columns": layout["columns"] or {}}
     kept |= {name: layout[name] for name in ("labels", "parts") if layout[name]}
-    return {**kept, "is_root": layout["is_root"], "leaves": {oid: leaf[:4] for oid, leaf in leaves.items()}}
+    kept |= {"is_root": layout["is_root"], "leaves": {oid: leaf[:4] for oid, leaf in leaves.items()}}
+    return {**kept, "horizon": layout["horizon"]}
 
 
 def names(layout: Known) -> set[str]:
@@ -122,6 +136,8 @@ def judge(table: str, name: str, then: Known, now: Known, ask: Ask) -> Judged:
     is_rewritten = any(oid in before and before[oid][2] != leaf[2] for oid, leaf in after.items())
     found.differences += _columns(table, name, then, now, ask, is_rewritten=is_rewritten)
     found.differences += _types(table, then, now)
+    if is_rewritten and not found.differences:
+        _values(table, then, now, ask, found)
     if now["is_root"] and then["is_root"]:
         _partitions(table, then, now, ask, found)
     return found
@@ -157,6 +173,39 @@ def _columns(table: str, name: str, then: Known, now: Known, ask: Ask, *, is_rew
                 f"column {column} was added to {table} with a value for the rows that were there already, and the "
                 "log does not tell it: they lack it in what is published"
             )
+
+
+def _values(table: str, then: Known, now: Known, ask: Ask, found: Judged) -> None:
+    """Find a table whose rows an ALTER TABLE … TYPE … USING wrote anew: no message tells their new values."""
+    before, after = then["leaves"], now["leaves"] or {}
+    swapped = {oid: leaf for oid, leaf in after.items() if oid in before and before[oid][2] != leaf[2]}
+    if "horizon" not in then or not any(
+        _holds(ask, ANEW.format(name=_quote_leaf(leaf)), (oid, then["horizon"])) for oid, leaf in swapped.items()
+    ):
+        return
+    retyped = [
+        column for number, (column, *kind) in (now["columns"] or {}).items()
+        if number in then["columns"] and then["columns"][number][1:] != kind
+    ]  # fmt: skip
+    if retyped:
+        found.doubts.append(_retyped(table, retyped))
+    else:
+        found.differences.append(
+            _column(
+                f"the rows of {table} were written anew by an ALTER TABLE, as `TYPE … USING` does, and the log does "
+                "not tell their values: they have the old ones in what is published"
+            )
+        )
+
+
+def _retyped(table: str, columns: Sequence[str]) -> Finding:
+    return Finding(
+        f"table {table}",
+        "warn",
+        f"column {', '.join(columns)} has another type now, and all rows of {table} were written anew; the log does "
+        "not tell whether a USING changed their values",
+        "if it did, begin anew: rivet state reset -e NAME",
+    )
 
 
 def _types(table: str, then: Known, now: Known) -> Iterator[Difference]:

@@ -182,19 +182,23 @@ class PostgresLog:
         self._tables.found(postgres_survey.oids(self._last.facts), postgres_survey.schemas(self._last.facts))
         return self._last
 
-    def refuse_lost(self, at: Position, survey: Survey) -> None:
+    def refuse_lost(self, at: Position, survey: Survey) -> tuple[Finding, ...]:
         """Refuse a position the slot no longer serves; see the protocol."""
         postgres_survey.refuse_lost(at, survey)
-        self._refuse_untold(at, survey)
+        return tuple(self._refuse_untold(at, survey))
 
-    def _refuse_untold(self, at: Position, survey: Survey) -> None:
+    def _refuse_untold(self, at: Position, survey: Survey) -> list[Finding]:
         """Compare the tables' layouts with those of the checkpoint: what pgoutput does not tell.
+
+        Returns:
+            What may have changed rows, and cannot be known.
 
         Raises:
             PositionLost: rows have changed without a word in the log, and nobody accepts that.
         """
         self._noted = json.loads(at.more.get("layouts", "{}"))
         self._truncates_due = set()
+        doubts: list[Finding] = []
         for table, now in postgres_survey.layouts(survey.facts).items():
             if table not in self._noted:  # a checkpoint of before layouts were noted
                 continue
@@ -205,6 +209,8 @@ class PostgresLog:
                     raise untold(difference.text, at=at.text, kind=difference.kind, slot=self.slot)
             if found.truncate_due and "partitions" not in self.capture.accepts:
                 self._truncates_due.add(table)
+            doubts += found.doubts
+        return doubts
 
     def absent(self, table: str) -> frozenset[str]:
         """Name the generated columns, which pgoutput sends from 18 on, if the publication says so; see the protocol."""

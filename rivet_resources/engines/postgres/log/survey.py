@@ -32,6 +32,7 @@ SURVEY = f"""
 SELECT json_build_object(
     'system_identifier', s.system_identifier::text, 'recovery', p.recovery, 'version', p.version,
     'database', current_database(), 'pid', pg_backend_pid(),
+    'horizon', pg_snapshot_xmin(pg_current_snapshot())::text,
     'target', (CASE WHEN p.recovery THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)::text,
     'slot', to_jsonb(r),
     'publication', (SELECT to_jsonb(b) || jsonb_build_object('written', b.xmin::text)
@@ -118,7 +119,8 @@ def schemas(facts: Mapping[str, Any]) -> dict[str, str]:
 
 def layouts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the layout of each configured table that is there; see layout.py."""
-    return {table: found["layout"] for table, found in facts["tables"].items() if found["layout"]}
+    known = {table: found["layout"] for table, found in facts["tables"].items() if found["layout"]}
+    return {table: {**layout, "horizon": facts["horizon"]} for table, layout in known.items()}
 
 
 def publishing(facts: Mapping[str, Any]) -> dict[str, int | str]:

@@ -131,7 +131,7 @@ class SqlServerLog:
         """Name no column: every one is in the log; see the protocol."""
         return frozenset()
 
-    def refuse_lost(self, at: Position, survey: Survey) -> None:
+    def refuse_lost(self, at: Position, survey: Survey) -> tuple[()]:
         """Refuse a position that the clean-up has passed, and a log that does not move any more.
 
         Raises:
@@ -147,6 +147,7 @@ class SqlServerLog:
                 f"even an idle database writes a marker every 5. So nothing can be said of changes since. Start SQL "
                 f"Server Agent and the job ({START_JOB}), then run again."
             )
+        return ()
 
     @contextmanager
     def handover(self) -> Iterator[SnapshotCopy]:
