@@ -1,4 +1,4 @@
-"""Engines, destinations, formats and steps that other packages bring, by their entry points.
+"""Engines, destinations, formats, steps, checks and notifiers that other packages bring, by their entry points.
 
 A package names each by its word in one of `GROUPS`: `ftp = "rivet_ftp.place:Ftp"` below
 `[project.entry-points."rivet.destinations"]`. Belongs here: finding them without importing any, and loading one. Not
@@ -21,6 +21,8 @@ GROUPS: Mapping[str, str] = MappingProxyType(
         "destination": "rivet.destinations",
         "format": "rivet.formats",
         "transform": "rivet.steps",
+        "check": "rivet.checks",
+        "notifier": "rivet.notifiers",
     }
 )
 PROTOCOLS = {
@@ -28,11 +30,13 @@ PROTOCOLS = {
     "destination": "rivet_resources.contracts.destination:Destination",
     "format": "rivet_resources.contracts.format:FileFormat",
     "transform": "rivet_resources.contracts.transform:Transform",
+    "check": "rivet_resources.contracts.rows.window_check:WindowCheck",
+    "notifier": "rivet_resources.contracts.notifier:Notifier",
 }
 
 
 class PluginBroken(RivetError):
-    """A package offers an engine, a destination, a format or a step that cannot be used."""
+    """A package offers something, an engine or a step for instance, that cannot be used."""
 
     code = "RIVET_PLUGIN_BROKEN"
 

@@ -183,6 +183,10 @@ STEPS = Registry(
     kind="transform",
 )
 
+# Of packages only: Rivet's own checks are keys of `quality` and `contract`, its own notifiers keys of `notifications`.
+CHECKS = Registry({}, kind="check")
+NOTIFIERS = Registry({}, kind="notifier")
+
 
 def engines_by_scheme() -> dict[str, str]:
     """Return {scheme of a URL: word of the engine that it means}."""

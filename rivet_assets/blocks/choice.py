@@ -57,6 +57,9 @@ def not_one_of(word: object, known: Iterable[str]) -> str:
     return f"'{word}' is not one of {', '.join(allowed)}{f'. Did you mean {close}?' if close else ''}"
 
 
+NONE_INSTALLED = "`rivet plugins` lists what packages bring"
+
+
 class Choice:
     """Pydantic metadata: validate a mapping as the block that its `key` names.
 
@@ -87,6 +90,8 @@ class Choice:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Describe the choice as: one of these words, then exactly that block's schema."""
         found = self.blocks.usable() if isinstance(self.blocks, Registry) else self.blocks
+        if not found:  # of packages only, and none is installed
+            return {"type": "object", "properties": {self.key: {"type": "string"}}, "required": [self.key]}
         blocks = {word: block.__pydantic_core_schema__ for word, block in found.items()}
         union = handler(core_schema.tagged_union_schema(choices=dict(blocks), discriminator=self._word_of))
         kinds = list(dict.fromkeys(found.values()))  # a block with aliases stands there once
@@ -126,13 +131,16 @@ class Choice:
     def _refuse(self, word: object) -> InitErrorDetails:
         key = self.key
         if word is None:
-            message = f"is missing; write one of {', '.join(self.blocks)}"
+            known = f"write one of {', '.join(self.blocks)}" if self.blocks else NONE_INSTALLED
+            message = f"is missing; {known}"
             return refusal("RIVET_CONFIG_MISSING_KEY", message, loc=(key,))
         if not isinstance(word, str):
             message = f"is not a word; write one of {', '.join(self.blocks)}"
             return refusal("RIVET_CONFIG_WRONG_TYPE", message, loc=(key,))
         if word in self.later:
             return refusal("RIVET_CONFIG_NOT_IN_THIS_VERSION", f"'{word}' {self.later[word]}", loc=(key,))
+        if not self.blocks:
+            return refusal(self.unknown, f"'{word}' is brought by no installed package; {NONE_INSTALLED}", loc=(key,))
         return refusal(self.unknown, not_one_of(word, self.blocks), loc=(key,))
 
     def _other_faults(self, value: Mapping[str, Any], word: object) -> list[InitErrorDetails]:

@@ -17,10 +17,13 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
+from rivet_assets.blocks.choice import Choice
 from rivet_assets.blocks.export_values import ColumnsOnce, Duration, Ratio, rule_broken
 from rivet_resources.contracts.rows.row_rules import RowRule, RowRuleKind, RowRules
+from rivet_resources.contracts.rows.window_check import WindowCheck
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.contracts.types import parse_word
+from rivet_resources.registry import CHECKS
 
 CODE = "RIVET_CONFIG_CONTRACT"
 Severity = Literal["stop", "warn"]
@@ -173,12 +176,9 @@ def _check_alone(value: object) -> object:
     return {"check": value} if isinstance(value, str) else value
 
 
-class SqlCheck(Settings):
-    """A number that SQL gives over the whole window."""
+class NumberCheck(Settings):
+    """A number of the whole window, and between which others it must be."""
 
-    query: Annotated[str, AfterValidator(_expression)] = Field(
-        description="one SELECT of one number over the table `rows`, in DuckDB's dialect"
-    )
     min: float | None = Field(None, description="smallest number; default, without max: 0")
     max: float | None = Field(None, description="largest number; default, without min: 0")
     severity: Severity | None = Field(None, description="default: the contract's")
@@ -187,6 +187,22 @@ class SqlCheck(Settings):
     def bounds(self) -> tuple[float | None, float | None]:
         """Return the smallest and the largest number; without any, it must be 0."""
         return (self.min, self.max) if (self.min, self.max) != (None, None) else (0, 0)
+
+
+class SqlCheck(NumberCheck):
+    """A number that SQL gives over the whole window."""
+
+    query: Annotated[str, AfterValidator(_expression)] = Field(
+        description="one SELECT of one number over the table `rows`, in DuckDB's dialect"
+    )
+
+
+class PackageCheck(NumberCheck):
+    """A number that a package finds in the whole window."""
+
+    measure: Annotated[WindowCheck, Choice("type", CHECKS, unknown="RIVET_CONFIG_TYPE_UNKNOWN")] = Field(
+        description="`type` is a check that a package brings, beside its own keys"
+    )
 
 
 class References(Settings):
@@ -270,6 +286,11 @@ class Contract(Settings):
     )
     sql: Annotated[SqlChecks, AfterValidator(_rule_names)] = Field(
         default_factory=dict, description="name → a number that SQL over the window gives; Parquet on local disks"
+    )
+    checks: Annotated[dict[str, PackageCheck], AfterValidator(_rule_names)] = Field(
+        default_factory=dict,
+        description="name → a number that a package's check finds in the window; Parquet on local disks",
+        exclude_if=lambda given: not given,
     )
     references: Annotated[dict[str, References], AfterValidator(_rule_names)] = Field(
         default_factory=dict,

@@ -162,9 +162,12 @@ def contract_is_of_rows(block: Block, mode: ModeFacts) -> Iterator[InitErrorDeta
     if mode.holds_changes:
         message = f"judges rows, and mode {mode.name} keeps changes; give an export of the table in another mode one"
         yield refusal(code, message, loc=("contract",))
-    if inner(block, "contract", "sql") and not _has_local_parquet(block):
-        message = "reads Parquet parts from a local disk; write format: parquet to a local destination, or remove it"
-        yield refusal(code, message, loc=("contract", "sql"))
+    for key in ("sql", "checks"):
+        if inner(block, "contract", key) and not _has_local_parquet(block):
+            message = (
+                "reads Parquet parts from a local disk; write format: parquet to a local destination, or remove it"
+            )
+            yield refusal(code, message, loc=("contract", key))
     for key in ("row_count_min", "row_count_max"):
         bound = inner({"of": inner(block, "contract", "row_count")}, "of", key.removeprefix("row_count_"))
         if inner(block, "quality", key) is not None and bound is not None:

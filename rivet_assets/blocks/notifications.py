@@ -7,13 +7,16 @@ Belongs here: the keys and their rules. Not here: deciding (`notify/messages.py`
 from __future__ import annotations
 
 import re
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from rivet_assets.blocks.choice import Choice
 from rivet_assets.blocks.export_values import rule_broken
+from rivet_resources.contracts.notifier import Notifier
 from rivet_resources.contracts.settings import Settings
+from rivet_resources.registry import NOTIFIERS
 from rivet_resources.webhooks import refused_address
 
 Trigger = Literal["failure", "schema_change", "degraded", "recovered"]
@@ -72,6 +75,9 @@ class Notifications(Settings):
 
     slack: Slack | None = Field(None, description="one message per run of an export to a Slack webhook")
     webhook: Webhook | None = Field(None, description="one POST of JSON per event to a service of yours")
+    others: tuple[Annotated[Notifier, Choice("type", NOTIFIERS, unknown="RIVET_CONFIG_TYPE_UNKNOWN")], ...] = Field(
+        (), description="notifiers of packages: `type` and their own keys"
+    )
     webserver_url: str | None = Field(
         None, description="address of Dagster's webserver, such as https://dagster.example.com: messages link to runs"
     )

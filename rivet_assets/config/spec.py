@@ -15,10 +15,17 @@ from pydantic import BaseModel
 
 from rivet_assets.blocks.choice import nearest
 from rivet_resources.errors import ConfigError
-from rivet_resources.registry import DESTINATIONS, ENGINES, FORMATS, STEPS, Registry
+from rivet_resources.registry import CHECKS, DESTINATIONS, ENGINES, FORMATS, NOTIFIERS, STEPS, Registry
 
 KINDS: Mapping[str, Registry] = MappingProxyType(
-    {"engine": ENGINES, "destination": DESTINATIONS, "format": FORMATS, "transform": STEPS}
+    {
+        "engine": ENGINES,
+        "destination": DESTINATIONS,
+        "format": FORMATS,
+        "transform": STEPS,
+        "check": CHECKS,
+        "notifier": NOTIFIERS,
+    }
 )
 
 
@@ -55,7 +62,7 @@ def spec(*names: str) -> list[Block]:
             meant = nearest(name, [*KINDS, *(word for block in blocks for word in block.words)])
             hint = f"; did you mean {meant!r}?" if meant else "."
             raise ConfigError(
-                f"There is no engine, destination, format or transform {name!r}{hint} `rivet spec` lists all."
+                f"There is no {', '.join([*KINDS][:-1])} or {[*KINDS][-1]} {name!r}{hint} `rivet spec` lists all."
             )
     return [block for block in blocks if not names or {block.kind, *block.words} & set(names)]
 

@@ -21,6 +21,7 @@ from rivet_resources.contracts.rows.row_folders import RowFolders
 from rivet_resources.contracts.rows.row_rules import NO_ROW_RULES, RowRules
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session, Source
+from rivet_resources.contracts.transform import TransformError
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import ConfigError, SourceError, UnknownColumn
 from rivet_resources.prove.staged_sql import check_sql
@@ -173,6 +174,10 @@ def _measured(export: Export, shaped: pa.Schema) -> tuple[tuple[str, ...], RowRu
     counted = export.contract.counted(shaped)
     RowRuleCount(shaped, counted)  # raises, as the next one
     RowsAside(shaped, counted.aside)
+    for name, check in export.contract.checks.items():
+        if why := check.measure.refuses(shaped):
+            text = f"contract.checks.{name}: {check.measure.type} cannot measure these columns: {why}"
+            raise TransformError(text)
     check_sql({f"sql__{name}": each.query for name, each in export.contract.sql.items()}, shaped)
     more = (name for name in export.contract.unique_columns if name in shaped.names)
     return tuple(dict.fromkeys((*unique, *more))), counted

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from rivet_assets.blocks.notifications import Slack, Trigger
     from rivet_assets.config.load import RivetConfig
+    from rivet_resources.contracts.notifier import Notifier
     from rivet_resources.state.store import State
 
 Tell = Callable[[str], None]
@@ -53,7 +54,8 @@ def notify(config: RivetConfig, ends: Sequence[Ended], *, tell: Tell) -> None:
 def wants(config: RivetConfig, *events: Trigger) -> bool:
     """Return whether anybody asked for one of these."""
     block = config.notifications
-    asked = {event for each in (block.slack, block.webhook) if each is not None for event in each.on} if block else ()
+    told = (block.slack, block.webhook, *block.others) if block else ()
+    asked = {event for each in told if each is not None for event in each.on}
     return any(event in asked for event in events)
 
 
@@ -95,6 +97,16 @@ def _messages(config: RivetConfig, ends: Sequence[Ended], tell: Tell) -> Iterato
                     yield from _for_slack(each, end, webserver_url=block.webserver_url)
         except _Unset as unset:
             tell(f"warning: notifications.{'webhook' if isinstance(each, Webhook) else 'slack'} was not told: {unset}")
+    for other in block.others:
+        yield from _for_other(other, ends, webserver_url=block.webserver_url)
+
+
+def _for_other(other: Notifier, ends: Sequence[Ended], *, webserver_url: str | None) -> Iterator[Message]:
+    for end in ends:
+        for event in triggers(end):
+            if event in other.on:
+                body = webhook_body(end, event, webserver_url=webserver_url)
+                yield Message(f"others ({other.type})", "", body, by=other.send)
 
 
 def _for_slack(block: Slack, end: Ended, *, webserver_url: str | None) -> Iterator[Message]:

@@ -29,7 +29,11 @@ HASHES = "keeps a hash of each cell until the end, on disk where it grows"
 FILES = "reads the window's files once more"
 REFERENCES = "keeps a hash of each value, and reads the key columns of another export"
 HISTORY = "reads the history of runs"
-COSTS = {"sql__": FILES, "references__": REFERENCES}  # of rules about numbers, by the beginnings of their names
+COSTS = {
+    "sql__": FILES,
+    "checks__": FILES,
+    "references__": REFERENCES,
+}  # of rules about numbers, by the beginnings of their names
 
 
 @dataclass(frozen=True)

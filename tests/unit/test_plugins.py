@@ -1,4 +1,4 @@
-"""Packages that bring an engine, a destination, a format or a step: found, listed, used, and refused by name."""
+"""Packages that bring an engine, a destination, a check or more: found, listed, used, and refused by name."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from rivet_assets.cli.main import commands
 from rivet_assets.config.json_schema import config_json_schema
 from rivet_assets.config.load import load_text
+from rivet_assets.config.spec import KINDS
 from rivet_resources import registry
+from rivet_resources.errors import ConfigError
 from rivet_resources.plugins import PluginBroken
 from rivet_resources.registry import Registry
 
@@ -41,12 +43,40 @@ SHELF = """
 
     class Nothing(Local.__base__):
         type: Literal["nothing"] = "nothing"
+
+    class Share(Nothing.__base__):
+        type: Literal["share"] = "share"
+        column: str
+        fault: str = ""
+
+        def refuses(self, schema):
+            return "" if self.column in schema.names else f"there is no {self.column}"
+
+        def measure(self, rows):
+            if self.fault == "raises":
+                raise ValueError("secret cell")
+            if self.fault:
+                return self.fault
+            return rows.to_table(columns=[self.column]).num_rows / 100
+
+    class Pager(Nothing.__base__):
+        type: Literal["pager"] = "pager"
+        on: tuple[str, ...] = ("failure",)
+        fault: str = ""
+
+        def send(self, body):
+            if self.fault:
+                raise OSError("secret address")
+            with open("paged", "a") as file:
+                file.write(body["event"] + " " + body["export"] + chr(10))
 """
 OFFERS = {
     "rivet.destinations": "shelf = rivet_shelf:Shelf",
     "rivet.engines": "made = rivet_shelf:Made",
     "rivet.formats": "lines = rivet_shelf:Lines",
     "rivet.steps": "forget = rivet_shelf:Forget",
+    "rivet.checks": "share = rivet_shelf:Share",
+    "rivet.notifiers": "pager = rivet_shelf:Pager",
 }
 CONFIG = """
 source: {type: made, pattern: orders, max_events: 50, events_per_second: 0}
@@ -64,7 +94,7 @@ Install = Callable[..., None]
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Lay a package with its metadata into a folder of its own on the path, as pip does."""
-    for known in (registry.ENGINES, registry.DESTINATIONS, registry.FORMATS, registry.STEPS):
+    for known in KINDS.values():
         monkeypatch.setattr(known, "_plugins", None)
         monkeypatch.setattr(known, "_loaded", dict(known._loaded))
 
@@ -109,9 +139,90 @@ def test_plugins_are_listed_with_their_packages(install: Install) -> None:
         ("destination", "shelf", "rivet-shelf", "1.2", "rivet_shelf:Shelf", "ok"),
         ("format", "lines", "rivet-shelf", "1.2", "rivet_shelf:Lines", "ok"),
         ("transform", "forget", "rivet-shelf", "1.2", "rivet_shelf:Forget", "ok"),
+        ("check", "share", "rivet-shelf", "1.2", "rivet_shelf:Share", "ok"),
+        ("notifier", "pager", "rivet-shelf", "1.2", "rivet_shelf:Pager", "ok"),
     } <= {tuple(row.values()) for row in json.loads(done.output)}
     schema = json.dumps(config_json_schema())
-    assert all(f'"{word}"' in schema for word in ("made", "shelf", "lines", "forget"))
+    assert all(f'"{word}"' in schema for word in ("made", "shelf", "lines", "forget", "share", "pager"))
+
+
+JUDGED = """
+source: {{type: datagen, pattern: orders, max_events: 50, events_per_second: 0}}
+spark: inline
+notifications: {{others: [{pager}]}}
+exports:
+  - name: orders
+    table: orders
+    format: parquet
+    destination: {{type: local, path: lake}}
+    contract:
+      checks:
+        half: {{measure: {measure}, {bounds}}}
+"""
+MEASURE, PAGER = "{type: share, column: order_id}", "{type: pager}"
+
+
+@pytest.fixture
+def judged(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Run an export with a package's check and a package's notifier."""
+    install("rivet-shelf", SHELF, OFFERS)
+    monkeypatch.chdir(tmp_path)
+
+    def run(bounds: str, *, measure: str = MEASURE, pager: str = PAGER) -> Result:
+        Path("rivet.yaml").write_text(JUDGED.format(bounds=bounds, measure=measure, pager=pager))
+        return CliRunner().invoke(commands, ["run"], standalone_mode=False)
+
+    return run
+
+
+def test_check_of_a_package_judges_a_window_before_it_is_published(judged: Callable[..., Result]) -> None:
+    """Its number is held against the bounds of the contract, and the package's notifier is told of the refusal."""
+    passed = judged("min: 0.5, max: 0.5")
+    parts = sorted(Path("lake/orders").glob("*.parquet"))
+    refused = judged("max: 0.4")
+
+    assert (0, 3) == (passed.return_value or 0, refused.return_value), refused.output
+    assert "checks__half" in refused.output
+    assert parts == sorted(Path("lake/orders").glob("*.parquet"))
+    assert "failure orders\n" == Path("paged").read_text()
+
+
+@pytest.mark.parametrize(
+    ("measure", "why"),
+    [
+        ("{type: share, column: order_id, fault: raises}", "share failed on the window's rows (ValueError)"),
+        ("{type: share, column: order_id, fault: text}", "share returned a str, not a number"),
+        ("{type: share, column: none}", "share cannot measure these columns: there is no none"),
+    ],
+)
+def test_check_that_fails_keeps_the_window_back(measure: str, why: str, judged: Callable[..., Result]) -> None:
+    """Nothing is published, and no text of the package's is shown, which may hold a cell."""
+    done = judged("max: 1", measure=measure)
+
+    assert 0 != done.return_value
+    assert why in done.output
+    assert "secret" not in done.output
+    assert not list(Path("lake/orders").glob("*.parquet"))
+
+
+def test_notifier_that_fails_is_a_warning(judged: Callable[..., Result]) -> None:
+    """The run's outcome is the run's; the notifier's own text may hold an address."""
+    done = judged("max: 0.4", pager="{type: pager, fault: gone}")
+
+    assert 3 == done.return_value
+    assert "notifications.others (pager) was not told: OSError" in done.output
+    assert "secret" not in done.output
+
+
+def test_words_that_only_packages_bring_are_refused_without_them(tmp_path: Path) -> None:
+    """Whoever lacks the package learns where to look."""
+    text = JUDGED.format(bounds="max: 1", measure="{type: shares, column: id}", pager="{on: [failure]}")
+
+    with pytest.raises(ConfigError) as refused:
+        load_text(text, file=tmp_path / "rivet.yaml")
+
+    assert "measure.type 'shares' is brought by no installed package; `rivet plugins` lists" in str(refused.value)
+    assert "others[0].type is missing; `rivet plugins` lists" in str(refused.value)
 
 
 FAULTS = {

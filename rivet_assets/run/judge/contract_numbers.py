@@ -14,6 +14,7 @@ from rivet_assets.blocks.contract import Contract, Volume
 from rivet_assets.run.judge.quality import VOLUME, Bounded
 from rivet_assets.run.judge.references import missing_references
 from rivet_resources.contracts.rows.value_windows import BESIDE
+from rivet_resources.prove.staged_checks import numbers_by_checks
 from rivet_resources.prove.staged_sql import numbers_by_sql
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def numbers_of(export: Export, staged: Staged, *, root: Root, state: State) -> d
         runs = state.runs(export.name, last=contract.volume.history * LOOKED_AT)
         rows = earlier_rows(runs, export, staged.extract.window.key)[: contract.volume.history]
         found[VOLUME] = bounded_by_history(staged.measures.rows, rows, contract.volume)
-    return found | _by_sql(contract, staged, root) | missing_references(contract, staged, root)
+    found |= _by_sql(contract, staged, root) | _by_packages(contract, staged, root)
+    return found | missing_references(contract, staged, root)
 
 
 def _by_sql(contract: Contract, staged: Staged, root: Root) -> dict[str, Bounded]:
@@ -52,6 +54,14 @@ def _by_sql(contract: Contract, staged: Staged, root: Root) -> dict[str, Bounded
     texts = {f"sql__{name}": each.query for name, each in contract.sql.items()}
     numbers = numbers_by_sql(texts, staged, root)
     return {f"sql__{name}": Bounded(numbers[f"sql__{name}"], *each.bounds) for name, each in contract.sql.items()}
+
+
+def _by_packages(contract: Contract, staged: Staged, root: Root) -> dict[str, Bounded]:
+    measures = {f"checks__{name}": each.measure for name, each in contract.checks.items()}
+    numbers = numbers_by_checks(measures, staged, root) if measures else {}
+    return {
+        f"checks__{name}": Bounded(numbers[f"checks__{name}"], *each.bounds) for name, each in contract.checks.items()
+    }
 
 
 def earlier_rows(runs: Iterable[RunRecord], export: Export, window: str) -> list[int]:

@@ -21,7 +21,7 @@ from rivet_resources.contracts.types import parse_word
 from rivet_resources.shape.transforms.convert import family
 
 if TYPE_CHECKING:
-    from rivet_assets.blocks.contract import Contract, ContractColumn
+    from rivet_assets.blocks.contract import Contract, ContractColumn, NumberCheck
     from rivet_assets.blocks.export import Export
     from rivet_resources.contracts.relation import Relation
 
@@ -76,12 +76,11 @@ def _table_rules(contract: Contract) -> Iterator[QualityRule]:
     if contract.volume is not None:
         text = f"About as many rows as the last {contract.volume.history} runs had."
         yield QualityRule(VOLUME, "number", 0, "", contract.is_blocking(contract.volume.severity), text)
-    for name, each in contract.sql.items():
-        low, high = each.bounds
-        ends = " to ".join(f"{bound:g}" for bound in (low, high) if bound is not None)
-        bounds = ends if low != high else f"{low:g}"
-        text = f"{each.query} is {'at most ' if low is None else 'at least ' if high is None else ''}{bounds}."
-        yield QualityRule(f"sql__{name}", "number", 0, "", contract.is_blocking(each.severity), text)
+    numbers: dict[str, tuple[str, NumberCheck]] = {f"sql__{n}": (each.query, each) for n, each in contract.sql.items()}
+    numbers |= {f"checks__{name}": (f"The {each.measure.type} {name}", each) for name, each in contract.checks.items()}
+    for check, (subject, number) in numbers.items():
+        text = f"{subject} is {_within(*number.bounds)}."
+        yield QualityRule(check, "number", 0, "", contract.is_blocking(number.severity), text)
     for name, reference in contract.references.items():
         text = f"Each {', '.join(reference.columns)} is a {', '.join(reference.key_columns)} of {reference.export}."
         yield QualityRule(f"references__{name}", "number", 0, "", contract.is_blocking(reference.severity), text)
@@ -89,6 +88,14 @@ def _table_rules(contract: Contract) -> Iterator[QualityRule]:
         severities = [contract.columns[name].severity for name in contract.key]
         blocking = any(contract.is_blocking(each) for each in severities)
         yield QualityRule("unique__key", "unique", 0, ", ".join(contract.key), blocking)
+
+
+def _within(low: float | None, high: float | None) -> str:
+    """Return bounds in words: 3, 1 to 5, at most 5, at least 1."""
+    if low == high:
+        return f"{low:g}"
+    ends = " to ".join(f"{bound:g}" for bound in (low, high) if bound is not None)
+    return f"{'at most ' if low is None else 'at least ' if high is None else ''}{ends}"
 
 
 def _column_rules(contract: Contract) -> Iterator[QualityRule]:
