@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
 
-from rivet_resources.conformance import DESTINATION_PROMISES, STEP_PROMISES, PromiseBroken
+from rivet_resources.conformance import (
+    CHECK_PROMISES,
+    DESTINATION_PROMISES,
+    ENGINE_PROMISES,
+    FORMAT_PROMISES,
+    STEP_PROMISES,
+    PromiseBroken,
+)
+from rivet_resources.contracts.format import FormatKeys
+from rivet_resources.contracts.settings import Settings
+from rivet_resources.contracts.source import Page
 from rivet_resources.destinations.local import Local, LocalRoot
-from rivet_resources.registry import STEPS
+from rivet_resources.engines.datagen.source import Datagen
+from rivet_resources.engines.sqlite.source import Sqlite
+from rivet_resources.registry import FORMATS, STEPS
 
 PAGE = pa.table({"id": [1, 2, 3, 4], "note": ["a", None, "", "ä"]})
 OWN = {
@@ -89,3 +104,149 @@ def test_step_that_breaks_a_promise_is_found(promise: Callable[..., None]) -> No
     """Each check can fail."""
     with pytest.raises(PromiseBroken):
         promise(Numbering(), PAGE)
+
+
+# --- formats -------------------------------------------------------------------------------------
+
+ROWS = pa.table(
+    {"id": pa.array(range(400)), "note": pa.array([None if n % 7 == 0 else f"n{n}" for n in range(400)], pa.string())}
+)
+
+
+@pytest.mark.parametrize("word", FORMATS)
+@pytest.mark.parametrize("promise", FORMAT_PROMISES, **named)
+def test_own_formats_keep_what_formats_promise(promise: Callable[..., None], word: str, tmp_path: Path) -> None:
+    """All of Rivet's."""
+    promise(FORMATS[word].from_keys(FormatKeys()), ROWS, tmp_path)
+
+
+class Forgetful:
+    """CSV of which one method is another."""
+
+    def __init__(self, **others: Any) -> None:
+        self.inner, self.others = FORMATS["csv"].from_keys(FormatKeys()), others
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("inner", "others"):
+            raise AttributeError(name)
+        other = self.others.get(name)
+        return getattr(self.inner, name) if other is None else partial(other, self.inner)
+
+
+def _uneven(inner: Any, path: Path, schema: pa.Schema) -> Any:
+    """Return other cells for each file."""
+    for table in inner.batches(path, schema):
+        yield table.append_column("of", pa.array([path.name] * table.num_rows))
+
+
+class _Boastful:
+    """A writer that tells more than it wrote."""
+
+    def __init__(self, inner: Any) -> None:
+        self.write, self.close, self.bytes_written = inner.write, inner.close, 10**9
+
+
+WRONG_FORMATS: dict[str, dict[str, Any]] = {
+    "rows_are_counted": {"rows": lambda inner, path, schema: 7},
+    "cells_come_back": {"exact_columns": lambda inner, schema: frozenset({"nothing"})},
+    "pages_do_not_show": {"batches": _uneven},
+    "bytes_are_told": {"writer": lambda inner, path, schema, **_: _Boastful(inner.writer(path, schema))},
+    "torn_files_are_found": {"rows": lambda inner, path, schema: 400},
+    "formats_travel": {},
+}
+
+
+@pytest.mark.parametrize("promise", FORMAT_PROMISES, **named)
+def test_format_that_breaks_a_promise_is_found(promise: Callable[..., None], tmp_path: Path) -> None:
+    """Each check can fail; a wrapper, compared with its copy, is another one."""
+    with pytest.raises(PromiseBroken):
+        promise(Forgetful(**WRONG_FORMATS[promise.__name__]), ROWS, tmp_path)
+
+
+# --- engines -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Sqlite:
+    """A SQLite file with 500 rows."""
+    path = tmp_path / "shop.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, note TEXT)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, f"n{n}") for n in range(500)])
+        connection.commit()
+    return Sqlite(type="sqlite", path=path)
+
+
+@pytest.mark.parametrize("promise", ENGINE_PROMISES, **named)
+def test_own_engines_keep_what_engines_promise(promise: Callable[..., None], shop: Sqlite) -> None:
+    """Two that need no server."""
+    promise(shop, "t")
+    made = {"pattern": "orders", "seed": 1, "max_events": 300, "events_per_second": 0, "clock": "2026-01-01T00:00:00Z"}
+    promise(Datagen.model_validate(made), "orders")
+
+
+class SpoiledSqlite(Sqlite):
+    """SQLite that reads wrong in one way."""
+
+    fault: str = ""
+
+    def pages(self, *given: Any, **named: Any) -> Any:
+        """Read, and spoil it."""
+        for page in super().pages(*given, **named):
+            if self.fault == "typed":
+                yield Page(page.table.rename_columns(["x", "y"]), {}, 0.0)
+            elif self.fault == "once":
+                yield page
+                if given[0].index:
+                    yield page
+            else:
+                yield page
+
+
+def test_engine_that_breaks_a_promise_is_found(shop: Sqlite, tmp_path: Path) -> None:
+    """Two of the checks, by pages that are wrong; the others have nothing that could be exchanged so simply."""
+    by_name = {each.__name__: each for each in ENGINE_PROMISES}
+    with pytest.raises(PromiseBroken, match="planned names"):
+        by_name["pages_are_typed"](SpoiledSqlite(type="sqlite", path=shop.path, fault="typed"), "t")
+    with pytest.raises(PromiseBroken, match="each row once"):
+        by_name["chunks_hold_each_row_once"](SpoiledSqlite(type="sqlite", path=shop.path, fault="once"), "t")
+
+
+# --- checks of windows ---------------------------------------------------------------------------
+
+
+class Blank(Settings):
+    """Counts NULLs, or what its fault says."""
+
+    type: Literal["blank"] = "blank"
+    column: str = "note"
+    fault: str = ""
+
+    def refuses(self, schema: pa.Schema) -> str:
+        """Look for the column."""
+        return "" if self.column in schema.names or self.fault == "takes all" else f"there is no {self.column}"
+
+    def measure(self, rows: Any) -> Any:
+        """Count."""
+        if self.fault == "text":
+            return "3"
+        if self.fault == "parts" and len(getattr(rows, "children", ())) > 1:
+            return 0
+        return rows.to_table(columns=[self.column]).column(0).null_count
+
+
+@pytest.mark.parametrize("promise", CHECK_PROMISES, **named)
+def test_check_keeps_what_checks_promise(promise: Callable[..., None]) -> None:
+    """An honest one."""
+    promise(Blank(), ROWS)
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [("numbers_are_numbers", "text"), ("parts_do_not_show", "parts"), ("other_columns_are_refused", "takes all")],
+)
+def test_check_that_breaks_a_promise_is_found(name: str, fault: str) -> None:
+    """Each can fail."""
+    (promise,) = (each for each in CHECK_PROMISES if each.__name__ == name)
+    with pytest.raises(PromiseBroken):
+        promise(Blank(fault=fault), ROWS)

@@ -1,11 +1,6 @@
-"""What every destination and every step promises, as checks for the tests of those who bring one (`plugins.py`).
+"""What every destination promises; each check takes an empty place and a folder for scratch files.
 
-A check takes the thing and raises `PromiseBroken` with the sentence that does not hold. Belongs here: promises that
-exports rely on, without pytest, so that any test can run them. Not here: what single stores do besides.
-
-    @pytest.mark.parametrize("promise", DESTINATION_PROMISES, ids=lambda each: each.__name__)
-    def test_ftp_keeps(promise, tmp_path):
-        promise(Ftp(host="localhost", path=uuid4().hex), tmp_path)
+Belongs here: what commits rely on. Not here: what single stores do besides.
 """
 
 from __future__ import annotations
@@ -18,12 +13,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pyarrow as pa
-
+from rivet_resources.conformance.promises import PromiseBroken, hold
 from rivet_resources.contracts.addressing import PROBE
 from rivet_resources.contracts.destination import Destination, Root
 from rivet_resources.contracts.parts import Part
-from rivet_resources.contracts.transform import Transform
 from rivet_resources.errors import DestinationError, PartCorrupt, WindowTaken
 
 EXPORT = "orders"
@@ -33,15 +26,6 @@ OTHER_NAME = NAME.replace("aaaaaa", "bbbbbb")
 MANIFEST = "_rivet/all.json"
 
 
-class PromiseBroken(AssertionError):
-    """Something does not do what exports rely on; the message is what it should."""
-
-
-def _hold(is_kept: bool, promise: str) -> None:
-    if not is_kept:
-        raise PromiseBroken(promise)
-
-
 def _stage(root: Root, folder: Path, content: bytes = b"rows", *, run_id: str = RUN, path: str = NAME) -> Part:
     file = folder / f"{uuid.uuid4().hex}.part"
     file.write_bytes(content)
@@ -49,22 +33,19 @@ def _stage(root: Root, folder: Path, content: bytes = b"rows", *, run_id: str = 
     return Part(path, 1, len(content), "xxh3:0", md5, root.stage(file, run_id=run_id, path=path, md5=md5))
 
 
-# --- destinations: each takes an empty place and a folder for scratch files ---
-
-
 def staged_parts_are_invisible(destination: Destination, folder: Path) -> None:
     """Readers see nothing of a staged part, all of a published one, and publishing again changes nothing."""
     root = destination.root(EXPORT)
     part = _stage(root, folder)
-    _hold(root.list() == {} and root.read(NAME) is None, "a staged part is seen by nobody")
-    _hold(not any(folder.glob("*.part")), "staging takes the local file away")
-    _hold(root.staged_exists(part), "a staged part is found again")
+    hold(root.list() == {} and root.read(NAME) is None, "a staged part is seen by nobody")
+    hold(not any(folder.glob("*.part")), "staging takes the local file away")
+    hold(root.staged_exists(part), "a staged part is found again")
     for _ in range(2):
         root.publish(part)
-        _hold(root.list() == {NAME: 4}, "a published part is listed with its size, and nothing else is")
-    _hold(root.staged_exists(part), "a part that was published counts as there for a run that is repeated")
-    _hold(root.open(NAME).read() == b"rows", "a published part has the bytes that were staged")
-    _hold(root.sweep(keep=()) == 0, "nothing is left staged behind a published part")
+        hold(root.list() == {NAME: 4}, "a published part is listed with its size, and nothing else is")
+    hold(root.staged_exists(part), "a part that was published counts as there for a run that is repeated")
+    hold(root.open(NAME).read() == b"rows", "a published part has the bytes that were staged")
+    hold(root.sweep(keep=()) == 0, "nothing is left staged behind a published part")
 
 
 def discarded_parts_are_gone(destination: Destination, folder: Path) -> None:
@@ -73,7 +54,7 @@ def discarded_parts_are_gone(destination: Destination, folder: Path) -> None:
     part = _stage(root, folder)
     for _ in range(2):
         root.discard([part])
-    _hold(not root.staged_exists(part), "a discarded part is not found again")
+    hold(not root.staged_exists(part), "a discarded part is not found again")
     try:
         root.publish(part)
     except (DestinationError, PartCorrupt):
@@ -87,7 +68,7 @@ def attempts_do_not_meet(destination: Destination, folder: Path) -> None:
     first, second = _stage(root, folder, b"first"), _stage(root, folder, b"second")
     root.publish(second)
     root.discard([first])
-    _hold(root.open(NAME).read() == b"second", "discarding another attempt leaves the published one alone")
+    hold(root.open(NAME).read() == b"second", "discarding another attempt leaves the published one alone")
 
 
 def parts_can_be_read_in_ranges(destination: Destination, folder: Path) -> None:
@@ -99,7 +80,7 @@ def parts_can_be_read_in_ranges(destination: Destination, folder: Path) -> None:
         stream.seek(-7, io.SEEK_END)
         tail = stream.read()
         stream.seek(0)
-        _hold((tail, stream.read()) == (content[-7:], content), "an opened part can be sought in and read whole")
+        hold((tail, stream.read()) == (content[-7:], content), "an opened part can be sought in and read whole")
 
 
 def swaps_are_fenced(destination: Destination, folder: Path) -> None:
@@ -107,12 +88,12 @@ def swaps_are_fenced(destination: Destination, folder: Path) -> None:
     root = destination.root(EXPORT)
     first = root.swap(MANIFEST, b"1", expected=None)
     second = root.swap(MANIFEST, b"2", expected=first)
-    _hold(root.read(MANIFEST) == (b"2", second), "`read` returns the content with the version that `swap` returned")
+    hold(root.read(MANIFEST) == (b"2", second), "`read` returns the content with the version that `swap` returned")
     for stale in (None, first):
         _refused(root, stale)
     root.delete([MANIFEST])
     _refused(root, second)
-    _hold(root.read(MANIFEST) is None, "a swap that was refused writes nothing")
+    hold(root.read(MANIFEST) is None, "a swap that was refused writes nothing")
 
 
 def _refused(root: Root, expected: str | None) -> None:
@@ -130,37 +111,37 @@ def small_objects_are_replaced_and_removed(destination: Destination, folder: Pat
         root.put("_SUCCESS", content)
     root.put("_rivet/.lock", b"1")
     root.put(f"_staged/{RUN}/x", b"1")
-    _hold(root.list() == {"_SUCCESS": 2}, "`list` shows what is visible, and hides `_staged/` and dot names")
-    _hold(root.list("nowhere/") == {}, "a listing of nothing is empty")
+    hold(root.list() == {"_SUCCESS": 2}, "`list` shows what is visible, and hides `_staged/` and dot names")
+    hold(root.list("nowhere/") == {}, "a listing of nothing is empty")
     root.delete(["_SUCCESS", "never-there"])
-    _hold(root.read("_SUCCESS") is None, "what was removed is gone")
+    hold(root.read("_SUCCESS") is None, "what was removed is gone")
 
 
 def sweeps_spare_living_runs(destination: Destination, folder: Path) -> None:
     """What other runs staged goes; what kept runs staged can still be published; whom to keep is asked last."""
     root = destination.root(EXPORT)
     kept, lost = _stage(root, folder), _stage(root, folder, run_id=OTHER_RUN, path=OTHER_NAME)
-    _hold(root.staged_runs() == {RUN, OTHER_RUN}, "`staged_runs` names the runs that have something staged")
+    hold(root.staged_runs() == {RUN, OTHER_RUN}, "`staged_runs` names the runs that have something staged")
     late: list[Part] = []
 
     def names() -> Iterator[str]:
         late.append(_stage(root, folder, run_id="orders_20260131T120000.000_cccccc", path=NAME.replace("aaa", "ccc")))
         yield RUN
 
-    _hold(root.sweep(keep=names()) >= 1, "a sweep says how much it removed")
-    _hold(not root.staged_exists(lost), "what a dead run staged is swept")
-    _hold(root.staged_exists(late[0]), "a sweep lists before it asks whom to keep: a run that begins loses nothing")
+    hold(root.sweep(keep=names()) >= 1, "a sweep says how much it removed")
+    hold(not root.staged_exists(lost), "what a dead run staged is swept")
+    hold(root.staged_exists(late[0]), "a sweep lists before it asks whom to keep: a run that begins loses nothing")
     root.publish(kept)
-    _hold(root.list() == {NAME: 4}, "what a kept run staged can be published")
+    hold(root.list() == {NAME: 4}, "what a kept run staged can be published")
 
 
 def places_travel_and_can_be_proved(destination: Destination, folder: Path) -> None:
     """Block and root are plain values that pickle, also after use; `check` leaves nothing behind."""
     root = destination.root(EXPORT)
     root.check()
-    _hold(root.read(PROBE) is None, "`check` removes its probe")
-    _hold(pickle.loads(pickle.dumps(destination)) == destination, "a destination comes out of a pickle as it went in")
-    _hold(pickle.loads(pickle.dumps(root)) == root, "a root comes out of a pickle as it went in")
+    hold(root.read(PROBE) is None, "`check` removes its probe")
+    hold(pickle.loads(pickle.dumps(destination)) == destination, "a destination comes out of a pickle as it went in")
+    hold(pickle.loads(pickle.dumps(root)) == root, "a root comes out of a pickle as it went in")
 
 
 DESTINATION_PROMISES: tuple[Callable[[Destination, Path], None], ...] = (
@@ -172,44 +153,4 @@ DESTINATION_PROMISES: tuple[Callable[[Destination, Path], None], ...] = (
     small_objects_are_replaced_and_removed,
     sweeps_spare_living_runs,
     places_travel_and_can_be_proved,
-)
-
-
-# --- steps: each takes a page that the step can shape, of at least two rows ---
-
-
-def plans_are_kept(step: Transform, page: pa.Table) -> None:
-    """The planned names and types come out, also of a page without rows."""
-    planned = step.plan(page.schema).schema
-    for each in (page, page.slice(0, 0)):
-        _hold(step.apply(each).schema.equals(planned), "`apply` returns the columns that `plan` told, in order")
-
-
-def pages_are_independent(step: Transform, page: pa.Table) -> None:
-    """How rows are cut into pages changes nothing: pages are sized by memory and time."""
-    cut = page.num_rows // 2
-    pieces = pa.concat_tables([step.apply(page.slice(0, cut)), step.apply(page.slice(cut))])
-    _hold(pieces.equals(step.apply(page)), "rows are shaped alike, whatever page they come in")
-
-
-def lineage_names_columns(step: Transform, page: pa.Table) -> None:
-    """Every output column has its origins, and these are columns of the input."""
-    plan = step.plan(page.schema)
-    _hold(set(plan.origins) == set(plan.schema.names), "`origins` has exactly the output columns")
-    told = plan.masked.union(*plan.origins.values())
-    _hold(told <= set(page.schema.names), "`origins` and `masked` name input columns")
-    _hold(plan.changed <= set(plan.schema.names), "`changed` names output columns")
-
-
-def steps_travel(step: Transform, page: pa.Table) -> None:
-    """A step is plain data: workers get it by pickle, and do the same with it."""
-    copy = pickle.loads(pickle.dumps(step))
-    _hold(copy == step and copy.apply(page).equals(step.apply(page)), "a step comes out of a pickle as it went in")
-
-
-STEP_PROMISES: tuple[Callable[[Transform, pa.Table], None], ...] = (
-    plans_are_kept,
-    pages_are_independent,
-    lineage_names_columns,
-    steps_travel,
 )

@@ -1,0 +1,1 @@
+"""A step, a check and a notifier for Rivet."""
