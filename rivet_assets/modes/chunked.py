@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from rivet_assets.blocks.export import NOT_OF_THE_ROWS, Export
 from rivet_assets.modes.by_value import WindowRows, predicate_of, window_rows
-from rivet_assets.modes.key_ranges import Range, between_inner_bounds, by_days, equal_width
+from rivet_assets.modes.key_ranges import Range, between_inner_bounds, by_days, equal_width, middle
 from rivet_assets.modes.protocol import Planning, compose, require_bound
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.contracts.extract import Extract
@@ -289,6 +289,7 @@ class Chunked(Export):
             key=page_key(planning.relation, column),
             identity=f"{column.name}{piece}",
             range=keys,
+            halves=halves(piece, column, planning.source),
         )
 
     def _reader(self, planning: Planning, cutting: Cutting) -> Reader:
@@ -340,6 +341,18 @@ def within(keys: KeyRange, column: Column, source: Source) -> str:
     if keys.high is not None:
         ends.append(f"{quoted} {'<=' if keys.high_inclusive else '<'} {source.literal(keys.high, column)}")
     return " AND ".join(ends)
+
+
+def halves(piece: Range, column: Column, source: Source) -> tuple[str, ...]:
+    """Return the predicates that part a range in its middle; () where it has none."""
+    found = middle(piece, column)
+    if found is None:
+        return ()
+    try:
+        name, bound = source.quote(column.name), source.literal(found, column)
+    except SourceError:  # `columns:` gives cells another type than the server compares
+        return ()
+    return f"{name} <= {bound}", f"{name} > {bound}"
 
 
 def page_key(relation: Relation, column: Column) -> tuple[str, ...]:

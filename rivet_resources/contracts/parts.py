@@ -107,8 +107,8 @@ class Measures:
             cpu_seconds=self.cpu_seconds + other.cpu_seconds,
             peak_mb=max(self.peak_mb, other.peak_mb),
             governed_seconds=self.governed_seconds + other.governed_seconds,
-            rows_scanned=_known_sum(self.rows_scanned, other.rows_scanned),
-            temp_bytes=_known_sum(self.temp_bytes, other.temp_bytes),
+            rows_scanned=known_sum(self.rows_scanned, other.rows_scanned),
+            temp_bytes=known_sum(self.temp_bytes, other.temp_bytes),
             longest_transaction_ms=max(self.longest_transaction_ms, other.longest_transaction_ms),
             connections=self.connections + other.connections,
             skipped=join_counts(self.skipped, other.skipped),
@@ -142,7 +142,7 @@ def _join_newest(one: Measures, other: Measures) -> dict[str, int]:
     return {name: max(each.newest[name] for each in (one, other) if name in each.newest) for name in names}
 
 
-def _known_sum(one: int | None, other: int | None) -> int | None:
+def known_sum(one: int | None, other: int | None) -> int | None:
     """Add what is known; None when neither is."""
     known = [each for each in (one, other) if each is not None]
     return sum(known) if known else None
