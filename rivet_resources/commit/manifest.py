@@ -35,6 +35,7 @@ from rivet_resources.commit.manifest_entries import (
     Quarantine,
     RefusingChunk,
     Superseded,
+    pieces_of,
 )
 from rivet_resources.contracts.addressing import MANIFESTS, WindowFolder
 from rivet_resources.contracts.boundary import BoundaryEnds, Edge, boundary_after
@@ -332,6 +333,7 @@ def describe_part(number: int, part: Part, *, in_chunk: bool = False) -> Manifes
         schema_ipc=part.schema or None,
         chunk=part.chunk if in_chunk else None,
         partition=part.partition or None,
+        upload=pieces_of(part),
     )
 
 

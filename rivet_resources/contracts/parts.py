@@ -8,9 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from rivet_resources.contracts.boundary import Edge
+
+
+@dataclass(frozen=True)
+class PieceSums:
+    """The checksums of the pieces that a file was sent in, hexadecimal; all but the last are of `piece_bytes`."""
+
+    algorithm: Literal["md5", "sha256"]
+    piece_bytes: int
+    pieces: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,12 @@ class Part:
     chunk: int = 0
     schema: str = ""  # base64 of its IPC-serialised schema, where that is not its window's
     partition: str = ""  # its folder below its window's, by a column's day, month or year
+
+    @property
+    def sums(self) -> PieceSums | None:
+        """Return the checksums of the pieces it was sent in; None where it was sent whole, or by an older Rivet."""
+        told = self.staged.get("sums")
+        return PieceSums(told["algorithm"], told["piece_bytes"], tuple(told["pieces"])) if told else None
 
 
 @dataclass(frozen=True)

@@ -1501,7 +1501,7 @@ DESTINATIONS = (
     Fault(
         "swap_on_s3_is_unconditional",
         "rivet_resources/destinations/s3.py",
-        "ContentMD5=md5_of(content), **condition)",
+        "ContentMD5=md5_of(content), **words)",
         "ContentMD5=md5_of(content))",
         "of two runs that commit one window both believe they won",
         ("tests/engines/test_destinations.py::test_swap_writes_only_over_the_version_it_knows[s3]",),
@@ -1599,7 +1599,7 @@ DESTINATIONS = (
     Fault(
         "part_that_was_swept_is_published_on_s3",
         "rivet_resources/destinations/s3.py",
-        "            if told != composite_etag(part) and not self._is_complete(client, part):\n",
+        "            if is_told(answer, sums_of(part)) is not True and not self._is_complete(client, part):\n",
         "            if part.size_bytes < 0:\n",
         "a manifest names an object that is not there",
         ("tests/engines/test_destinations.py::test_publishing_a_part_that_was_swept_fails[s3]",),
@@ -1607,8 +1607,8 @@ DESTINATIONS = (
     Fault(
         "store_that_tells_no_digest_is_believed",
         "rivet_resources/destinations/s3.py",
-        "told != composite_etag(part) and not",
-        "told and told != composite_etag(part) and not",
+        "is_told(answer, sums_of(part)) is not True and not",
+        "answer and is_told(answer, sums_of(part)) is not True and not",
         "a manifest names an object that is not there",
         ("tests/engines/test_destinations.py::test_publishing_a_part_that_was_swept_fails[s3]",),
     ),
