@@ -95,6 +95,8 @@ class Manifest(Entry):
     quarantine: Quarantine | None = Field(None, exclude_if=lambda found: found is None)  # None: every row fitted
     registered_schema: ManifestSchema | None = Field(None, exclude_if=lambda found: found is None)
     profile: WindowProfile | None = Field(None, exclude_if=lambda found: found is None)  # None: nobody asked
+    # The run's time that rows of it hold; None: they hold none.
+    clock: datetime | None = Field(None, exclude_if=lambda found: found is None)
     compacted: Compaction | None = Field(None, exclude_if=lambda found: found is None)  # None: as it was committed
 
     @model_validator(mode="after")
@@ -204,6 +206,7 @@ def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple
         quarantine=describe_quarantine(staged),
         registered_schema=ManifestSchema(**extract.registered.facts) if extract.registered else None,
         profile=staged.profile,
+        clock=extract.clock,
     )
 
 

@@ -185,6 +185,7 @@ class Extract:
     row_rules: RowRules = NO_ROW_RULES  # of a contract, counted over the whole window
     profile: ProfileColumns | None = None  # columns that are described; None: none
     cursor: CursorMove | None = None
+    clock: datetime | None = None  # when the run began, for columns that hold it; None: no column can
     fingerprint: str = ""  # of the plan; chunk progress of a dead run counts only if equal
     poll: PollShape | None = None  # rows become changes, told by their own stamps; None: they stay rows
     notes: tuple[str, ...] = ()  # what the plan wants people to know; shown as metadata

@@ -171,6 +171,7 @@ class ChunkResult:
     parts: tuple[Part, ...]
     measures: Measures
     dead_letters: tuple[Part, ...] = ()
+    clock: str = ""  # the run's time that its rows hold; '' where they hold none
 
     @property
     def files(self) -> tuple[Part, ...]:
@@ -189,4 +190,5 @@ class ChunkResult:
             parts=tuple(Part(**part) for part in plain["parts"]),
             measures=Measures(**plain["measures"]),
             dead_letters=tuple(Part(**part) for part in plain.get("dead_letters", ())),
+            clock=plain.get("clock", ""),
         )

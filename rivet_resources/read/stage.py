@@ -17,6 +17,7 @@ import pickle
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -135,7 +136,7 @@ class Exporter:
         standing = window_manifest(root, extract.window) if root.keeps_manifests else None
         if isinstance(root, Topic):
             refuse_rerun(extract, standing[0] if standing else None, root=root)
-        kept = self._finished_chunks(extract, root)
+        extract, kept = with_one_clock(extract, self._finished_chunks(extract, root))
         rest = [position for position, chunk in enumerate(extract.chunks) if chunk.identity not in kept]
         results = list(kept.values())
         kept_rows = sum(result.measures.rows for result in results)
@@ -243,6 +244,22 @@ class Exporter:
         jobs = _Jobs(self.spark, extract)
         work = groups(positions, slots * GROUPS_PER_SLOT)
         yield from _in_threads(slots, work, jobs.run, stop=jobs.cancel, gate=gate)
+
+
+def with_one_clock(extract: Extract, kept: dict[str, ChunkResult]) -> tuple[Extract, dict[str, ChunkResult]]:
+    """Return the extract at the time that the rows of kept chunks hold, and the chunks that hold just that.
+
+    So a window has one time, whichever run began it; chunks of another one are read again.
+    """
+    if extract.clock is None or not kept:
+        return extract, kept
+    clock, _ = Counter(result.clock for result in kept.values()).most_common(1)[0]
+    if not clock:  # staged by a Rivet that did not write it down
+        return extract, {}
+    at = datetime.fromisoformat(clock)
+    meta = replace(extract.meta, exported_at=at) if extract.meta.exported_at is not None else extract.meta
+    same = {identity: result for identity, result in kept.items() if result.clock == clock}
+    return replace(extract, clock=at, meta=meta), same
 
 
 def groups(positions: Sequence[int], at_most: int) -> list[list[int]]:

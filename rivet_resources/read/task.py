@@ -147,7 +147,8 @@ class _Reading:
                 unique=unique, profile=profile, retries=rereads, throttled_seconds=throttle.waited_seconds
             )
             measures = self._with_ends(self._with_effort(measures, throttle))
-            return ChunkResult(chunk=self.chunk.index, parts=staged, measures=measures, dead_letters=dead)
+            clock = "" if self.extract.clock is None else self.extract.clock.isoformat()
+            return ChunkResult(self.chunk.index, staged, measures, dead_letters=dead, clock=clock)
 
     def _parts(self, folder: Path) -> PartFiles | FolderFiles:
         """Return what writes the chunk's files: of one folder, or of several by a column's time."""
