@@ -74,6 +74,11 @@ def unknown_key(loc: Loc, known: Sequence[str], block: Any) -> tuple[str, str]:
         return "RIVET_CONFIG_KEY_OF_OTHER_MODE", f"is only for mode: {MODE_KEYS[key]}; remove it, or set that mode"
     if kind == "destination" and key in OBJECT_KEYS:
         return "RIVET_CONFIG_UNKNOWN_KEY", f"{OBJECT_KEYS[key]}; remove it"
+    if kind == "source" and key == "consistency":
+        return "RIVET_CONFIG_UNKNOWN_KEY", (
+            "is only for mysql and mariadb: PostgreSQL shares a snapshot by itself, and the others have none to align; "
+            "remove it"
+        )
     close = nearest(key, known)
     hint = f"Did you mean {close}?" if close else f"Known keys: {', '.join(sorted(known))}"
     return "RIVET_CONFIG_UNKNOWN_KEY", f"is not a known key. {hint}"

@@ -58,7 +58,7 @@ RUN_CLOCK = b"rivet.run_clock"
 
 
 @runtime_checkable
-class Clocked(Protocol):
+class ClockStep(Protocol):
     """A step that may write down the run's time."""
 
     @property
@@ -71,12 +71,12 @@ class Clocked(Protocol):
 
 def shows_clock(steps: Sequence[Transform]) -> bool:
     """Return whether rows that these steps make hold the run's time."""
-    return any(isinstance(step, Clocked) and step.shows_clock for step in steps)
+    return any(isinstance(step, ClockStep) and step.shows_clock for step in steps)
 
 
 def at_clock(steps: Sequence[Transform], clock: datetime) -> tuple[Transform, ...]:
     """Return the steps with the run's time filled in."""
-    return tuple(step.at(clock) if isinstance(step, Clocked) and step.shows_clock else step for step in steps)
+    return tuple(step.at(clock) if isinstance(step, ClockStep) and step.shows_clock else step for step in steps)
 
 
 def run_clock_columns(schema: pa.Schema) -> frozenset[str]:
