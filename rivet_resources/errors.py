@@ -107,7 +107,7 @@ class SourcePermission(SourceError):
 
 
 class StatementTimeout(SourceError):
-    """One page ran into `statement_timeout_s`; the same statement would again."""
+    """One page ran into `statement_timeout_s`, and what was tried instead did too."""
 
     code = "RIVET_SOURCE_STATEMENT_TIMEOUT"
 

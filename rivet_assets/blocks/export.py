@@ -210,8 +210,10 @@ class Export(Settings):
     on_unsupported: Literal["text", "fail"] = Field(
         "text", description="types without an Arrow home: as text, or refused"
     )
-    on_schema_drift: Literal["warn", "continue", "fail"] = Field(
-        "warn", description="columns changed since the last run: tell, stay silent, or stop with exit code 4"
+    on_schema_drift: Literal["warn", "continue", "evolve", "fail"] = Field(
+        "warn",
+        description="columns changed since the last run: tell, stay silent, take added columns and stop at any other "
+        "change, or stop; exit code 4",
     )
     schema_registry: (
         Annotated[SchemaSubject, BeforeValidator(format_alone, json_schema_input_type=SchemaFormat | SchemaSubject)]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from rivet_assets.blocks.export_values import ColumnsOnce
-from rivet_resources.contracts.profile import ProfileColumns
+from rivet_resources.contracts.rows.profile import ProfileColumns
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.errors import UnknownColumn
 from rivet_resources.shape.transforms.pipeline import TransformPlan

@@ -53,6 +53,15 @@ MODE_KEYS: Mapping[str, str] = {
     for key in keys.split()
 }
 
+# Keys of the destinations that can, by which; elsewhere they are refused by name, with what there is instead.
+OBJECT_KEYS: Mapping[str, str] = {
+    "encryption": "is only for destination s3; the others encrypt as their bucket, account, disk or broker is set up",
+    "kms_key": "is only for the destinations s3 and gcs; the others encrypt as their account, disk or broker is set up",
+    "tags": "is only for destination s3; gcs has `metadata`, and the others label nothing",
+    "metadata": "is only for destination gcs; s3 has `tags`, and the others label nothing",
+    "checksum": "is only for destination s3; the others compare by checksums of their own choice",
+}
+
 
 def unknown_key(loc: Loc, known: Sequence[str], block: Any) -> tuple[str, str]:
     """Choose the code and the sentence for a key that its block does not have."""
@@ -63,6 +72,13 @@ def unknown_key(loc: Loc, known: Sequence[str], block: Any) -> tuple[str, str]:
         return "RIVET_CONFIG_TUNING_PLACE", f"is a tuning key; move it into a `tuning:` block: tuning: {{{key}: …}}"
     if kind == "exports" and key in MODE_KEYS:
         return "RIVET_CONFIG_KEY_OF_OTHER_MODE", f"is only for mode: {MODE_KEYS[key]}; remove it, or set that mode"
+    if kind == "destination" and key in OBJECT_KEYS:
+        return "RIVET_CONFIG_UNKNOWN_KEY", f"{OBJECT_KEYS[key]}; remove it"
+    if kind == "source" and key == "consistency":
+        return "RIVET_CONFIG_UNKNOWN_KEY", (
+            "is only for mysql and mariadb: PostgreSQL shares a snapshot by itself, and the others have none to align; "
+            "remove it"
+        )
     close = nearest(key, known)
     hint = f"Did you mean {close}?" if close else f"Known keys: {', '.join(sorted(known))}"
     return "RIVET_CONFIG_UNKNOWN_KEY", f"is not a known key. {hint}"

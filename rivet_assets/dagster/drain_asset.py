@@ -179,7 +179,8 @@ def _results(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drained) 
     if mine.last is None:
         yield from change_results(spec.key, lags)
         return
-    drift = schema_drift(site.drifts.get(table, Drift((), (), ())), accepted=False, rows=mine.rows)
+    accepted = site.export.on_schema_drift == "evolve"  # what is left then are added columns
+    drift = schema_drift(site.drifts.get(table, Drift((), (), ())), accepted=accepted, rows=mine.rows)
     has_drift = site.export.on_schema_drift != "continue"
     for verdict in join_column_verdicts([special_values(mine.measures), drift], has_drift=has_drift):
         yield result(spec.key, verdict)

@@ -17,9 +17,10 @@ from pydantic_core import PydanticCustomError
 
 from rivet_assets.blocks.export import NOT_OF_THE_ROWS, Export
 from rivet_assets.modes.by_value import WindowRows, predicate_of, window_rows
-from rivet_assets.modes.key_ranges import Range, between_inner_bounds, by_days, equal_width
+from rivet_assets.modes.key_ranges import Range, between_inner_bounds, by_days, equal_width, middle
 from rivet_assets.modes.protocol import Planning, compose, require_bound
 from rivet_resources.commit.manifest import Manifest
+from rivet_resources.contracts.aligning import Aligns
 from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.mode_facts import Cautions, ModeFacts
 from rivet_resources.contracts.relation import Chunk, KeyRange, Reader, Relation
@@ -138,8 +139,8 @@ class Chunked(Export):
         rows = window_rows(self, planning)
         ranges, notes = self._ranges(planning, column, cutting, rows)
         chunks = tuple(
-            _within_window(self._chunk(planning, column, piece, index=index, cutting=cutting), rows)
-            for index, piece in enumerate(ranges)
+            _within_window(self._chunk(planning, column, piece, keys, index=index, cutting=cutting), rows)
+            for index, (piece, keys) in enumerate(zip(ranges, _key_ranges(planning, column, ranges), strict=True))
         )
         if self.chunk_column is None and self.chunk_by_key is None:
             part = "the key" if len(planning.relation.key) == 1 else "the first column of the key"
@@ -279,9 +280,10 @@ class Chunked(Export):
             f"Chunk by a column that is NOT NULL, or filter them in a `query` with WHERE {quoted} IS NOT NULL."
         )
 
-    def _chunk(self, planning: Planning, column: Column, piece: Range, *, index: int, cutting: Cutting) -> Chunk:
+    def _chunk(
+        self, planning: Planning, column: Column, piece: Range, keys: KeyRange, *, index: int, cutting: Cutting
+    ) -> Chunk:
         """Render one range as a predicate; its identity outlives the run."""
-        keys = KeyRange(column.name, piece.low, piece.high, piece.low_inclusive, piece.high_inclusive)
         return Chunk(
             index=index,
             reader=self._reader(planning, cutting),
@@ -290,6 +292,7 @@ class Chunked(Export):
             key=page_key(planning.relation, column),
             identity=f"{column.name}{piece}",
             range=keys,
+            halves=halves(piece, column, planning.source) if keys.low or keys.high else (),
         )
 
     def _reader(self, planning: Planning, cutting: Cutting) -> Reader:
@@ -310,6 +313,19 @@ class Chunked(Export):
             *(f"{c.name} {c.native} {c.arrow} {c.select} {c.policy} {c.facts}" for c in planning.relation.columns),
         )  # fmt: skip
         return xxhash.xxh3_64_hexdigest("".join(f"{len(part)}:{part}" for part in parts).encode())
+
+
+def _key_ranges(planning: Planning, column: Column, ranges: Sequence[Range]) -> list[KeyRange]:
+    """Return what chunks cover: from the least to the greatest value that there was when it was asked for.
+
+    Where the rows will be of a later instant (`contracts/aligning.py`), the first and the last are open to their side:
+    a key may have come meanwhile.
+    """
+    found = [KeyRange(column.name, each.low, each.high, each.low_inclusive, each.high_inclusive) for each in ranges]
+    if found and isinstance(planning.source, Aligns) and planning.source.is_aligned:
+        found[0] = replace(found[0], low=None)
+        found[-1] = replace(found[-1], high=None)
+    return found
 
 
 def _within_window(chunk: Chunk, rows: WindowRows) -> Chunk:
@@ -341,6 +357,18 @@ def within(keys: KeyRange, column: Column, source: Source) -> str:
     if keys.high is not None:
         ends.append(f"{quoted} {'<=' if keys.high_inclusive else '<'} {source.literal(keys.high, column)}")
     return " AND ".join(ends)
+
+
+def halves(piece: Range, column: Column, source: Source) -> tuple[str, ...]:
+    """Return the predicates that part a range in its middle; () where it has none."""
+    found = middle(piece, column)
+    if found is None:
+        return ()
+    try:
+        name, bound = source.quote(column.name), source.literal(found, column)
+    except SourceError:  # `columns:` gives cells another type than the server compares
+        return ()
+    return f"{name} <= {bound}", f"{name} > {bound}"
 
 
 def page_key(relation: Relation, column: Column) -> tuple[str, ...]:

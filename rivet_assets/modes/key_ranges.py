@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal, localcontext
 from itertools import pairwise
 
 import pyarrow as pa
 
-from rivet_resources.canonical import day_number, day_text
-from rivet_resources.contracts.types import Column
+from rivet_resources.canonical import canonical, day_number, day_text
+from rivet_resources.contracts.types import UUID, Column
 from rivet_resources.errors import SourceError
 
 
@@ -68,6 +71,45 @@ def by_days(low: str, high: str, *, days: int, column: Column) -> tuple[Range, .
     if pairs[-1][1] > LAST_DAY:
         return (*ranges, Range(_midnight(start, column), high))
     return (*ranges, Range(_midnight(start, column), _midnight(start + days, column), high_inclusive=False))
+
+
+def middle(piece: Range, column: Column) -> str | None:
+    """Return a value between the ends of a range, so that `<= it` and `> it` part it; None where there is none.
+
+    Any value parts a range exactly, since the server alone compares; one in the middle parts the work as well. Texts
+    have no middle that every collation would agree on.
+    """
+    if piece.low == piece.high:
+        return None
+    try:
+        found = _middle(piece.low, piece.high, column.arrow)
+    except (ValueError, OverflowError, ArithmeticError):  # an infinite bound, a year beyond Python's
+        return None
+    return None if found == piece.high else found
+
+
+def _middle(low: str, high: str, arrow: pa.DataType) -> str | None:
+    if pa.types.is_integer(arrow):
+        return str((int(low) + int(high)) // 2)
+    if pa.types.is_decimal(arrow):
+        return _middle_decimal(Decimal(low), Decimal(high), arrow.scale)
+    if pa.types.is_date(arrow):
+        day, era = day_text((day_number(low) + day_number(high)) // 2)
+        return day + era
+    if pa.types.is_timestamp(arrow):
+        first, last = (datetime.fromisoformat(text).replace(tzinfo=None) for text in (low, high))
+        found = first + (last - first) // 2
+        return canonical(found if arrow.tz is None else found.replace(tzinfo=UTC))
+    if arrow == UUID:
+        return str(uuid.UUID(int=(uuid.UUID(low).int + uuid.UUID(high).int) // 2))
+    return None
+
+
+def _middle_decimal(low: Decimal, high: Decimal, scale: int) -> str | None:
+    with localcontext() as context:
+        context.prec = 100  # of the widest decimal, and the digit of the half
+        found = ((low + high) / 2).quantize(Decimal(1).scaleb(-scale), rounding="ROUND_FLOOR")
+    return canonical(found) if found.is_finite() else None
 
 
 # Each is a statement and a task, also where it is empty: 270 years of days.

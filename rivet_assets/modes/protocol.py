@@ -21,7 +21,7 @@ from rivet_resources.contracts.rows.row_folders import RowFolders
 from rivet_resources.contracts.rows.row_rules import NO_ROW_RULES, RowRules
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session, Source
-from rivet_resources.contracts.transform import TransformError
+from rivet_resources.contracts.transform import TransformError, run_clock_columns, shows_clock
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import ConfigError, SourceError, UnknownColumn
 from rivet_resources.prove.staged_sql import check_sql
@@ -48,6 +48,7 @@ class Planning:
     run_id: str
     started_at: datetime  # aware UTC
     tasks: int  # how many chunks can run at once; a hint for cutting
+    clock: datetime | None = None  # that rows of the window hold already; None: that of this run
     runs: int = 1  # of the export so far, this one among them
     boundary: Boundary | None = None  # rows that have the cursor's value; None: nobody asked, as when a plan is dry
     windows: Mapping[str, Manifest] = field(default_factory=dict)  # current ones, where one of them is read again
@@ -87,7 +88,7 @@ def compose(
         SourceError: `partition_by` names a column without days.
         UnsupportedColumn: the format cannot hold a column; the message names the override that helps.
     """
-    session = planning.session
+    session, clock = planning.session, planning.clock or planning.started_at
     plan = planned(planning.relation, export.steps)
     shaped = plan.schema
     unique, row_rules = _measured(export, shaped)
@@ -121,7 +122,7 @@ def compose(
         on_error=export.on_error or "stop",
         rate_limit=export.rate_limit,
         meta=MetaColumns(
-            exported_at=planning.started_at if export.meta_columns.exported_at else None,
+            exported_at=clock if export.meta_columns.exported_at else None,
             row_hash=_hash_columns(export, shaped),
         ),
         unique_columns=unique,
@@ -130,6 +131,7 @@ def compose(
         cursor=cursor,
         message_key=_message_key(export, planning.relation),
         row_folders=_row_folders(export, shaped),
+        clock=clock if export.meta_columns.exported_at or shows_clock(export.steps) else None,
         fingerprint=fingerprint,
         notes=tuple(note for note in (session.note, *notes) if note),
     )
@@ -259,7 +261,8 @@ def _hash_columns(export: Export, shaped: pa.Schema) -> tuple[str, ...] | None:
     asked = export.meta_columns.row_hash
     if asked is False:
         return None
-    covered = tuple(shaped.names) if asked is True else asked
+    clocks = run_clock_columns(shaped)
+    covered = tuple(name for name in shaped.names if name not in clocks) if asked is True else asked
     check_columns(shaped, covered)
     return covered
 

@@ -354,6 +354,7 @@ class Rereading:
         """Describe the chunks alone; None where only the whole will do."""
         contract = self.export.contract.of_rows_set_aside() if self.export.contract is not None else None
         plain = self.export.model_copy(update={"quality": None, "contract": contract, "profile": None})
+        planning = replace(planning, clock=self.manifest.clock)  # beside chunks whose rows hold it
         try:
             extract = extract_chunks(plain, planning, self.manifest, set(self.chunks))
         except BoundsUnusable:

@@ -38,6 +38,7 @@ from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session
+from rivet_resources.contracts.transform import at_clock
 from rivet_resources.drain.checkpoint_book import chain_of
 from rivet_resources.drain.drain import drain
 from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, EndWithin, never_ends, write_finding
@@ -195,7 +196,7 @@ def plan_of(site: DrainSite, run_id: str, started_at: datetime) -> DrainPlan:
         run_id=run_id,
         started_at=started_at,
         folders={table: export.folder_of(table) for table in export.captured},
-        steps=export.steps,
+        steps=at_clock(export.steps, started_at),
         exported_at=export.meta_columns.exported_at,
         initial=block.initial == "snapshot",
         until_current=block.until_current,

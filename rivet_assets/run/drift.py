@@ -58,8 +58,9 @@ def judge(drift: Drift, policy: Policy, *, export: str, relation: str) -> None:
     """
     refused = drift if policy == "fail" else Drift((), drift.removed, drift.retyped) if policy == "evolve" else Drift()
     if refused:
+        word = f"{policy}, which takes added columns alone" if policy == "evolve" else policy
         raise DriftRefused(
             f"Export {export}: the columns of {relation} differ from those of the last run ({refused}), and "
-            f"on_schema_drift is {policy}; continue and warn accept it. Set one of them for a run, or start afresh "
+            f"on_schema_drift is {word}; continue and warn accept it. Set one of them for a run, or start afresh "
             f"with `rivet state reset -e {export}`."
         )

@@ -35,15 +35,16 @@ from rivet_resources.commit.manifest_entries import (
     Quarantine,
     RefusingChunk,
     Superseded,
+    pieces_of,
 )
 from rivet_resources.contracts.addressing import MANIFESTS, WindowFolder
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import AppliedChanges, Staged, Window
 from rivet_resources.contracts.parts import Measures, Part
-from rivet_resources.contracts.profile import WindowProfile
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.contracts.rows.boundary import BoundaryEnds, Edge, boundary_after
+from rivet_resources.contracts.rows.profile import WindowProfile
 from rivet_resources.errors import ManifestUnreadable
 from rivet_resources.registry import FORMATS
 from rivet_resources.shape.rowhash.hash import RENDER
@@ -95,6 +96,8 @@ class Manifest(Entry):
     quarantine: Quarantine | None = Field(None, exclude_if=lambda found: found is None)  # None: every row fitted
     registered_schema: ManifestSchema | None = Field(None, exclude_if=lambda found: found is None)
     profile: WindowProfile | None = Field(None, exclude_if=lambda found: found is None)  # None: nobody asked
+    # The run's time that rows of it hold; None: they hold none.
+    clock: datetime | None = Field(None, exclude_if=lambda found: found is None)
     compacted: Compaction | None = Field(None, exclude_if=lambda found: found is None)  # None: as it was committed
 
     @model_validator(mode="after")
@@ -204,6 +207,7 @@ def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple
         quarantine=describe_quarantine(staged),
         registered_schema=ManifestSchema(**extract.registered.facts) if extract.registered else None,
         profile=staged.profile,
+        clock=extract.clock,
     )
 
 
@@ -333,6 +337,7 @@ def describe_part(number: int, part: Part, *, in_chunk: bool = False) -> Manifes
         schema_ipc=part.schema or None,
         chunk=part.chunk if in_chunk else None,
         partition=part.partition or None,
+        upload=pieces_of(part),
     )
 
 

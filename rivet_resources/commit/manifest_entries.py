@@ -6,12 +6,14 @@ Belongs here: their fields (`contract.md`, 12.1, and ours). Not here: the manife
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from rivet_resources.contracts.addressing import Place
+from rivet_resources.contracts.parts import Part, PieceSums
 from rivet_resources.contracts.provenance import Provenance
 
 
@@ -91,6 +93,19 @@ class ManifestDestination(Entry):
     uri: str
 
 
+class ManifestPieces(Entry):
+    """The checksums of the pieces that a part was sent in, hexadecimal; all but the last are of `piece_bytes`."""
+
+    algorithm: Literal["md5", "sha256"]
+    piece_bytes: int
+    pieces: tuple[str, ...]
+
+    @property
+    def sums(self) -> PieceSums:
+        """Return them as destinations compare them."""
+        return PieceSums(self.algorithm, self.piece_bytes, self.pieces)
+
+
 class ManifestPart(Entry):
     """One part; `path` is relative to the export's folder."""
 
@@ -104,6 +119,13 @@ class ManifestPart(Entry):
     schema_ipc: str | None = None  # where it is not the manifest's: the table was altered inside the window
     chunk: int | None = None  # of `chunks`, where there are several
     partition: str | None = None  # its folder below the window's: `created_at=2026-01-31`
+    # None: it was sent whole, or by an older Rivet.
+    upload: ManifestPieces | None = Field(None, exclude_if=lambda found: found is None)
+
+
+def pieces_of(part: Part) -> ManifestPieces | None:
+    """Return what a manifest keeps of how a part was sent."""
+    return None if part.sums is None else ManifestPieces(**asdict(part.sums))
 
 
 class RefusingChunk(Entry):

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import date
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from rivet_resources.contracts.evidence import Finding
-from rivet_resources.contracts.parts import Part
+from rivet_resources.contracts.parts import Part, PieceSums
 from rivet_resources.extras import Extra
 
 
@@ -97,6 +97,22 @@ class Root(Protocol):
 
         Raises:
             DestinationAuth, BucketMissing, DestinationUnreachable, DestinationError, DiskFull
+        """
+
+
+@runtime_checkable
+class TellsContent(Protocol):
+    """A root whose store keeps checksums of its own, so that a published object is proven without reading it."""
+
+    def told_whole(self, path: str, *, size: int, md5: str, sums: PieceSums | None) -> bool | None:
+        """Return whether the store itself says that an object is what was sent; None: of this one it cannot tell.
+
+        Args:
+            md5: of the whole object, base64.
+            sums: of the pieces it was sent in, where that is known.
+
+        Raises:
+            DestinationError, DestinationUnreachable, DestinationAuth
         """
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from rivet_resources.contracts.parts import known_sum
 from rivet_resources.contracts.types import Family
 
 
@@ -67,6 +68,15 @@ class Effort:
     temp_bytes: int | None = None
     longest_transaction_ms: float = 0.0
     connections: int = 1
+
+    def __add__(self, other: Effort) -> Effort:
+        """Join what two readers cost, one after the other."""
+        return Effort(
+            rows_scanned=known_sum(self.rows_scanned, other.rows_scanned),
+            temp_bytes=known_sum(self.temp_bytes, other.temp_bytes),
+            longest_transaction_ms=max(self.longest_transaction_ms, other.longest_transaction_ms),
+            connections=self.connections + other.connections,
+        )
 
 
 class Gauge(Protocol):

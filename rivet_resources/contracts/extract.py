@@ -15,11 +15,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from rivet_resources.contracts.parts import ChunkResult, Measures, Part
-from rivet_resources.contracts.profile import ProfileColumns, WindowProfile
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.read_limits import Metering, RateLimit
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.contracts.rows.boundary import BoundaryEnds
+from rivet_resources.contracts.rows.profile import ProfileColumns, WindowProfile
 from rivet_resources.contracts.rows.row_errors import RowPolicy
 from rivet_resources.contracts.rows.row_folders import RowFolders
 from rivet_resources.contracts.rows.row_rules import NO_ROW_RULES, RowRules
@@ -185,6 +185,7 @@ class Extract:
     row_rules: RowRules = NO_ROW_RULES  # of a contract, counted over the whole window
     profile: ProfileColumns | None = None  # columns that are described; None: none
     cursor: CursorMove | None = None
+    clock: datetime | None = None  # when the run began, for columns that hold it; None: no column can
     fingerprint: str = ""  # of the plan; chunk progress of a dead run counts only if equal
     poll: PollShape | None = None  # rows become changes, told by their own stamps; None: they stay rows
     notes: tuple[str, ...] = ()  # what the plan wants people to know; shown as metadata

@@ -8,9 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from rivet_resources.contracts.rows.boundary import Edge
+
+
+@dataclass(frozen=True)
+class PieceSums:
+    """The checksums of the pieces that a file was sent in, hexadecimal; all but the last are of `piece_bytes`."""
+
+    algorithm: Literal["md5", "sha256"]
+    piece_bytes: int
+    pieces: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,12 @@ class Part:
     chunk: int = 0
     schema: str = ""  # base64 of its IPC-serialised schema, where that is not its window's
     partition: str = ""  # its folder below its window's, by a column's day, month or year
+
+    @property
+    def sums(self) -> PieceSums | None:
+        """Return the checksums of the pieces it was sent in; None where it was sent whole, or by an older Rivet."""
+        told = self.staged.get("sums")
+        return PieceSums(told["algorithm"], told["piece_bytes"], tuple(told["pieces"])) if told else None
 
 
 @dataclass(frozen=True)
@@ -107,8 +122,8 @@ class Measures:
             cpu_seconds=self.cpu_seconds + other.cpu_seconds,
             peak_mb=max(self.peak_mb, other.peak_mb),
             governed_seconds=self.governed_seconds + other.governed_seconds,
-            rows_scanned=_known_sum(self.rows_scanned, other.rows_scanned),
-            temp_bytes=_known_sum(self.temp_bytes, other.temp_bytes),
+            rows_scanned=known_sum(self.rows_scanned, other.rows_scanned),
+            temp_bytes=known_sum(self.temp_bytes, other.temp_bytes),
             longest_transaction_ms=max(self.longest_transaction_ms, other.longest_transaction_ms),
             connections=self.connections + other.connections,
             skipped=join_counts(self.skipped, other.skipped),
@@ -142,7 +157,7 @@ def _join_newest(one: Measures, other: Measures) -> dict[str, int]:
     return {name: max(each.newest[name] for each in (one, other) if name in each.newest) for name in names}
 
 
-def _known_sum(one: int | None, other: int | None) -> int | None:
+def known_sum(one: int | None, other: int | None) -> int | None:
     """Add what is known; None when neither is."""
     known = [each for each in (one, other) if each is not None]
     return sum(known) if known else None
@@ -156,6 +171,7 @@ class ChunkResult:
     parts: tuple[Part, ...]
     measures: Measures
     dead_letters: tuple[Part, ...] = ()
+    clock: str = ""  # the run's time that its rows hold; '' where they hold none
 
     @property
     def files(self) -> tuple[Part, ...]:
@@ -174,4 +190,5 @@ class ChunkResult:
             parts=tuple(Part(**part) for part in plain["parts"]),
             measures=Measures(**plain["measures"]),
             dead_letters=tuple(Part(**part) for part in plain.get("dead_letters", ())),
+            clock=plain.get("clock", ""),
         )

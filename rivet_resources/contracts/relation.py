@@ -79,4 +79,7 @@ class Chunk:
     abreast: int = 1  # so many chunks of the window may be read at once, this one among them
     one_instant: bool = False  # read in one transaction of its own, which sees one instant; a broken line starts over
     range: KeyRange | None = None  # what `where` says as data, where it says just that: such a chunk can be read again
+    # Two predicates more, of which each of its rows satisfies one: it is read by them when its statement runs into the
+    # timeout. (): it cannot be parted, or not under one instant.
+    halves: tuple[str, ...] = ()
     edge: End | None = None  # all its rows stand at this end of an incremental window, as the server compares

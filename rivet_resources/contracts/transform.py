@@ -6,9 +6,10 @@ pickled by reference. Belongs here: the seam and its two errors. Not here: compo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from datetime import datetime
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -50,6 +51,37 @@ class Transform(Protocol):
         Raises:
             RowRefused: cells cannot be transformed.
         """
+
+
+# Marks a field whose cells hold the run's own time: it differs from run to run while the rows do not.
+RUN_CLOCK = b"rivet.run_clock"
+
+
+@runtime_checkable
+class ClockStep(Protocol):
+    """A step that may write down the run's time."""
+
+    @property
+    def shows_clock(self) -> bool:
+        """Return whether it does."""
+
+    def at(self, clock: datetime) -> Transform:
+        """Return the step with the time filled in."""
+
+
+def shows_clock(steps: Sequence[Transform]) -> bool:
+    """Return whether rows that these steps make hold the run's time."""
+    return any(isinstance(step, ClockStep) and step.shows_clock for step in steps)
+
+
+def at_clock(steps: Sequence[Transform], clock: datetime) -> tuple[Transform, ...]:
+    """Return the steps with the run's time filled in."""
+    return tuple(step.at(clock) if isinstance(step, ClockStep) and step.shows_clock else step for step in steps)
+
+
+def run_clock_columns(schema: pa.Schema) -> frozenset[str]:
+    """Name the columns that hold the run's time."""
+    return frozenset(field.name for field in schema if RUN_CLOCK in (field.metadata or {}))
 
 
 class TransformError(RivetError):

@@ -41,7 +41,7 @@ from rivet_resources.contracts.addressing import (
     with_date,
 )
 from rivet_resources.contracts.evidence import Finding
-from rivet_resources.contracts.parts import Part
+from rivet_resources.contracts.parts import Part, PieceSums
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.destinations import azure_credentials
 from rivet_resources.destinations.azure_client import (
@@ -161,17 +161,19 @@ class AzureRoot:
         attempt = uuid.uuid4().hex[:8]
         marker = f"{STAGED}/{run_id}/{attempt}.blocks"
         self.put(marker, path.encode())  # first: blocks without it are nobody's, and Azure drops them
-        whole, number = hashlib.md5(), 0
+        whole, number, sums = hashlib.md5(), 0, []
         with self._translate(f"stage {path}") as container:
             blob = container.get_blob_client(self._key(path))
             for number, piece in enumerate(pieces(file), start=1):
                 whole.update(piece)
+                sums.append(hashlib.md5(piece).hexdigest())
                 blob.stage_block(block_id(attempt, number), piece, validate_content=True)
         if base64.b64encode(whole.digest()).decode() != md5:
             self.delete([marker])
             raise PartCorrupt(f"{file} changed while it was uploaded to {self.uri}/{path}. Run again; check the disk.")
+        told = {"algorithm": "md5", "piece_bytes": piece_bytes(file), "pieces": sums}
         file.unlink()
-        return {"attempt": attempt, "blocks": number, "marker": marker}
+        return {"attempt": attempt, "blocks": number, "marker": marker, "sums": told}
 
     def staged_exists(self, part: Part) -> bool:
         """Return whether all blocks still wait, or the part was already committed, with its size."""
@@ -259,6 +261,13 @@ class AzureRoot:
         with ThreadPoolExecutor(DELETE_THREADS) as pool:
             for _ in pool.map(remove, paths):
                 pass
+
+    def told_whole(self, path: str, *, size: int, md5: str, sums: PieceSums | None) -> bool | None:
+        """Return whether the MD5 that the commit wrote beside an object is what was sent; see `TellsContent`."""
+        with self._translate(f"look at {path}") as container:
+            found = container.get_blob_client(self._key(path)).get_blob_properties()
+        told = base64.b64encode(bytes(found.content_settings.content_md5 or b"")).decode()
+        return bool((found.size, told) == (size, md5)) if told else None
 
     def local_path(self, path: str) -> None:
         """Return None: nothing of it is a file of this machine."""
@@ -366,9 +375,14 @@ def _blocks_of(part: Part) -> Iterable[str]:
     return [block_id(part.staged["attempt"], number) for number in range(1, part.staged["blocks"] + 1)]
 
 
+def piece_bytes(file: Path) -> int:
+    """Return how large the blocks of a file are, so that there are at most 50,000."""
+    return max(PIECE_BYTES, -(-file.stat().st_size // BLOCKS))
+
+
 def pieces(file: Path) -> Iterator[bytes]:
     """Cut a file into blocks: at most 50,000, and none of a file without bytes."""
-    size = max(PIECE_BYTES, -(-file.stat().st_size // BLOCKS))
+    size = piece_bytes(file)
     with file.open("rb") as stream:
         while piece := stream.read(size):
             yield piece

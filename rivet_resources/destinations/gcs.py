@@ -10,6 +10,7 @@ its bytes through this machine, and deletes the staged one. The swap of a manife
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +19,9 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Literal, Self
+from typing import Annotated, Any, BinaryIO, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from rivet_resources.contracts.addressing import (
     STAGED,
@@ -36,7 +37,7 @@ from rivet_resources.contracts.addressing import (
     with_date,
 )
 from rivet_resources.contracts.evidence import Finding
-from rivet_resources.contracts.parts import Part
+from rivet_resources.contracts.parts import Part, PieceSums
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.destinations import gcs_credentials
 from rivet_resources.destinations.gcs_client import (
@@ -53,6 +54,8 @@ from rivet_resources.extras import GCS, Extra
 
 UPLOAD_BYTES = 8 << 20  # per request of a resumable upload; bounds a task's memory
 READ_TRIES = 5
+# Source: Cloud KMS documentation, "Getting a Cloud KMS resource ID"; a version is the store's choice.
+KMS_KEY = re.compile(r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+")
 DELETE_THREADS = 8
 
 
@@ -69,6 +72,14 @@ class Gcs(Settings):
     endpoint: str | None = Field(None, description="of an emulator or a private endpoint")
     allow_anonymous: bool = Field(False, description="unsigned requests: emulators and public endpoints")
     allow_insecure_endpoint: bool = Field(False, description="accept plain http to another machine")
+    kms_key: str | None = Field(
+        None,
+        description="key of Cloud KMS that encrypts every object: projects/…/locations/…/keyRings/…/cryptoKeys/…; "
+        "default: as the bucket does",
+    )
+    metadata: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")], str] = Field(
+        default_factory=dict, description="of every object: {team: shop}; Cloud Storage has no object tags"
+    )
 
     @model_validator(mode="after")
     def credentials_are_one_way(self) -> Self:
@@ -80,6 +91,11 @@ class Gcs(Settings):
                 f"credentials_file {self.credentials_file} does not exist; download the service account's JSON key"
             )
         check_endpoint(self.endpoint, plain_http_allowed=self.allow_insecure_endpoint)
+        if self.kms_key is not None and not KMS_KEY.fullmatch(self.kms_key):
+            raise ValueError(
+                f"kms_key {self.kms_key} is no key of Cloud KMS; write "
+                f"projects/…/locations/…/keyRings/…/cryptoKeys/…, without a version"
+            )
         return self
 
     @property
@@ -89,7 +105,8 @@ class Gcs(Settings):
 
     def root(self, export: str) -> GcsRoot:
         """Address one export's prefix."""
-        return GcsRoot(self.location, export_prefix(self.prefix, export), export)
+        objects = GcsObjects(self.kms_key, tuple(self.metadata.items()))
+        return GcsRoot(self.location, export_prefix(self.prefix, export), export, objects)
 
     def credentials(self) -> Iterator[Finding]:
         """Yield who signs in, and to which endpoint; the store itself is not asked."""
@@ -106,12 +123,44 @@ class Gcs(Settings):
 
 
 @dataclass(frozen=True)
+class GcsObjects:
+    """With what every object is written; plain data: a key of KMS is named, never held."""
+
+    kms_key: str | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+
+    def blob(self, bucket: Any, key: str, **about: Any) -> Any:
+        """Return an object to be written."""
+        blob = bucket.blob(key, kms_key_name=self.kms_key, **about)
+        if self.metadata:
+            blob.metadata = dict(self.metadata)
+        return blob
+
+    def check(self, blob: Any, *, where: str) -> None:
+        """See that the store encrypted as it was asked to: one that knows no keys passes them over.
+
+        Raises:
+            DestinationError
+        """
+        told = str(blob.kms_key_name or "").partition("/cryptoKeyVersions/")[0]
+        if self.kms_key is not None and told != self.kms_key:
+            raise DestinationError(
+                f"{where}: the store was asked to encrypt by `destination.kms_key`, and says it did so by "
+                f"{told or 'its own key'}. Use a store that can, or remove the key."
+            )
+
+
+AS_THE_BUCKET_DOES = GcsObjects()
+
+
+@dataclass(frozen=True)
 class GcsRoot:
     """One export's prefix in a bucket; implements `Root`."""
 
     location: GcsLocation
     prefix: str
     export: str
+    objects: GcsObjects = AS_THE_BUCKET_DOES
     keeps_manifests: bool = True
 
     @property
@@ -124,8 +173,9 @@ class GcsRoot:
         relative = f"{STAGED}/{run_id}/{uuid.uuid4().hex[:8]}-{file.name}"
         with self._translate(f"stage {path}") as bucket:
             size = file.stat().st_size
-            blob = bucket.blob(self._key(relative), chunk_size=UPLOAD_BYTES)
+            blob = self.objects.blob(bucket, self._key(relative), chunk_size=UPLOAD_BYTES)
             blob.upload_from_filename(str(file), checksum="crc32c", **control())
+            self.objects.check(blob, where=f"{self.uri}: cannot stage {path}")
             if (blob.size, blob.md5_hash) != (size, md5):
                 raise PartCorrupt(f"{self.uri}/{relative}: the store holds something else than was sent. Run again.")
         file.unlink()
@@ -166,14 +216,16 @@ class GcsRoot:
     def put(self, path: str, content: bytes) -> None:
         """Write a small object; an upload is atomic and durable."""
         with self._translate(f"write {path}") as bucket:
-            bucket.blob(self._key(path)).upload_from_string(content, checksum="md5", **control())
+            blob = self.objects.blob(bucket, self._key(path))
+            blob.upload_from_string(content, checksum="md5", **control())
+            self.objects.check(blob, where=f"{self.uri}: cannot write {path}")
 
     def swap(self, path: str, content: bytes, *, expected: str | None) -> str:
         """Write only over the generation seen before."""
         api = api_exceptions()
 
         with self._translate(f"write {path}") as bucket:
-            blob = bucket.blob(self._key(path))
+            blob = self.objects.blob(bucket, self._key(path))
             try:
                 blob.upload_from_string(content, checksum="md5", if_generation_match=int(expected or 0), **control())
             except api.PreconditionFailed as error:
@@ -204,6 +256,14 @@ class GcsRoot:
         with ThreadPoolExecutor(DELETE_THREADS) as pool:
             for _ in pool.map(remove, paths):
                 pass
+
+    def told_whole(self, path: str, *, size: int, md5: str, sums: PieceSums | None) -> bool | None:
+        """Return whether the store's own MD5 of an object is what was sent; see `TellsContent`."""
+        with self._translate(f"look at {path}") as bucket:
+            blob = bucket.get_blob(self._key(path), **control())
+        if blob is None or blob.md5_hash is None:  # None: gone since it was listed; composite objects have no MD5
+            return None
+        return bool((blob.size, blob.md5_hash) == (size, md5))
 
     def local_path(self, path: str) -> None:
         """Return None: nothing of it is a file of this machine."""
@@ -271,10 +331,11 @@ class GcsRoot:
                 f"{self.uri}: staged part {part.staged['path']} is gone and {part.path} is not there. "
                 f"Something removed it while the run worked; run again."
             )
-        final = bucket.blob(self._key(part.path))
+        final = self.objects.blob(bucket, self._key(part.path))
         token, _, _ = final.rewrite(staged, **control())
         while token is not None:
             token, _, _ = final.rewrite(staged, token=token, **control())
+        self.objects.check(final, where=f"{self.uri}: cannot publish {part.path}")
         if (final.size, final.md5_hash) != (part.size_bytes, part.md5):
             raise PartCorrupt(f"{self.uri}/{part.path} is not what was staged. Nothing was published; run again.")
 

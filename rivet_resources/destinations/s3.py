@@ -42,7 +42,7 @@ from rivet_resources.contracts.addressing import (
     with_date,
 )
 from rivet_resources.contracts.evidence import Finding
-from rivet_resources.contracts.parts import Part
+from rivet_resources.contracts.parts import Part, PieceSums
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.destinations import s3_credentials
 from rivet_resources.destinations.range_file import open_ranged
@@ -54,8 +54,17 @@ from rivet_resources.destinations.s3_client import (
     same_object,
     translate_errors,
 )
+from rivet_resources.destinations.s3_objects import (
+    AS_THE_BUCKET_DOES,
+    Checksum,
+    Encryption,
+    S3Objects,
+    Tags,
+    is_told,
+    pieces_of,
+)
 from rivet_resources.destinations.stores import prove_writable, window_taken
-from rivet_resources.errors import PartCorrupt
+from rivet_resources.errors import DestinationError, PartCorrupt
 from rivet_resources.extras import S3 as S3_EXTRA
 from rivet_resources.extras import Extra
 
@@ -87,6 +96,17 @@ class S3(Settings):
         False, description="unsigned requests where no key is named: emulators and public endpoints"
     )
     allow_insecure_endpoint: bool = Field(False, description="accept plain http to another machine")
+    encryption: Encryption | None = Field(
+        None, description="of every object, by the store's own keys or by a key of KMS; default: as the bucket does"
+    )
+    kms_key: str | None = Field(
+        None, min_length=1, description="id, ARN or alias of the key; only with sse-kms; default: the account's own"
+    )
+    tags: Tags = Field(default_factory=dict, description="of every object, at most 10: {team: shop}")
+    checksum: Checksum | None = Field(
+        None, description="of each piece of a part, kept in the manifest; sha256 is kept by the store as well, and is "
+        "the default with sse-kms, under which its own MD5s prove nothing; default: md5"
+    )  # fmt: skip
 
     @model_validator(mode="after")
     def credentials_are_one_way(self) -> Self:
@@ -101,7 +121,15 @@ class S3(Settings):
         if len(chosen) > 1 and chosen != ["access_key_env", "allow_anonymous"]:
             raise ValueError(f"{' and '.join(chosen)} are different ways to sign in; keep one")
         check_endpoint(self.endpoint, plain_http_allowed=self.allow_insecure_endpoint)
+        if self.kms_key is not None and self.encryption != "sse-kms":
+            raise ValueError("kms_key goes with encryption: sse-kms; set it, or remove kms_key")
         return self
+
+    @property
+    def objects(self) -> S3Objects:
+        """Return with what every object is written."""
+        checksum = self.checksum or ("sha256" if self.encryption == "sse-kms" else "md5")
+        return S3Objects(self.encryption, self.kms_key, tuple(self.tags.items()), checksum)
 
     @property
     def location(self) -> S3Location:
@@ -119,7 +147,7 @@ class S3(Settings):
 
     def root(self, export: str) -> S3Root:
         """Address one export's prefix."""
-        return S3Root(self.location, export_prefix(self.prefix, export), export)
+        return S3Root(self.location, export_prefix(self.prefix, export), export, self.objects)
 
     def credentials(self) -> Iterator[Finding]:
         """Yield who signs in, and to which endpoint; the store itself is not asked."""
@@ -135,16 +163,6 @@ class S3(Settings):
         return self.model_copy(update={"prefix": with_date(self.prefix, day)})
 
 
-def composite_etag(part: Part) -> str:
-    """Return the ETag of an object that was put together of pieces: the MD5 of their MD5s, and how many they were.
-
-    Source: Amazon S3 user guide, "Checking object integrity", multipart uploads.
-    """
-    etags = part.staged["etags"]
-    digests = b"".join(bytes.fromhex(etag) for etag in etags if len(etag) == 32)
-    return f"{hashlib.md5(digests).hexdigest()}-{len(etags)}"
-
-
 @dataclass(frozen=True)
 class S3Root:
     """One export's prefix in a bucket; implements `Root`."""
@@ -152,6 +170,7 @@ class S3Root:
     location: S3Location
     prefix: str
     export: str
+    objects: S3Objects = AS_THE_BUCKET_DOES
     keeps_manifests: bool = True
 
     @property
@@ -162,21 +181,26 @@ class S3Root:
     def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
         """Upload every piece of a multipart upload, each checked by MD5 on both sides; do not complete it."""
         with self._translate(f"stage {path}") as client:
-            upload_id = client.create_multipart_upload(**self._at(path))["UploadId"]
+            answer = client.create_multipart_upload(**self._at(path), **self.objects.upload_words())
+            upload_id = answer["UploadId"]
             marker = f"{STAGED}/{run_id}/{hashlib.md5(upload_id.encode()).hexdigest()}.upload"
             self.put(marker, json.dumps({"path": path, "upload_id": upload_id}).encode())
-            whole, etags, size = hashlib.md5(), [], 0
+            self.objects.check_answer(answer, where=f"{self.uri}: cannot stage {path}")
+            whole, etags, sums, size = hashlib.md5(), [], [], 0
             for number, piece in enumerate(pieces(file), start=1):
                 whole.update(piece)
                 size += len(piece)
+                sums.append(self.objects.piece_sum(piece))
                 etags.append(self._upload(client, piece, path=path, upload_id=upload_id, number=number))
             if base64.b64encode(whole.digest()).decode() != md5:
                 client.abort_multipart_upload(**self._at(path), UploadId=upload_id)
                 raise PartCorrupt(
                     f"{file} changed while it was uploaded to {self.uri}/{path}. Run again; check the disk."
                 )
+        told = {"algorithm": self.objects.checksum, "piece_bytes": piece_bytes(file), "pieces": sums}
         file.unlink()
-        return {"upload_id": upload_id, "key": self._key(path), "etags": etags, "size": size, "marker": marker}
+        placed = {"upload_id": upload_id, "key": self._key(path), "marker": marker}
+        return {**placed, "etags": etags, "size": size, "sums": told}
 
     def staged_exists(self, part: Part) -> bool:
         """Return whether all pieces still wait, or the part was already completed, with its size."""
@@ -192,20 +216,18 @@ class S3Root:
 
     def publish(self, part: Part) -> None:
         """Complete the upload and compare what the store then holds; a part that is already there is left as it is."""
-        pieces_sent = [{"PartNumber": n, "ETag": f'"{etag}"'} for n, etag in enumerate(part.staged["etags"], start=1)]
         answer: dict[str, Any] = {}
         with self._translate(f"publish {part.path}") as client:
             try:
                 answer = client.complete_multipart_upload(
-                    **self._upload_of(part), MultipartUpload={"Parts": pieces_sent}
+                    **self._upload_of(part), MultipartUpload={"Parts": pieces_of(part)}
                 )
             except client.exceptions.ClientError as error:
                 if error_code(error) not in ABSENT:
                     raise
             # The store tells the digest of the pieces it put together. Where it tells none, or another one (encrypted
             # by a key of KMS), or the upload had been completed before, it is asked what it holds.
-            told = str(answer.get("ETag", "")).strip('"')
-            if told != composite_etag(part) and not self._is_complete(client, part):
+            if is_told(answer, sums_of(part)) is not True and not self._is_complete(client, part):
                 raise PartCorrupt(
                     f"{self.uri}/{part.path} is not what was uploaded, or its upload was removed while the run worked. "
                     f"Nothing was published; run again."
@@ -232,14 +254,17 @@ class S3Root:
     def put(self, path: str, content: bytes) -> None:
         """Write a small object; a PUT is atomic and durable."""
         with self._translate(f"write {path}") as client:
-            client.put_object(**self._at(path), Body=content, ContentMD5=md5_of(content))
+            answer = client.put_object(
+                **self._at(path), Body=content, ContentMD5=md5_of(content), **self.objects.words()
+            )
+            self.objects.check_answer(answer, where=f"{self.uri}: cannot write {path}")
 
     def swap(self, path: str, content: bytes, *, expected: str | None) -> str:
         """Write by a conditional PUT: `If-None-Match: *` for a new object, `If-Match` for one seen before."""
-        condition = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected}
+        words = self.objects.words() | ({"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected})
         with self._translate(f"write {path}") as client:
             try:
-                answer = client.put_object(**self._at(path), Body=content, ContentMD5=md5_of(content), **condition)
+                answer = client.put_object(**self._at(path), Body=content, ContentMD5=md5_of(content), **words)
             except client.exceptions.ClientError as error:
                 # 404: it was there when planned and is gone. 409: another conditional write is under way.
                 if error_code(error) in {"PreconditionFailed", "412", "ConditionalRequestConflict", *ABSENT}:
@@ -262,6 +287,15 @@ class S3Root:
         """Remove objects, eight requests at a time; not every store takes the checksums of DeleteObjects."""
         with self._translate("remove objects") as client, ThreadPoolExecutor(DELETE_THREADS) as pool:
             list(pool.map(lambda path: client.delete_object(**self._at(path)), paths))
+
+    def told_whole(self, path: str, *, size: int, md5: str, sums: PieceSums | None) -> bool | None:
+        """Return whether the store itself says that an object is what was sent; see `TellsContent`."""
+        if sums is None:
+            return None
+        with self._translate(f"look at {path}") as client:
+            found = self._head(client, path, sums)
+        told = is_told(found, sums)
+        return told if told is None else bool(told and found["ContentLength"] == size)
 
     def local_path(self, path: str) -> None:
         """Return None: nothing of it is a file of this machine."""
@@ -343,29 +377,36 @@ class S3Root:
 
     def _upload(self, client: Any, piece: bytes, *, path: str, upload_id: str, number: int) -> str:
         """Send one piece; its ETag, which is its MD5 unless the store encrypts with keys of its own."""
-        digest = hashlib.md5(piece)
-        answer = client.upload_part(
-            **self._at(path),
-            UploadId=upload_id,
-            PartNumber=number,
-            Body=piece,
-            ContentMD5=base64.b64encode(digest.digest()).decode(),
-        )
+        words = self.objects.piece_words(piece)
+        answer = client.upload_part(**self._at(path), UploadId=upload_id, PartNumber=number, Body=piece, **words)
         etag = answer["ETag"].strip('"')
-        if not same_object(answer, etag=etag, expected=digest.hexdigest()):
+        sums = (answer.get("ChecksumSHA256"), words.get("ChecksumSHA256"))
+        if not same_object(answer, etag=etag, expected=hashlib.md5(piece).hexdigest()) or (
+            sums[0] and len(set(sums)) > 1
+        ):
             raise PartCorrupt(f"{self.uri}/{path}: the store holds another piece {number} than was sent. Run again.")
         return str(etag)
 
     def _is_complete(self, client: Any, part: Part) -> bool:
-        """Return whether the final object is there with the size and the composite ETag of its pieces."""
+        """Return whether the final object is there with the size and the composite checksum of its pieces."""
+        sums = sums_of(part)
         try:
-            found = client.head_object(**self._at(part.path))
+            found = self._head(client, part.path, sums)
         except client.exceptions.ClientError as error:
             if error_code(error) in ABSENT:
                 return False
             raise
-        same = same_object(found, etag=found["ETag"].strip('"'), expected=composite_etag(part))
-        return bool(found["ContentLength"] == part.size_bytes and same)
+        told = is_told(found, sums)
+        if told is None and sums.algorithm == "sha256":
+            raise DestinationError(
+                f"{self.uri}/{part.path}: the store keeps no SHA-256 of what it was sent. "
+                f"Set `destination.checksum: md5`."
+            )
+        return bool(found["ContentLength"] == part.size_bytes and told is not False)
+
+    def _head(self, client: Any, path: str, sums: PieceSums) -> Any:
+        mode = {"ChecksumMode": "ENABLED"} if sums.algorithm == "sha256" else {}
+        return client.head_object(**self._at(path), **mode)
 
     def _abort(self, path: str, *, upload_id: str) -> None:
         """Abort one upload; a missing one is fine."""
@@ -403,9 +444,19 @@ def md5_of(content: bytes) -> str:
     return base64.b64encode(hashlib.md5(content).digest()).decode()
 
 
+def sums_of(part: Part) -> PieceSums:
+    """Return the checksums of the pieces a part was sent in; of one that an older Rivet staged, what the store told."""
+    return part.sums or PieceSums("md5", PIECE_BYTES, tuple(part.staged["etags"]))
+
+
+def piece_bytes(file: Path) -> int:
+    """Return how large the pieces of a file are, so that there are at most 10,000."""
+    return min(LARGEST_PIECE_BYTES, max(PIECE_BYTES, -(-file.stat().st_size // PIECES)))
+
+
 def pieces(file: Path) -> Iterator[bytes]:
     """Cut a file into pieces of an upload: at least one, at most 10,000."""
-    size = min(LARGEST_PIECE_BYTES, max(PIECE_BYTES, -(-file.stat().st_size // PIECES)))
+    size = piece_bytes(file)
     with file.open("rb") as stream:
         piece = stream.read(size)
         while True:

@@ -149,9 +149,16 @@ def refusal(code: str, *, bucket: str, where: str) -> DestinationError:
             f"{where}: this machine's clock and the store's are over 15 minutes apart ({code}), so signatures look "
             f"forged. Set this machine's clock by NTP."
         )
+    if code.startswith("KMS") or "KMSInvalid" in code:
+        return DestinationError(
+            f"{where}: the store cannot use the key of KMS ({code}). Check `destination.kms_key`: that it is "
+            f"there, enabled, in the region of the bucket, and that whoever signed in has kms:GenerateDataKey and "
+            f"kms:Decrypt on it."
+        )
     if code in FORBIDDEN:
         return DestinationPermission(
-            f"{where}: whoever signed in may not do that ({code}). It needs {RIGHTS} on bucket {bucket}."
+            f"{where}: whoever signed in may not do that ({code}). It needs {RIGHTS} on bucket {bucket}; with "
+            f"`destination.tags` also s3:PutObjectTagging, with sse-kms kms:GenerateDataKey and kms:Decrypt."
         )
     if code in REFUSED:
         return DestinationAuth(

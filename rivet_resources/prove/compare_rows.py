@@ -25,6 +25,7 @@ from rivet_resources.commit.manifest_entries import ManifestPart
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.format import FileFormat
+from rivet_resources.contracts.transform import run_clock_columns
 from rivet_resources.destinations.local import Local
 from rivet_resources.errors import DestinationError, DestinationUnreachable, PartCorrupt
 from rivet_resources.read.connections import Permits
@@ -98,10 +99,11 @@ class Reduced:
 
 def comparable(shaped: pa.Schema, committed: pa.Schema) -> tuple[str, ...]:
     """Name the columns that both sides have and that can be hashed, in the order of now."""
+    own = META | run_clock_columns(shaped) | run_clock_columns(committed)
     return tuple(
         field.name
         for field in shaped
-        if field.name in committed.names and field.name not in META and can_spell(field.type)
+        if field.name in committed.names and field.name not in own and can_spell(field.type)
     )
 
 
@@ -136,7 +138,8 @@ def compare_rows(
     with temporary("rows") as folder:
         source = _source_side(extract, reduced, folder, exporter=exporter, permits=permits)
         committed = _committed_side(manifest, parts, reduced, shaped, folder, root=root)
-        left_out = sorted({*shaped.names, *schema_of(manifest).names} - META - set(reduced.covered))
+        own = META | run_clock_columns(shaped) | run_clock_columns(schema_of(manifest))
+        left_out = sorted({*shaped.names, *schema_of(manifest).names} - own - set(reduced.covered))
         note = f"not compared: {', '.join(left_out)}" if left_out else ""
         return replace(_join_sides(source, committed, len(key), folder), note=note)
 

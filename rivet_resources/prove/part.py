@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from rivet_resources.commit.manifest import Manifest, read_schema, schema_of
 from rivet_resources.commit.manifest_entries import ManifestPart
 from rivet_resources.contracts.change_log import POS, SEQ
-from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.destination import Root, TellsContent
 from rivet_resources.contracts.format import FileFormat
 from rivet_resources.errors import PartCorrupt, RivetError
 from rivet_resources.prove.flaws import Depth, Flaw
@@ -69,6 +69,11 @@ def examine(
     if size != part.size_bytes:
         return flaw("PART_SIZE_MISMATCH", f"has {size} bytes, the manifest says {part.size_bytes}")
     if depth != "full":
+        try:
+            if depth == "sample" and _is_told_whole(root, part) is False:
+                flaw("PART_CHECKSUM_MISMATCH", "is another object by the store's own checksum than the manifest says")
+        except RivetError as error:
+            flaw("PART_READ_ERROR", f"cannot be looked at: {error}")
         return seen
     if not part.content_md5 or not part.content_fingerprint:
         return flaw("CONTENT_UNMET", "has no MD5 or no fingerprint in the manifest, so its bytes prove nothing")
@@ -83,6 +88,14 @@ def examine(
     except (RivetError, OSError) as error:
         return flaw("PART_READ_ERROR", f"cannot be read: {_kind_of(error)}")
     return seen
+
+
+def _is_told_whole(root: Root, part: ManifestPart) -> bool | None:
+    """Ask the store for its own checksum; None where it has none, or nobody wrote down what it should be."""
+    if not isinstance(root, TellsContent) or not part.content_md5:
+        return None
+    sums = part.upload.sums if part.upload is not None else None
+    return root.told_whole(part.path, size=part.size_bytes, md5=part.content_md5, sums=sums)
 
 
 def _kind_of(error: Exception) -> str:

@@ -5,7 +5,8 @@ manifest (`manifest.py`), one part (`part.py`), which exports, and what the stat
 (`rivet_assets/prove/validate.py`). Nothing is ever written at the destination.
 
     light    manifests parse and agree with themselves, `_SUCCESS` with `manifest.json`, that with a manifest
-    sample   and every listed part is there with its size; objects that nobody lists are told
+    sample   and every listed part is there with its size, and the checksum that its store keeps, where it keeps one;
+             objects that nobody lists are told
     full     and bytes, rows, checksums of the cells, order of changes, the chain of windows
 
 A run may publish meanwhile: a window whose manifest changed while it was looked at is looked at again.

@@ -27,6 +27,7 @@ from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.parts import ChunkResult
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.errors import RivetError
+from rivet_resources.read.gathering import leave
 from rivet_resources.read.task import run_chunk
 from rivet_resources.secrets import Variables, lend
 
@@ -72,11 +73,14 @@ def run_descriptors(
     attempt = TaskAttempt(number, last=number + 1 >= attempts)
     lend(lent)
     extract = unpack(packed)
-    for descriptor in descriptors:
-        row = outcome(extract, extract.chunks[descriptor], attempt)
-        yield row
-        if not row["done"]:
-            return
+    try:
+        for descriptor in descriptors:
+            row = outcome(extract, extract.chunks[descriptor], attempt)
+            yield row
+            if not row["done"]:
+                return
+    finally:
+        leave(extract)
 
 
 def run_in_arrow(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -17,10 +17,11 @@ import pickle
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
@@ -49,6 +50,7 @@ from rivet_resources.read.executor import (
     run_descriptors,
     run_in_arrow,
 )
+from rivet_resources.read.gathering import gathered, is_aligned, leave
 from rivet_resources.read.governor_thread import ChunkSlots, Governor, govern
 from rivet_resources.read.meter import is_limited, metered, refuse_now, utc_now
 from rivet_resources.read.rows_so_far import Progress, StageProgress, nobody_watches
@@ -136,7 +138,7 @@ class Exporter:
         standing = window_manifest(root, extract.window) if root.keeps_manifests else None
         if isinstance(root, Topic):
             refuse_rerun(extract, standing[0] if standing else None, root=root)
-        kept = self._finished_chunks(extract, root)
+        extract, kept = with_one_clock(extract, self._finished_chunks(extract, root))
         rest = [position for position, chunk in enumerate(extract.chunks) if chunk.identity not in kept]
         results = list(kept.values())
         kept_rows = sum(result.measures.rows for result in results)
@@ -149,7 +151,7 @@ class Exporter:
                 self._govern(extract, rest, permits, on_event) as governor,
                 progress.while_reading(),
             ):
-                for result in self._run(extract, rest, governor):
+                for result in self._run(extract, rest, governor, on_event):
                     results.append(result)
                     self._save(extract, result)
                     progress.chunk_done(result.measures.rows)
@@ -221,6 +223,8 @@ class Exporter:
             may_look = extract.pace.adaptive and held.more(1) == 1
             # `permits` holds one for a task already, beside the session's.
             slots = 1 + held.more(self._slots(extract, positions) - 1)
+            if is_aligned(extract) and slots > 1 and held.more(1) == 0:
+                slots -= 1  # the connection that locks is one of them
             yield stack.enter_context(
                 govern(extract, slots=slots, scratch=folder, on_event=on_event, may_look=may_look)
             )
@@ -233,9 +237,14 @@ class Exporter:
             return min(extract.parallel or self.spark.most_parallel, len(positions))
         return min(extract.parallel or len(positions), self.spark.parallelism, len(positions))
 
-    def _run(self, extract: Extract, positions: Sequence[int], governor: Governor) -> Iterator[ChunkResult]:
+    def _run(
+        self, extract: Extract, positions: Sequence[int], governor: Governor, on_event: Event | None
+    ) -> Iterator[ChunkResult]:
         """Run chunks in the wanted way, yielding results as they finish, in any order."""
         if not positions:
+            return
+        if is_aligned(extract):
+            yield from self._run_aligned(extract, groups(positions, governor.slots), on_event)
             return
         slots, gate = governor.slots, governor.gate
         if self.spark.inline:
@@ -246,6 +255,42 @@ class Exporter:
         jobs = _Jobs(self.spark, extract)
         work = groups(positions, slots * GROUPS_PER_SLOT)
         yield from _in_threads(slots, work, jobs.run, stop=jobs.cancel, gate=gate)
+
+    def _run_aligned(
+        self, extract: Extract, work: Sequence[list[int]], on_event: Event | None
+    ) -> Iterator[ChunkResult]:
+        """Run as many tasks as groups, all at once: none can begin later, so nothing but their speed is governed."""
+        if not self.spark.inline:
+            self.spark.examine(extract)
+        jobs = None if self.spark.inline else _Jobs(self.spark, extract)
+        with gathered(extract, work, on_event=on_event) as gathering:
+
+            def run(group: list[int]) -> list[Told]:
+                mine = gathering.extract_of(group)
+                return _run_inline(mine, group) if jobs is None else replace(jobs, extract=mine).run(group)
+
+            def stop() -> None:
+                gathering.ended.set()
+                if jobs is not None:
+                    jobs.cancel()
+
+            yield from _in_threads(len(work), work, run, stop=stop, gate=ChunkSlots(len(work)))
+
+
+def with_one_clock(extract: Extract, kept: dict[str, ChunkResult]) -> tuple[Extract, dict[str, ChunkResult]]:
+    """Return the extract at the time that the rows of kept chunks hold, and the chunks that hold just that.
+
+    So a window has one time, whichever run began it; chunks of another one are read again.
+    """
+    if extract.clock is None or not kept:
+        return extract, kept
+    clock, _ = Counter(result.clock for result in kept.values()).most_common(1)[0]
+    if not clock:  # staged by a Rivet that did not write it down
+        return extract, {}
+    at = datetime.fromisoformat(clock)
+    meta = replace(extract.meta, exported_at=at) if extract.meta.exported_at is not None else extract.meta
+    same = {identity: result for identity, result in kept.items() if result.clock == clock}
+    return replace(extract, clock=at, meta=meta), same
 
 
 def groups(positions: Sequence[int], at_most: int) -> list[list[int]]:
@@ -329,7 +374,10 @@ def _run_in_pool(
 
 def _run_inline(extract: Extract, group: list[int]) -> list[Told]:
     """Run chunks in this process, with the attempts Spark would grant."""
-    return [_attempts(extract, extract.chunks[position]) for position in group]
+    try:
+        return [_attempts(extract, extract.chunks[position]) for position in group]
+    finally:
+        leave(extract)
 
 
 def _attempts(extract: Extract, chunk: Chunk) -> Told:
@@ -344,15 +392,13 @@ def _read_row(row: Mapping[str, Any]) -> Told:
     return result_of(row["body"]) if row["done"] else rebuild(json.loads(row["body"]))
 
 
+@dataclass(frozen=True)
 class _Jobs:
     """The Spark jobs of one stage: each runs a group of chunks in one task."""
 
-    def __init__(self, runtime: SparkRuntime, extract: Extract) -> None:
-        self._runtime = runtime
-        self._extract = extract
-        self._lent = runtime.lendable(extract)
-        self._attempts = runtime.task_attempts
-        self._tag = f"rivet-{uuid.uuid4().hex}"
+    runtime: SparkRuntime
+    extract: Extract
+    tag: str = field(default_factory=lambda: f"rivet-{uuid.uuid4().hex}")
 
     def run(self, group: list[int]) -> list[Told]:
         """Run chunks in one task, up to the first fault.
@@ -364,10 +410,10 @@ class _Jobs:
         from py4j.protocol import Py4JError  # Spark
         from pyspark.errors import PySparkException  # Spark
 
-        packed = pickle.dumps(self._extract.only(group))
-        task = partial(run_descriptors, packed, self._lent, self._attempts)
+        packed = pickle.dumps(self.extract.only(group))
+        task = partial(run_descriptors, packed, self.runtime.lendable(self.extract), self.runtime.task_attempts)
         try:
-            with self._runtime.tagged(self._tag):
+            with self.runtime.tagged(self.tag):
                 rows = self._collect(task, len(group))
         except (PySparkException, Py4JError) as error:
             raise self._task_failed(group, str(error)) from None
@@ -375,27 +421,27 @@ class _Jobs:
 
     def _collect(self, task: Task, count: int) -> list[dict[str, Any]]:
         """Run a task over the descriptors 0 to `count`: as a plain job where that can be, since SQL starts slowly."""
-        context = self._runtime.context()
+        context = self.runtime.context()
         if context is not None:
             rows: list[dict[str, Any]] = context.parallelize(range(count), 1).mapPartitions(task).collect()
             return rows
-        frame = self._runtime.task_session().range(0, count, 1, 1)
+        frame = self.runtime.task_session().range(0, count, 1, 1)
         return [row.asDict() for row in frame.mapInArrow(partial(run_in_arrow, task), ROWS_DDL).collect()]
 
     def cancel(self) -> None:
         """Call off what runs."""
-        self._runtime.call_off(self._tag)
+        self.runtime.call_off(self.tag)
 
     def _task_failed(self, group: list[int], told: str) -> RivetError:
         """Return that a task died, by kind only: Spark's text may hold a value of a row."""
-        if self._runtime.is_cluster and (found := cluster.unfit(told)):
+        if self.runtime.is_cluster and (found := cluster.unfit(told)):
             return found
         crash = (
             "its Python process died" if "crashed" in told or "exited unexpectedly" in told else "Spark gave up on it"
         )
-        chunks = ", ".join(str(self._extract.chunks[position].index) for position in group)
+        chunks = ", ".join(str(self.extract.chunks[position].index) for position in group)
         return TaskFailed(
-            f"Export {self._extract.export}, chunk {chunks}: {crash} in each of {self._attempts} attempts. "
+            f"Export {self.extract.export}, chunk {chunks}: {crash} in each of {self.runtime.task_attempts} attempts. "
             f"If the machine is short of memory, lower `tuning: batch_size_memory_mb` or `parallel`; "
             f"run again with RIVET_SPARK_LOG=- to see Spark's own log. Nothing was published."
         )

@@ -25,7 +25,7 @@ from rivet_resources.contracts.parts import ChunkResult, Measures, Part
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.rows.row_errors import RefusedCells, RefusedRows
 from rivet_resources.contracts.source import Page
-from rivet_resources.errors import RivetError, SourceLost
+from rivet_resources.errors import RivetError, SourceLost, StatementTimeout
 from rivet_resources.read.meter import Meter, meter_of
 from rivet_resources.read.rows_so_far import RowsSoFar
 from rivet_resources.read.sieve import Sieve
@@ -47,7 +47,8 @@ def run_chunk(extract: Extract, chunk: Chunk, *, attempt: int, scratch: Path) ->
     """Read one chunk and stage its parts; on any fault nothing of it is left.
 
     A chunk whose connection died for good is read again from its start, as often as `pace.max_retries` says: a
-    cursor cannot go on, and a page alone was already asked again by the source.
+    cursor cannot go on, and a page alone was already asked again by the source. One whose statement ran into the
+    timeout is read again once, in halves where it has any: the same statement would run into it again.
 
     Args:
         attempt: Spark's count for this task; together with the re-reading it keeps two attempts' files apart.
@@ -60,9 +61,10 @@ def run_chunk(extract: Extract, chunk: Chunk, *, attempt: int, scratch: Path) ->
     """
     pauses = delays(extract.pace)
     reread = 0
+    pieces: tuple[Chunk, ...] = (chunk,)
     while True:
         try:
-            return _Reading(extract, chunk, f"{attempt}.{reread}", scratch).run(rereads=reread)
+            return _Reading(extract, chunk, f"{attempt}.{reread}", scratch, pieces).run(rereads=reread)
         except SourceLost as error:
             pause = next(pauses, None)
             if pause is None:
@@ -70,6 +72,19 @@ def run_chunk(extract: Extract, chunk: Chunk, *, attempt: int, scratch: Path) ->
             reread += 1
             log.warning("Export %s, chunk %d is read again from its start: %s", extract.export, chunk.index, error)
             time.sleep(pause + error.extra_seconds)
+        except StatementTimeout as error:
+            if len(pieces) > 1:
+                raise StatementTimeout(f"{error} Chunk {chunk.index} was read in halves already.") from None
+            if not chunk.halves:
+                raise
+            reread, pieces = reread + 1, halved(chunk)
+            log.warning("Export %s, chunk %d is read again in halves: %s", extract.export, chunk.index, error)
+
+
+def halved(chunk: Chunk) -> tuple[Chunk, ...]:
+    """Return the two pieces that a chunk falls into: each of its rows is in one of them."""
+    wheres = (f"({chunk.where}) AND {half}" if chunk.where else half for half in chunk.halves)
+    return tuple(replace(chunk, where=where, halves=()) for where in wheres)
 
 
 @dataclass
@@ -80,11 +95,12 @@ class _Reading:
     chunk: Chunk
     label: str
     scratch: Path
+    pieces: tuple[Chunk, ...]  # one after another: the chunk, or its halves
     shaping: Shaping = field(init=False)
     schema: pa.Schema = field(init=False)
     root: Root = field(init=False)
     sieve: Sieve | None = field(init=False, default=None)
-    effort: Effort | None = None
+    efforts: list[Effort] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         aside = self.extract.row_rules.aside
@@ -131,7 +147,8 @@ class _Reading:
                 unique=unique, profile=profile, retries=rereads, throttled_seconds=throttle.waited_seconds
             )
             measures = self._with_ends(self._with_effort(measures, throttle))
-            return ChunkResult(chunk=self.chunk.index, parts=staged, measures=measures, dead_letters=dead)
+            clock = "" if self.extract.clock is None else self.extract.clock.isoformat()
+            return ChunkResult(self.chunk.index, staged, measures, dead_letters=dead, clock=clock)
 
     def _parts(self, folder: Path) -> PartFiles | FolderFiles:
         """Return what writes the chunk's files: of one folder, or of several by a column's time."""
@@ -168,17 +185,9 @@ class _Reading:
         gate = MemoryGate(self.extract.pace)
         if meter is not None:
             throttle.limited(meter.begin())
-        pages = self.extract.source.pages(
-            self.chunk,
-            self.extract.relation.columns,
-            snapshot=self.extract.snapshot,
-            application=f"rivet:{self.extract.export}",
-            pace=self.extract.pace,
-            wait=throttle.wait,
-        )
         left = self.extract.most_rows
         # Where reading ends early, this closes the source's generator, and with it the connection.
-        with closing(self._kept_effort(pages)) as open_pages:
+        with closing(self._pages_of_all(throttle)) as open_pages:
             for page in open_pages:
                 throttle.saw(page.table.num_rows, page.statement_ms)
                 if meter is not None:
@@ -190,13 +199,23 @@ class _Reading:
                     return
                 gate.wait()
 
-    def _kept_effort(self, pages: Generator[Page, None, Effort | None]) -> Generator[Page]:
-        """Pass pages on, and keep what they say in the end of what they cost; sources that do not know say None."""
-        self.effort = yield from pages
+    def _pages_of_all(self, throttle: Throttle) -> Generator[Page]:
+        """Pass pages on, and keep what each piece says in the end of its cost; sources that do not know say None."""
+        for piece in self.pieces:
+            pages = self.extract.source.pages(
+                piece,
+                self.extract.relation.columns,
+                snapshot=self.extract.snapshot,
+                application=f"rivet:{self.extract.export}",
+                pace=self.extract.pace,
+                wait=throttle.wait,
+            )
+            if (effort := (yield from pages)) is not None:
+                self.efforts.append(effort)
 
     def _with_effort(self, measures: Measures, throttle: Throttle) -> Measures:
         """Add what the reading cost the server to what was counted here."""
-        effort = self.effort or Effort(connections=0)
+        effort = sum(self.efforts, Effort(connections=0))
         return replace(
             measures,
             governed_seconds=throttle.governed_seconds,

@@ -17,7 +17,7 @@ from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.rows.poll import PollShape
 from rivet_resources.contracts.rows.row_errors import Places, RefusedCells, RefusedRows, RowPolicy
-from rivet_resources.contracts.transform import Transform
+from rivet_resources.contracts.transform import Transform, at_clock
 from rivet_resources.errors import SourceChanged
 from rivet_resources.shape.change_envelope import as_inserts, flat, flat_schema
 from rivet_resources.shape.poll_envelope import enveloped, first_seq, poll_schema
@@ -87,7 +87,8 @@ class Shaping:
     def __post_init__(self) -> None:
         self._unflat = _unflat(self.extract)
         self.schema = flat_schema(self._unflat, self.extract.format)
-        self._plan = planned(self.extract.relation, self.extract.transforms)
+        steps, clock = self.extract.transforms, self.extract.clock
+        self._plan = planned(self.extract.relation, at_clock(steps, clock) if clock is not None else steps)
         self._policies = tuple(policy_of(step, self.extract.on_error) for step in self.extract.transforms)
 
     def shape(self, table: pa.Table, cells: Sequence[RefusedCells] = ()) -> tuple[pa.Table, list[RefusedRows]]:

@@ -16,12 +16,13 @@ import pyarrow as pa
 from rivet_resources.commit.manifest import schema_of
 from rivet_resources.contracts.change_log import ENVELOPE
 from rivet_resources.contracts.extract import Staged
+from rivet_resources.contracts.transform import run_clock_columns
 from rivet_resources.errors import UnsupportedColumn
 from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.tables import frames
 from rivet_resources.tables.mirror import newest_of, table_schema
 from rivet_resources.tables.reading import EnvelopeSurvey, PendingWindows, frame_of, pending, survey
-from rivet_resources.tables.versions import NAMES, VERSION, opened, versioned
+from rivet_resources.tables.versions import NAMES, OWN, VERSION, opened, versioned
 from rivet_resources.tables.writing import Derived, input_bytes, rows_job, session_for, stage
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ def _apply_changes(
     if lacking := [name for name in table.names if name in seen.lacking]:
         standing = base.where("is_current") if base is not None else None
         rows = frames.filled(rows, standing, derived.key, lacking, moves=seen.moves)
-    names, truncates = table.names, seen.truncates
-    return versioned(base, rows, derived.key, names, truncates=truncates, null_keys=seen.null_keys)
+    names, truncates, own = table.names, seen.truncates, {*OWN, *run_clock_columns(table)}
+    return versioned(base, rows, derived.key, names, truncates=truncates, null_keys=seen.null_keys, own=own)
 
 
 def _all_columns(todo: PendingWindows, derived: Derived) -> pa.Schema:

@@ -166,8 +166,12 @@ def standing_parts(pieces: Sequence[Piece], parts: Sequence[ManifestPart]) -> tu
     known = {part.path: part for part in parts}
     wanted = [known[path] for each in pieces for path in each.paths]
     return tuple(
-        Part(each.path, each.rows, each.size_bytes, each.content_fingerprint, each.content_md5) for each in wanted
-    )
+        Part(
+            each.path, each.rows, each.size_bytes, each.content_fingerprint, each.content_md5,
+            {"sums": each.upload.model_dump()} if each.upload is not None else {},
+        )
+        for each in wanted
+    )  # fmt: skip
 
 
 # --- a version that is written whole -------------------------------------------------------------

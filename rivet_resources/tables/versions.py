@@ -12,7 +12,7 @@ first copy has no `valid_from`: it held before we looked, nobody knows since whe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -47,6 +47,7 @@ def versioned(
     *,
     truncates: Sequence[Truncate] = (),
     null_keys: bool = True,
+    own: Collection[str] = OWN,
 ) -> DataFrame:
     """Return all versions after some changes: those they did not touch, those they closed, those they opened.
 
@@ -56,12 +57,13 @@ def versioned(
         columns: of the table; LACKING is kept beside them where `changes` has it.
         truncates: all of the changes', in order.
         null_keys: False when no key of `changes` holds a NULL.
+        own: columns that are not the row's, so that another cell of theirs is no new state.
     """
     from pyspark.sql import functions as F  # Spark
 
     moved = _version_columns(changes, columns)
     if base is None:
-        return _chain(moved, key, columns, truncates)
+        return _chain(moved, key, columns, truncates, own)
     open_ = base.where("is_current").alias("b")
     if truncates:  # they touch every open version
         mine, untouched = open_, base.where("NOT is_current")
@@ -74,7 +76,7 @@ def versioned(
         F.col("valid_from_pos").alias("__pos"), F.lit(STANDING).cast("long").alias("__seq"),
         F.col("valid_from").alias("__ts"), F.col("__op"), *map(col, columns),
     )  # fmt: skip
-    made = _chain(standing.unionByName(moved, allowMissingColumns=True), key, columns, truncates)
+    made = _chain(standing.unionByName(moved, allowMissingColumns=True), key, columns, truncates, own)
     return untouched.select(*map(col, (*NAMES, *columns))).unionByName(made, allowMissingColumns=True)
 
 
@@ -135,7 +137,9 @@ def _places(truncates: Sequence[Truncate]) -> Column:
     return F.array(*one)
 
 
-def _chain(rows: DataFrame, key: Sequence[str], columns: Sequence[str], truncates: Sequence[Truncate]) -> DataFrame:
+def _chain(
+    rows: DataFrame, key: Sequence[str], columns: Sequence[str], truncates: Sequence[Truncate], own: Collection[str]
+) -> DataFrame:
     """Make versions of standing ones and changes, by key: each holds until the next one, or the next truncate.
 
     All windows have one order, so rows are brought together and sorted once.
@@ -145,7 +149,7 @@ def _chain(rows: DataFrame, key: Sequence[str], columns: Sequence[str], truncate
 
     line = Window.partitionBy(*map(col, key)).orderBy("__pos", "__seq")
     moments = _moments(rows, line, truncates)
-    told = [col(name) for name in columns if name not in OWN]
+    told = [col(name) for name in columns if name not in own]
     row, gone = F.struct(*told), F.col("__op") == "delete"
     previous = F.lag(F.struct(gone.alias("gone"), F.col("__epoch").alias("epoch"), row.alias("row"))).over(line)
     repeats = (

@@ -26,6 +26,7 @@ from rivet_resources.commit.manifest_entries import (
     ManifestMeasures,
     ManifestPart,
     Superseded,
+    pieces_of,
 )
 from rivet_resources.commit.publish import Step, mark_success, no_hook, publish_parts
 from rivet_resources.commit.retired import Retired
@@ -285,7 +286,7 @@ def describe_places(join: PlannedJoin, written: Sequence[JoinedPart]) -> tuple[M
                 ManifestPart(
                     part_id=0, path=part.path, rows=part.rows, size_bytes=part.size_bytes,
                     content_fingerprint=part.fingerprint, content_md5=part.md5, chunk=first.chunk,
-                    partition=first.partition,
+                    partition=first.partition, upload=pieces_of(part),
                     schema_ipc=None if place.schema_ipc == join.head.schema_ipc else place.schema_ipc,
                 )
             )  # fmt: skip

@@ -28,7 +28,7 @@ import xxhash
 
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.parts import Measures
-from rivet_resources.contracts.profile import ProfileColumns
+from rivet_resources.contracts.rows.profile import ProfileColumns
 from rivet_resources.contracts.rows.row_errors import RefusedRows
 from rivet_resources.contracts.rows.row_rules import NO_ROW_RULES, RowRules, hashed_name
 from rivet_resources.contracts.source import Page

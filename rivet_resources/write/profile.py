@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from rivet_resources.canonical import canonical
 from rivet_resources.contracts.destination import Root
-from rivet_resources.contracts.profile import Bar, ColumnProfile, ProfileColumns, WindowProfile
+from rivet_resources.contracts.rows.profile import Bar, ColumnProfile, ProfileColumns, WindowProfile
 from rivet_resources.errors import PartCorrupt
 from rivet_resources.shape.transforms.fields import storage, whole
 from rivet_resources.write.checksums.cells import as_binary, is_known, raw, width_of

@@ -130,6 +130,22 @@ def test_altered_columns_are_refused_where_the_policy_says_so(shop: Shop, kind: 
     shop.must_hold()
 
 
+@pytest.mark.parametrize("kind", ALTERS)
+def test_evolve_takes_added_columns_and_no_other_change(shop: Shop, kind: str) -> None:
+    """With `evolve`: a column more goes through; anything else is refused as by `fail`, until the policy changes."""
+    shop.configure(cdc=UNTOLD, export=", on_schema_drift: evolve")
+    shop.drain()
+    alter(shop, kind)
+    shop.write()
+    if kind != "add":
+        with shop.refused(DriftRefused, "evolve, which takes added columns alone", "continue and warn accept it"):
+            shop.drain()
+        shop.configure(cdc=UNTOLD, export=", on_schema_drift: warn")
+    shop.drain()
+    shop.must_hold()
+    assert frozenset(AFTER[kind]) in columns(shop)
+
+
 def test_columns_that_came_and_went_are_refused_too(shop: Shop) -> None:
     """With `fail`: what a window ends with is what was there before; what it holds is not."""
     shop.configure(cdc=UNTOLD, export=", on_schema_drift: fail")

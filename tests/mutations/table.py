@@ -1501,7 +1501,7 @@ DESTINATIONS = (
     Fault(
         "swap_on_s3_is_unconditional",
         "rivet_resources/destinations/s3.py",
-        "ContentMD5=md5_of(content), **condition)",
+        "ContentMD5=md5_of(content), **words)",
         "ContentMD5=md5_of(content))",
         "of two runs that commit one window both believe they won",
         ("tests/engines/test_destinations.py::test_swap_writes_only_over_the_version_it_knows[s3]",),
@@ -1599,7 +1599,7 @@ DESTINATIONS = (
     Fault(
         "part_that_was_swept_is_published_on_s3",
         "rivet_resources/destinations/s3.py",
-        "            if told != composite_etag(part) and not self._is_complete(client, part):\n",
+        "            if is_told(answer, sums_of(part)) is not True and not self._is_complete(client, part):\n",
         "            if part.size_bytes < 0:\n",
         "a manifest names an object that is not there",
         ("tests/engines/test_destinations.py::test_publishing_a_part_that_was_swept_fails[s3]",),
@@ -1607,8 +1607,8 @@ DESTINATIONS = (
     Fault(
         "store_that_tells_no_digest_is_believed",
         "rivet_resources/destinations/s3.py",
-        "told != composite_etag(part) and not",
-        "told and told != composite_etag(part) and not",
+        "is_told(answer, sums_of(part)) is not True and not",
+        "answer and is_told(answer, sums_of(part)) is not True and not",
         "a manifest names an object that is not there",
         ("tests/engines/test_destinations.py::test_publishing_a_part_that_was_swept_fails[s3]",),
     ),
@@ -2313,6 +2313,75 @@ TOPICS = (
     ),
 )
 
+# --- promises kept -------------------------------------------------------------------------------
+
+PROMISES = (
+    Fault(
+        "halves_of_a_chunk_share_their_middle",
+        "rivet_assets/modes/chunked.py",
+        'return f"{name} <= {bound}", f"{name} > {bound}"',
+        'return f"{name} <= {bound}", f"{name} >= {bound}"',
+        "a row in the middle of a chunk that was too long comes twice",
+        ("tests/engines/test_halves.py::test_a_chunk_that_is_too_long_is_read_in_halves_that_meet[postgres]",),
+    ),
+    Fault(
+        "time_of_a_resumed_run_is_its_own",
+        "rivet_resources/read/stage.py",
+        "    return replace(extract, clock=at, meta=meta), same\n",
+        "    return extract, same\n",
+        "one window holds two times, so a reader takes it for two",
+        ("tests/engines/test_run_clock.py::test_a_window_that_another_run_ends_has_one_time_all_the_same",),
+    ),
+    Fault(
+        "time_of_a_run_is_summed",
+        "rivet_resources/write/checksums/sums.py",
+        "leave_out=UNSUMMED | run_clock_columns(rows.schema)",
+        "leave_out=UNSUMMED",
+        "two runs of the same rows look different",
+        ("tests/engines/test_run_clock.py::test_a_new_run_of_a_window_has_a_time_of_its_own_and_equal_sums",),
+    ),
+    Fault(
+        "evolve_takes_columns_of_another_type",
+        "rivet_assets/run/drift.py",
+        'Drift((), drift.removed, drift.retyped) if policy == "evolve"',
+        'Drift((), drift.removed, ()) if policy == "evolve"',
+        "a column changes its type in mid-history, against the user's word",
+        ("tests/unit/run/test_drift.py::test_each_policy_refuses_its_drifts",),
+    ),
+    Fault(
+        "manifests_on_s3_are_not_encrypted_as_asked",
+        "rivet_resources/destinations/s3.py",
+        "words = self.objects.words() | (",
+        "words: dict[str, Any] = {} | (",
+        "what names the rows of every window lies there under another key",
+        ("tests/engines/test_object_attributes.py::test_every_object_of_s3_is_encrypted_and_tagged_as_asked[sse-s3]",),
+    ),
+    Fault(
+        "store_that_encrypts_nothing_is_believed",
+        "rivet_resources/destinations/s3_objects.py",
+        "if self.encryption is None or answer.get(",
+        "if answer is not None or answer.get(",
+        "rows lie unencrypted where they were to be encrypted",
+        ("tests/engines/test_object_attributes.py::test_a_store_that_does_not_encrypt_is_found_out",),
+    ),
+    Fault(
+        "checksums_of_pieces_are_of_nothing",
+        "rivet_resources/destinations/s3.py",
+        "sums.append(self.objects.piece_sum(piece))",
+        'sums.append(self.objects.piece_sum(b""))',
+        "the manifest proves no piece",
+        ("tests/engines/test_object_attributes.py::test_the_manifest_keeps_the_checksum_of_each_piece[md5]",),
+    ),
+    Fault(
+        "late_task_reads_at_an_instant_of_its_own",
+        "rivet_resources/engines/mysql/aligned.py",
+        '            raise lost("A task came when the meeting for aligned snapshots had ended.")\n',
+        "            break\n",
+        "rows of one window are of several instants, and the manifest says of one",
+        ("tests/engines/mysql/test_aligned.py::test_a_task_that_comes_too_late_has_missed_the_instant[mariadb]",),
+    ),
+)
+
 FAULTS = (
     *UPKEEP,
     *COMMITTING,
@@ -2332,4 +2401,5 @@ FAULTS = (
     *CONTRACTS,
     *TOPICS,
     *SECRETS,
+    *PROMISES,
 )

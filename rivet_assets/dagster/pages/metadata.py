@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import dagster as dg
@@ -19,7 +20,7 @@ from rivet_assets.dagster.pages.profile_facts import profile_facts
 from rivet_assets.run.attempt import Attempt, Site
 from rivet_assets.run.journal import strategy
 from rivet_assets.run.words import human_bytes
-from rivet_resources.contracts.extract import Staged
+from rivet_resources.contracts.extract import Extract, Staged
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.shape.shape import planned
 
@@ -60,11 +61,30 @@ def describe(site: Site, attempt: Attempt) -> dict[str, Any]:
     facts |= {"rivet/size_mb": megabytes(size), "rivet/seconds": round(sum(staged.seconds.values()), 3)}
     if extract.cursor is not None and extract.cursor.high is not None:
         facts["rivet/cursor"] = extract.cursor.high
+        if (age := cursor_age(extract, staged.started_at)) is not None:
+            facts["rivet/cursor_age_seconds"] = age
     if (late := late_rows(attempt)) is not None:
         facts["rivet/late_rows"] = late
     facts |= profile_facts(staged.profile)
     details_ = details(_figures(staged), cost=staged.harm, staged=staged, notes=notes)
     return facts | {"dagster/uri": site.root.uri, **_schema(site, staged), DETAILS: details_}
+
+
+def cursor_age(extract: Extract, at: datetime) -> float | None:
+    """Return how many seconds lie between a cursor that is an instant and now, by this machine's clock; else None.
+
+    None of times without a zone: nobody knows how far they are from ours.
+    """
+    cursor = extract.cursor
+    column = extract.relation.column(cursor.column) if cursor is not None else None
+    if cursor is None or cursor.high is None or column is None or not pa.types.is_timestamp(column.arrow):
+        return None
+    if column.arrow.tz is None:
+        return None
+    try:
+        return round(max(0.0, (at - datetime.fromisoformat(cursor.high)).total_seconds()), 3)
+    except ValueError:  # a year beyond Python's
+        return None
 
 
 def late_rows(attempt: Attempt) -> int | None:

@@ -12,7 +12,7 @@ import dagster as dg
 
 from rivet_assets.dagster.pages.page import plain_text
 from rivet_assets.run.judge.profile_text import HEADINGS, profile_rows
-from rivet_resources.contracts.profile import WindowProfile
+from rivet_resources.contracts.rows.profile import WindowProfile
 
 PROFILE = "rivet/profile"
 MOST_PLOTTED = 20  # columns; each has two or three numbers, and a page shows them all

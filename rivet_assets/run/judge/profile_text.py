@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rivet_resources.contracts.profile import Bar, ColumnProfile, WindowProfile
+from rivet_resources.contracts.rows.profile import Bar, ColumnProfile, WindowProfile
 
 HEADINGS = ("column", "type", "nulls", "distinct", "min", "max", "mean", "histogram")
 BARS = "▁▂▃▄▅▆▇█"

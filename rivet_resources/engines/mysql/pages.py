@@ -23,10 +23,20 @@ from rivet_resources.engines.shared import paging
 
 
 def read(
-    chunk: Chunk, columns: tuple[Column, ...], *, conn_params: ConnectionParams, pace: Pace, wait: Wait
+    chunk: Chunk,
+    columns: tuple[Column, ...],
+    *,
+    conn_params: ConnectionParams,
+    place: str | None,
+    pace: Pace,
+    wait: Wait,
 ) -> Generator[Page, None, Effort]:
-    """Read a chunk page by page; see `Source.pages`."""
-    reader = Reader(conn_params=conn_params, chunk=chunk, columns=columns, pace=pace, wait=wait)
+    """Read a chunk page by page; see `Source.pages`.
+
+    Args:
+        place: of a meeting (aligned.py), where there is one.
+    """
+    reader = Reader(conn_params=conn_params, chunk=chunk, columns=columns, pace=pace, wait=wait, place=place)
     return paging.read_pages(reader, ways(reader))
 
 

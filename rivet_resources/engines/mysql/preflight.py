@@ -47,12 +47,19 @@ class PreflightSession(Catalog, Protocol):
 
 
 def examine(
-    session: PreflightSession, conn_params: ConnectionParams, *, told_id: int, tables: Sequence[str], connections: int
+    session: PreflightSession,
+    conn_params: ConnectionParams,
+    *,
+    told_id: int,
+    tables: Sequence[str],
+    connections: int,
+    is_aligned: bool = False,
 ) -> tuple[Finding, ...]:
     """Judge the server by a few short statements.
 
     Args:
         told_id: the connection's number as the handshake gave it.
+        is_aligned: tasks are to begin at one instant, under a lock.
     """
     shown = _show(session, "GLOBAL VARIABLES", VARIABLES)
     status = _show(session, "STATUS", STATUSES)
@@ -67,6 +74,7 @@ def examine(
         _replica(session, shown),
         *_connections(shown, status, connections),
         _process(session),
+        *([_lock(session)] if is_aligned else []),
         *_tables(session, tables),
     )
 
@@ -162,6 +170,24 @@ def _process(session: PreflightSession) -> Finding:
         )
         return Finding("PROCESS", "warn", text, f"GRANT PROCESS ON *.* TO {session.user};")
     return Finding("PROCESS", "ok", "open transactions of others are visible: late commits are waited for")
+
+
+# Rights by which a table, and the whole server, can be locked. FLUSH_TABLES is MySQL's, from 8.0.23 on.
+LOCKS = re.compile(r"LOCK TABLES|ALL PRIVILEGES")
+LOCKS_SERVER = re.compile(r"RELOAD|FLUSH_TABLES|ALL PRIVILEGES ON \*\.\*")
+
+
+def _lock(session: PreflightSession) -> Finding:
+    """Look for the rights that `consistency: aligned` needs; rights by roles are not seen."""
+    grants = [str(row[0]).upper() for row in session.ask("SHOW GRANTS", doing="looking for the right to lock")]
+    tables, server = (any(each.search(grant) for grant in grants) for each in (LOCKS, LOCKS_SERVER))
+    if tables and server:
+        return Finding("aligned", "ok", "the user may lock tables, and for queries the server")
+    if tables:
+        text = "the user may lock tables; a query needs the server's lock, and this user may not take it"
+        return Finding("aligned", "warn", text, f"GRANT RELOAD ON *.* TO {session.user};")
+    text = "aligned snapshots need a short lock, and the user has no right to lock tables"
+    return Finding("aligned", "warn", text, f"GRANT LOCK TABLES ON <database>.* TO {session.user};")
 
 
 def _tables(session: PreflightSession, tables: Sequence[str]) -> Iterator[Finding]:

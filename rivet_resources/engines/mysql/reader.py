@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -22,7 +23,7 @@ from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column
-from rivet_resources.engines.mysql import errors
+from rivet_resources.engines.mysql import aligned, errors
 from rivet_resources.engines.mysql.connect import ConnectionParams, connect, rows_of
 from rivet_resources.engines.mysql.values import READ
 from rivet_resources.engines.mysql.wire import packets as mysql_packets
@@ -34,8 +35,6 @@ from rivet_resources.engines.shared.effort import Spent
 from rivet_resources.engines.shared.paging import ABORT_BYTES, TooLarge, check_cells, relation_name
 from rivet_resources.errors import RivetError, SourceLost, StatementTimeout
 
-# Both servers take these; the isolation level was pinned. Only InnoDB and its kin give a snapshot.
-ONE_INSTANT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 # Rows and index entries that this session went through. Source: MySQL 8.0 Reference Manual, 5.1.10, "Server Status
 # Variables"; anybody may show them. Showing them counts too, on servers that answer from a table of their own.
 SCANNED = "SHOW SESSION STATUS LIKE 'Handler\\_read\\_%'"
@@ -59,10 +58,12 @@ class Reader:
     columns: tuple[Column, ...]
     pace: Pace
     wait: Wait
+    place: str | None = None  # of a meeting (aligned.py), whose instant all chunks of a task are read at
     _connection: Any = None
     _retries: int = 0
     _has_timed_out: bool = False
     _has_given: bool = False  # a page of this instant was handed out
+    _is_in_answer: bool = False
     _spent: Spent = field(default_factory=Spent)
     _scanned_before: tuple[int, int] = (0, 0)  # at the connection's start, and what one look adds
     _cells: Cells = field(init=False)
@@ -98,18 +99,25 @@ class Reader:
         doing = f"reading {self.name} by one statement"
         started = time.perf_counter()
         answer = self._retry(lambda: self._begin(statement, doing=doing, target_bytes=target_bytes))
+        self._is_in_answer = True
         while (raw := self._next(answer, doing=doing)) is not None:
             seconds = time.perf_counter() - started
             yield self._page(raw, seconds)
             started = time.perf_counter()
+        self._is_in_answer = False
 
     def close(self) -> None:
-        """Close the connection, ending what runs on it; safe to call twice."""
+        """Close the connection, ending what runs on it; safe to call twice. One of a meeting waits for its next."""
         connection, self._connection = self._connection, None
-        if connection is not None:
-            self._spent.ended()
+        if connection is None:
+            return
+        self._spent.ended()
+        if self.place is None:
             # PyMySQL's `close` would first send a farewell, behind the statement that still runs.
             connection._force_close()
+            return
+        if self._is_in_answer:
+            aligned.drop(self.place)
 
     def effort(self) -> Effort:
         """Return what the reading cost, asked of the reader's own session; no fault is worth the chunk."""
@@ -118,6 +126,8 @@ class Reader:
             with suppress(Exception):
                 before, of_a_look = self._scanned_before
                 scanned = max(0, _rows_scanned(self._connection) - before - of_a_look)
+        if self.place is not None:
+            self._spent.statement(aligned.held_ms(self.place))
         return self._spent.effort(rows_scanned=scanned)
 
     @property
@@ -133,6 +143,8 @@ class Reader:
         Raises:
             SourceLost: the chunk must start over.
         """
+        if self.place is not None:
+            return retry.call(partial(self._at_place, fn), pace=self.pace, on=SourceLost, on_retry=self._again)
         if self.chunk.one_instant and self._has_given:
             try:
                 return fn()
@@ -144,13 +156,32 @@ class Reader:
                 ) from None
         return retry.call(fn, pace=self.pace, on=SourceLost, on_retry=self._again)
 
+    def _at_place(self, fn: Any) -> Any:
+        """Call; whoever loses the line of a meeting has missed its instant.
+
+        Raises:
+            SnapshotLost
+        """
+        assert self.place is not None
+        try:
+            return fn()
+        except SourceLost as error:
+            if not aligned.is_held(self.place):  # it was not there yet
+                raise
+            aligned.drop(self.place)
+            raise aligned.lost(error) from None
+
+    @property
+    def _is_in_transaction(self) -> bool:
+        return self.chunk.one_instant or self.place is not None
+
     def _again(self, error: RivetError) -> None:
         self._retries += 1
         self.close()
 
     def _after_refusal(self) -> None:
         """Go on behind a timeout: the server's transaction outlives one, a connection without one is not worth it."""
-        if not self.chunk.one_instant:
+        if not self._is_in_transaction:
             self.close()
 
     # --- one statement ---------------------------------------------------------------------------
@@ -161,7 +192,7 @@ class Reader:
         started = time.perf_counter()
         commented = self.conn_params.comment + statement
         try:
-            if limit is None or not self.chunk.one_instant:
+            if limit is None or not self._is_in_transaction:
                 return mysql_packets.query(connection, commented, limit_bytes=limit), time.perf_counter() - started
             return query_or_drop(connection, commented, limit_bytes=limit), time.perf_counter() - started
         except TooLarge:
@@ -223,11 +254,17 @@ class Reader:
         Raises:
             SourceLost, SourceAuth, SourceError
         """
+        if self._connection is None and self.place is not None:
+            joined = partial(self._spent.connected, in_transaction=True)
+            self._connection = aligned.held(self.conn_params, self.place, on_join=joined)
+            with suppress(Exception):
+                first, second = _rows_scanned(self._connection), _rows_scanned(self._connection)
+                self._scanned_before = (second, second - first)
         if self._connection is None:
             connection = connect(self.conn_params)
             try:
                 if self.chunk.one_instant:
-                    rows_of(connection, ONE_INSTANT)
+                    rows_of(connection, aligned.ONE_INSTANT)
             except Exception as error:
                 connection._force_close()
                 raise errors.fault(

@@ -4,7 +4,7 @@ Belongs here: counts, bounds, walks along an index, chunks. Not here: the horizo
 reads (horizon.py), pages (pages.py).
 
 There is no snapshot that connections could share. A chunk takes an instant of its own: one chunk is one instant, of
-several each sees its own, and `note` says so.
+several each sees its own, and `note` says so; unless the tasks are to begin together (aligned.py).
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ STEP_ROWS = 50_000
 UNLISTED, UNLISTED_LOOKS, UNLISTED_SECONDS = 3854, 50, 0.1
 
 
-def open_session(conn_params: ConnectionParams) -> MySqlSession:
+def open_session(conn_params: ConnectionParams, *, is_aligned: bool = False) -> MySqlSession:
     """Connect for planning."""
-    return MySqlSession(conn_params, connect(conn_params))
+    return MySqlSession(conn_params, connect(conn_params), is_aligned=is_aligned)
 
 
 UNSERVED = "the rows of the window are looked for in the whole table, and a page of few of them is a long statement"
@@ -74,11 +74,12 @@ SEVERAL_INSTANTS = "MySQL cannot share a snapshot between connections; each chun
 class MySqlSession:
     """One driver-side connection; see the protocol. Not shared between threads."""
 
-    def __init__(self, conn_params: ConnectionParams, connection: Connection[Any]) -> None:
+    def __init__(self, conn_params: ConnectionParams, connection: Connection[Any], *, is_aligned: bool = False) -> None:
         self.conn_params = conn_params
         self.user = conn_params.address.user
         self.database = conn_params.address.database
-        self.consistency: Consistency = "per_query"
+        self._is_aligned = is_aligned
+        self.consistency: Consistency = "snapshot" if is_aligned else "per_query"
         self.snapshot: str | None = None
         self.note = ""
         self._connection = connection
@@ -159,12 +160,19 @@ class MySqlSession:
         else:
             found = mysql_catalog.describe_query(self, query or "", params, rules)
         self._weakness = found.weakness
+        if self._weakness:
+            self.consistency = "per_query"
         return found.relation
 
     def examine(self, *, tables: Sequence[str] = (), connections: int = 0) -> tuple[Finding, ...]:
         """Judge the server as exports need it; see the protocol and preflight.py."""
         return mysql_examine.examine(
-            self, self.conn_params, told_id=self._connection.thread_id(), tables=tables, connections=connections
+            self,
+            self.conn_params,
+            told_id=self._connection.thread_id(),
+            tables=tables,
+            connections=connections,
+            is_aligned=self._is_aligned,
         )
 
     def tables(self, pattern: str = "") -> tuple[TableFacts, ...]:
@@ -286,7 +294,8 @@ class MySqlSession:
         key = self._page_key(relation, where, order_by)
         ranges = self._ranges(relation, where, pieces) if relation.key and pieces > 1 else (where,)
         is_one = len(ranges) == 1
-        self.consistency = "single" if is_one and not self._weakness else "per_query"
+        several: Consistency = "snapshot" if self._is_aligned else "per_query"
+        self.consistency = "per_query" if self._weakness else "single" if is_one else several
         self.note = self._note(relation, key, is_one=is_one)
         if where and order_by and key == relation.key and not self._is_served(relation, order_by[0]):
             self.note = "; ".join(filter(None, (self.note, f"no index begins with {order_by[0]}: {UNSERVED}")))
@@ -334,7 +343,7 @@ class MySqlSession:
                 else "a query has no key"
             )
             said.append(f"{why}: it is read by one long statement; statement_timeout_s covers the whole of it")
-        if not is_one:
+        if not is_one and not self._is_aligned:
             said.append(SEVERAL_INSTANTS)
         if self._weakness:
             said.append(

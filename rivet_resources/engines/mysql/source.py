@@ -9,11 +9,16 @@ Both words mean the same: which of the two the server is, and what its settings 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
+from functools import partial
 from typing import ClassVar, Literal
 from urllib.parse import urlsplit
 
+from pydantic import Field
+
+from rivet_resources.contracts.aligning import Meeting
 from rivet_resources.contracts.change_log import Capture, Log
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
@@ -24,6 +29,9 @@ from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Session, Wait
 from rivet_resources.contracts.types import Column
 from rivet_resources.deadlines import patience_seconds
+from rivet_resources.engines.mysql import (
+    aligned as mysql_aligned,
+)
 from rivet_resources.engines.mysql import (
     columns as mysql_columns,
 )
@@ -86,13 +94,19 @@ class MySql(Server):
 
     type: Literal["mysql", "mariadb"] = "mysql"
     facts: ClassVar[EngineFacts] = FACTS
+    consistency: Literal["per_query", "aligned"] = Field(
+        "per_query",
+        description="aligned: all tasks of a window begin at one instant, under a lock that holds writers back for a "
+        "moment; needs LOCK TABLES, for queries RELOAD",
+    )
 
     # --- what a Source does ----------------------------------------------------------------------
 
     def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
         """Connect for planning; see the protocol. There is no instant to hold: chunks take their own."""
         conn_params = self.conn_params(application, pace)
-        return planning(lambda: mysql_session.open_session(conn_params), pace=pace)
+        opened = partial(mysql_session.open_session, conn_params, is_aligned=self.is_aligned)
+        return planning(opened, pace=pace)
 
     def pages(
         self,
@@ -105,7 +119,21 @@ class MySql(Server):
         wait: Wait,
     ) -> Generator[Page, None, Effort]:
         """Read a chunk page by page, on a connection of its own; see the protocol."""
-        return mysql_pages.read(chunk, columns, conn_params=self.conn_params(application, pace), pace=pace, wait=wait)
+        conn_params = self.conn_params(application, pace)
+        return mysql_pages.read(chunk, columns, conn_params=conn_params, place=snapshot, pace=pace, wait=wait)
+
+    @property
+    def is_aligned(self) -> bool:
+        """Return whether tasks are to begin at one instant."""
+        return self.consistency == "aligned"
+
+    def align(self, meeting: Meeting, *, application: str, pace: Pace, ended: threading.Event) -> Callable[[], float]:
+        """Open a meeting of tasks; see `contracts/aligning.py`."""
+        return mysql_aligned.open_meeting(self.conn_params(application, pace), meeting, ended=ended)
+
+    def leave(self, snapshot: str) -> None:
+        """End the connection of a task of this process; see `contracts/aligning.py`."""
+        mysql_aligned.drop(snapshot)
 
     def gauge(self, *, application: str, pace: Pace) -> AbstractContextManager[Gauge]:
         """Connect for looking at the server while it is read; see the protocol."""

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivet_resources.contracts.transform import run_clock_columns
 from rivet_resources.write.checksums.cells import as_binary, is_known, plain, raw, width_of
 from rivet_resources.write.checksums.xxh3 import Hashes, cell_hashes, number_hashes, pair_hashes, small_table
 
@@ -77,7 +78,8 @@ class RunningSums:
         return dict(self._sums)
 
     def _flush(self) -> None:
-        found = column_sums(pa.concat_tables(self._waiting), leave_out=UNSUMMED)
+        rows = pa.concat_tables(self._waiting)
+        found = column_sums(rows, leave_out=UNSUMMED | run_clock_columns(rows.schema))
         # Python's integers do not wrap by themselves, numpy's sums of uint64 do.
         self._sums = {name: (self._sums.get(name, 0) + each) % WHOLE for name, each in found.items()}
         self._waiting, self._rows, self._bytes = [], 0, 0

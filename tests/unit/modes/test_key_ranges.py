@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from rivet_assets.modes.key_ranges import Range, between_inner_bounds, by_days, equal_width
+from rivet_assets.modes.key_ranges import Range, between_inner_bounds, by_days, equal_width, middle
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import SourceError
 
@@ -72,3 +72,32 @@ def test_days_of_a_number_are_refused_with_what_to_do() -> None:
 def test_range_reads_as_mathematics_writes_it() -> None:
     """The text is part of a chunk's identity, so it is fixed."""
     assert str(Range("1", "2", low_inclusive=False)) == "(1,2]"
+
+
+@pytest.mark.parametrize(
+    ("arrow", "low", "high", "expected"),
+    [
+        (pa.int32(), "1", "10", "5"),
+        (pa.int64(), "-3", "-2", "-3"),
+        (pa.uint64(), "0", str(2**64 - 1), str(2**63 - 1)),
+        (pa.int64(), "7", "7", None),
+        (pa.decimal128(38, 2), "-0.01", "0.02", "0.00"),
+        (pa.decimal256(76, 0), "0", "9" * 76, f"4{'9' * 75}"),
+        (pa.date32(), "2026-01-01", "2026-01-31", "2026-01-16"),
+        (pa.date32(), "0001-12-31 BC", "0001-01-01", "0001-12-31 BC"),
+        (pa.timestamp("us"), "2026-01-01T00:00:00.000000", "2026-01-01T00:00:00.000003", "2026-01-01T00:00:00.000001"),
+        (
+            pa.timestamp("us", "UTC"), "2026-01-01T00:00:00.000000Z", "2026-01-03T00:00:00.000000Z",
+            "2026-01-02T00:00:00.000000Z",
+        ),
+        (pa.timestamp("us"), "2026-01-01T00:00:00.000000", "12026-01-01T00:00:00.000000", None),
+        (pa.uuid(), "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000003",
+         "00000000-0000-0000-0000-000000000002"),
+        (pa.string(), "a", "z", None),
+    ],
+)  # fmt: skip
+def test_a_range_has_a_middle_where_its_values_have_a_distance(
+    arrow: pa.DataType, low: str, high: str, expected: str | None
+) -> None:
+    """The middle is a value of the type, never above it, and less than the high end; texts have none."""
+    assert expected == middle(Range(low, high), Column("k", "k", arrow, '"k"'))

@@ -44,7 +44,7 @@ BLOCKS = {
     "cast": {"columns": {"id": "text"}},
     "add": {"columns": {"x": 1}},
     "add_field": {"field": "x", "value": 1},
-    "insert_field": {"static_fields": {"x": 1}},
+    "insert_field": {"static_fields": {"x": 1}, "timestamp_field": "loaded_at", "date_field": "loaded_on"},
     "compute": {"columns": {"x": "id + 1"}},
     "compute_field": {"columns": {"x": "id + 1"}},
     "lower": {"columns": ["email"]},
@@ -66,10 +66,10 @@ BLOCKS = {
 
 
 def test_every_type_word_is_tested():
-    """The table above holds every step and alias of the union."""
+    """The table above holds every step and alias of the union; `test_wasm.py` has the one that needs a file."""
     words = {word for step in STEPS.values() for word in get_args(step.model_fields["type"].annotation)}
 
-    assert words == set(BLOCKS)
+    assert words == {*BLOCKS, "wasm"}
 
 
 def test_every_key_is_described():
@@ -217,6 +217,7 @@ def test_mask_with_a_condition_leaves_plain_cells_and_says_so():
     [
         ({"type": "rename", "columns": {"email": "last"}}, "two columns would be called 'last'"),
         ({"type": "rename", "columns": {"email": "x", "last": "x"}}, "two columns would be called 'x'"),
+        ({"type": "add", "timestamp_field": "email"}, "'email' exists already"),
         ({"type": "add", "columns": {"email": 1}}, "'email' exists already"),
         ({"type": "concat", "columns": ["first", "last"], "into": "email"}, "'email' exists already"),
         ({"type": "split", "column": "email", "separator": "@", "into": ["last", "x"]}, "'last' exists already"),

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rivet_assets.run.judge.profile_text import bars
-from rivet_resources.contracts.profile import Bar, ColumnProfile, ProfileColumns
+from rivet_resources.contracts.rows.profile import Bar, ColumnProfile, ProfileColumns
 from rivet_resources.errors import PartCorrupt
 from rivet_resources.write import profile as module
 from rivet_resources.write.profile import Histogram, ProfileTally, joined_profile, number_of
