@@ -352,6 +352,11 @@ class Export(Settings):
 
     # --- what a mode may answer in another way -------------------------------------------------------
 
+    @property
+    def reads(self) -> str:
+        """Return what a run reads, as part of a sentence."""
+        return self.answers.reads
+
     def relations(self) -> list[tuple[Export, str | None]]:
         """Return what is read: (the export of that relation alone, its table; None: a query)."""
         return [(self, self.table)]

@@ -35,6 +35,7 @@ class Full(Export):
 
     answers: ClassVar[ModeFacts] = ModeFacts(
         name="full",
+        reads="all rows, each time anew",
         cuts=True,
         more_because="rows came after the export too count",
         fewer_because="rows were deleted",
@@ -58,6 +59,11 @@ class Full(Export):
             other = "values of `partition_by`" if self.shards is None else "`shards`"
             raise rule_broken(CODE, f"snapshots and {other} both make windows; keep one")
         return self
+
+    @property
+    def reads(self) -> str:
+        """Return what a run reads."""
+        return self.answers.reads if self.snapshots is None else "all rows, a copy of each day"
 
     @property
     def first_snapshot(self) -> date | None:

@@ -77,6 +77,7 @@ class Poll(Export):
 
     answers: ClassVar[ModeFacts] = ModeFacts(
         name="poll",
+        reads="rows that are new or changed, by their stamp",
         window="changes",
         keeps_cursor=True,
         counts_runs=True,
