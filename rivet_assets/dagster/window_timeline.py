@@ -60,8 +60,8 @@ def window_text(staged: Staged) -> str:
     if extract.cursor is None or extract.window.kind != "after":
         return extract.window.key
     if extract.cursor.high is None or extract.cursor.high == extract.cursor.low:
-        return f"nothing new after {extract.cursor.low or BEGINNING}"
-    return f"{extract.cursor.low or BEGINNING} … {extract.cursor.high}"
+        return f"nothing new after {_short(extract.cursor.low)}"
+    return f"{_short(extract.cursor.low)} … {_short(extract.cursor.high)}"
 
 
 def newest_windows(staged: Staged, state: State) -> list[Load]:
@@ -69,7 +69,7 @@ def newest_windows(staged: Staged, state: State) -> list[Load]:
     extract = staged.extract
     if extract.cursor is None or extract.window.kind != "after":
         return []
-    this = (extract.cursor.low or BEGINNING, extract.cursor.high or "", staged.measures.rows, "now")
+    this = (_short(extract.cursor.low), _short(extract.cursor.high or ""), staged.measures.rows, "now")
     return [this, *_earlier(state.runs(extract.export, RUNS_SEEN))][:MOST_WINDOWS]
 
 
@@ -81,7 +81,7 @@ def windows_table(windows: Iterable[Load]) -> str:
         f"| {low} | {high} | {rows:,} | {'█' * -(-BAR * rows // most) if most else ''} | {at} |"
         for low, high, rows, at in windows
     ]
-    return "\n".join(["| from | to | rows | | committed |", "|---|---|---|---|---|", *lines])
+    return "\n".join(["| from | to | rows | | committed (UTC) |", "|---|---|---|---|---|", *lines])
 
 
 def _earlier(records: Iterable[RunRecord]) -> Iterable[Load]:
@@ -89,7 +89,12 @@ def _earlier(records: Iterable[RunRecord]) -> Iterable[Load]:
     for record in records:
         if record.status == "success" and record.cursor_high is not None and record.total_rows:
             at = f"{record.finished_at:%Y-%m-%d %H:%M}" if record.finished_at else ""
-            yield record.cursor_low or BEGINNING, record.cursor_high, record.total_rows, at
+            yield _short(record.cursor_low), _short(record.cursor_high), record.total_rows, at
+
+
+def _short(text: str | None) -> str:
+    """Return a cursor as people read it: whole seconds without six zeros."""
+    return BEGINNING if text is None else text.replace(".000000", "")
 
 
 def _typed(text: str, kind: pa.DataType) -> Any:

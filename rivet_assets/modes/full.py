@@ -56,8 +56,9 @@ class Full(Export):
             if getattr(self, key) is not None and self.snapshots is None:
                 raise rule_broken(CODE, f"{key} belongs to `snapshots: daily`; add that, or remove it")
         if self.snapshots is not None and (self.by_value is not None or self.shards is not None):
-            other = "values of `partition_by`" if self.shards is None else "`shards`"
-            raise rule_broken(CODE, f"snapshots and {other} both make windows; keep one")
+            other, each = ("values of `partition_by`", "value") if self.shards is None else ("`shards`", "database")
+            way = f"keep one, or give each {each} an export of its own with snapshots"
+            raise rule_broken(CODE, f"snapshots and {other} both make windows; {way}")
         return self
 
     @property

@@ -173,6 +173,7 @@ def test_windows_of_times_say_how_wide_they_are_and_how_far_behind(shop):
     assert [datetime(2026, 1, 10, 23, tzinfo=UTC), datetime(2026, 1, 12, 23, tzinfo=UTC)] == ends
     assert isinstance(facts["rivet/to"], dg.TimestampMetadataValue)
     assert 48.0 == facts["rivet/covers_hours"].value
+    assert "| Window | 2026-01-10T23:00:00Z … 2026-01-12T23:00:00Z |" in facts["rivet/summary"].value
     behind = (datetime.now(UTC) - ends[1]).total_seconds() / 3600
     assert behind - 1 < facts["rivet/behind_hours"].value <= behind
 
@@ -259,7 +260,9 @@ def test_each_good_day_of_a_range_is_committed_and_the_bad_one_named(shop):
     assert [("materialization", day) for day in days] == [each for each in told(run) if each[0] == "materialization"]
     assert ("failed", "row_count_min 2026-01-03") in told(run)
     assert days == sorted(shop.manifests("days"))
-    assert "1 of 4 windows were not published: 2026-01-03" in failure(run).description
+    assert "1 of 4 windows were not published: 2026-01-03. The others are." in failure(run).description
+    assert "Nothing of it was published" in failure(run).description
+    assert "cursor" not in failure(run).description
     assert 3 == failure(run).metadata["rivet/exit_code"].value
 
 
