@@ -427,6 +427,10 @@ class Export(Settings):
         """Return the column that later runs begin at, and the one that stands in for its NULLs; None: no cursor."""
         return None
 
+    def cursor_text(self, cursor: str) -> str:
+        """Return what people read of a committed cursor: the value of its column."""
+        return cursor
+
     @property
     def window_column(self) -> str:
         """Return the column whose values are cut into windows of time; '' where none is."""

@@ -49,7 +49,7 @@ def describe(site: Site, attempt: Attempt) -> dict[str, Any]:
     notes = [*drift, *extract.notes]
     lead = {
         "Rows": rows,
-        "Window": window_text(staged),
+        "Window": window_text(site.export, staged),
         "Files": files_text(len(staged.parts), size),
         "Took": seconds_text(sum(staged.seconds.values())),
         "Read": f"{strategy(extract)}, {staged.consistency}",
@@ -59,11 +59,11 @@ def describe(site: Site, attempt: Attempt) -> dict[str, Any]:
     }
     facts: dict[str, Any] = {SUMMARY: summary(lead, notes), ROWS[extract.window.kind]: rows}
     facts |= {"rivet/size_mb": megabytes(size), "rivet/seconds": round(sum(staged.seconds.values()), 3)}
-    facts |= timeline_facts(staged)
+    facts |= timeline_facts(site.export, staged)
     if (late := late_rows(attempt)) is not None:
         facts["rivet/late_rows"] = late
     facts |= profile_facts(staged.profile)
-    windows = newest_windows(staged, site.state)
+    windows = newest_windows(site.export, staged, site.state)
     details_ = details(_figures(staged), cost=staged.harm, staged=staged, notes=notes, windows=windows)
     return facts | {"dagster/uri": site.root.uri, **_schema(site, staged), DETAILS: details_}
 

@@ -13,6 +13,7 @@ dynamic partition for each load, thousands a year that nobody can run again; an 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,10 @@ import dagster as dg
 import pyarrow as pa
 
 from rivet_resources.contracts.extract import Staged
+from rivet_resources.errors import RivetError
 
 if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
     from rivet_resources.state.runs import RunRecord
     from rivet_resources.state.store import State
 
@@ -34,7 +37,7 @@ Load = tuple[str, str, int, str]  # from, to, rows, when it was committed
 BAR = 12  # signs of the longest
 
 
-def timeline_facts(staged: Staged) -> dict[str, Any]:
+def timeline_facts(export: Export, staged: Staged) -> dict[str, Any]:
     """Return where a load began and ended, as values of the cursor's own type; {} of a window without a cursor."""
     extract = staged.extract
     if extract.cursor is None or extract.window.kind != "after":
@@ -42,7 +45,7 @@ def timeline_facts(staged: Staged) -> dict[str, Any]:
     column = extract.relation.column(extract.cursor.column)
     kind = column.arrow if column is not None else pa.string()
     ends = {"from": extract.cursor.low, "to": extract.cursor.high}
-    typed = {name: _typed(text, kind) for name, text in ends.items() if text is not None}
+    typed = {name: _typed(export.cursor_text(text), kind) for name, text in ends.items() if text is not None}
     facts: dict[str, Any] = {f"rivet/{name}": _shown(value) for name, value in typed.items()}
     low, high = (typed.get(name) for name in ("from", "to"))
     if isinstance(low, datetime) and isinstance(high, datetime):
@@ -52,25 +55,25 @@ def timeline_facts(staged: Staged) -> dict[str, Any]:
     return facts
 
 
-def window_text(staged: Staged) -> str:
+def window_text(export: Export, staged: Staged) -> str:
     """Name a window as people read it: `2026-01-31 … 2026-02-01` of an incremental load, else its key."""
     extract = staged.extract
     if extract.window.kind == "all":
         return ""
     if extract.cursor is None or extract.window.kind != "after":
         return extract.window.key
-    if extract.cursor.high is None or extract.cursor.high == extract.cursor.low:
-        return f"nothing new after {_short(extract.cursor.low)}"
-    return f"{_short(extract.cursor.low)} … {_short(extract.cursor.high)}"
+    low, high = _short(export, extract.cursor.low), extract.cursor.high
+    return f"nothing new after {low}" if high in (None, extract.cursor.low) else f"{low} … {_short(export, high)}"
 
 
-def newest_windows(staged: Staged, state: State) -> list[Load]:
+def newest_windows(export: Export, staged: Staged, state: State) -> list[Load]:
     """List the newest loads, this one first; [] of a window without a cursor."""
     extract = staged.extract
     if extract.cursor is None or extract.window.kind != "after":
         return []
-    this = (_short(extract.cursor.low), _short(extract.cursor.high or ""), staged.measures.rows, "now")
-    return [this, *_earlier(state.runs(extract.export, RUNS_SEEN))][:MOST_WINDOWS]
+    low, high = extract.cursor.low, extract.cursor.high
+    this = (_short(export, low), _short(export, high) if high else "", staged.measures.rows, "now")
+    return [this, *_earlier(export, state.runs(extract.export, RUNS_SEEN))][:MOST_WINDOWS]
 
 
 def windows_table(windows: Iterable[Load]) -> str:
@@ -84,17 +87,21 @@ def windows_table(windows: Iterable[Load]) -> str:
     return "\n".join(["| from | to | rows | | committed (UTC) |", "|---|---|---|---|---|", *lines])
 
 
-def _earlier(records: Iterable[RunRecord]) -> Iterable[Load]:
+def _earlier(export: Export, records: Iterable[RunRecord]) -> Iterable[Load]:
     """Yield the loads that brought rows, newest first; those that found nothing are no step of the way."""
     for record in records:
         if record.status == "success" and record.cursor_high is not None and record.total_rows:
             at = f"{record.finished_at:%Y-%m-%d %H:%M}" if record.finished_at else ""
-            yield _short(record.cursor_low), _short(record.cursor_high), record.total_rows, at
+            yield _short(export, record.cursor_low), _short(export, record.cursor_high), record.total_rows, at
 
 
-def _short(text: str | None) -> str:
-    """Return a cursor as people read it: whole seconds without six zeros."""
-    return BEGINNING if text is None else text.replace(".000000", "")
+def _short(export: Export, cursor: str | None) -> str:
+    """Return a cursor as people read it: whole seconds without six zeros; of another mode, before, as it stands."""
+    if cursor is None:
+        return BEGINNING
+    with suppress(RivetError):
+        cursor = export.cursor_text(cursor)
+    return cursor.replace(".000000", "")
 
 
 def _typed(text: str, kind: pa.DataType) -> Any:

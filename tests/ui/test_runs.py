@@ -178,6 +178,34 @@ def test_windows_of_times_say_how_wide_they_are_and_how_far_behind(shop):
     assert behind - 1 < facts["rivet/behind_hours"].value <= behind
 
 
+POLLED = """
+source: {{type: postgres, url_env: SHOP_URL, environment: local}}
+spark: inline
+exports:
+  - name: polled
+    table: orders
+    mode: poll
+    updated_at_column: at
+    format: parquet
+    destination: {{type: local, path: {lake}}}
+"""
+
+
+def test_windows_of_a_poll_are_of_its_stamps(shop):
+    """The next run needs key and ties of the last row too; people read the stamp."""
+    shop.configure(POLLED)
+    shop.run("postgres/polled")
+    shop.sql("INSERT INTO orders VALUES (1000, '2026-01-12 23:00Z', 'new', 1)")
+
+    (event,) = shop.run("postgres/polled").asset_materializations_for_node("postgres__polled")
+
+    facts = event.metadata
+    ends = [datetime.fromtimestamp(facts[name].value, UTC) for name in ("rivet/from", "rivet/to")]
+    assert [datetime(2026, 1, 10, 23, tzinfo=UTC), datetime(2026, 1, 12, 23, tzinfo=UTC)] == ends
+    assert "| Window | 2026-01-10T23:00:00Z … 2026-01-12T23:00:00Z |" in facts["rivet/summary"].value
+    assert "{" not in facts["rivet/details"].value
+
+
 def test_page_of_a_source_table_has_its_columns_and_about_how_many_rows(shop):
     """What tells a table from its export: native types, the database's comments, the key, the planner's estimate."""
     shop.sql("ANALYZE orders")
