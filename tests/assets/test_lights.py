@@ -265,6 +265,21 @@ def test_refused_window_among_good_ones_is_what_the_badge_shows(lights):
     assert {"row_count_min": "FAILED", "columns": "SUCCEEDED"} == lights.shown(DAYS)
 
 
+def test_badge_is_the_refused_window_in_postgres_too(tmp_path, fresh_database):
+    """Dagster's storage there commits each statement by itself; the row is moved whole."""
+    storage = {"storage": {"postgres": {"postgres_url": fresh_database}}}
+    with dg.instance_for_test(temp_dir=str(tmp_path), overrides=storage) as instance:
+        lights = Lights(tmp_path, instance)
+        lights.sql("DELETE FROM orders WHERE id = 2")
+
+        lights.launch(DAYS, days=("2026-01-01", "2026-01-04"))
+
+        check = dg.AssetCheckKey(DAYS, "row_count_min")
+        days = {f"2026-01-0{day}": "SUCCEEDED" for day in (1, 2, 3, 4)} | {"2026-01-02": "FAILED"}
+        assert days == lights.by_day(check)
+        assert {"row_count_min": "FAILED", "columns": "SUCCEEDED"} == lights.shown(DAYS)
+
+
 # A process of its own, as every run of a backfill is.
 KILLED = """
 import sys
