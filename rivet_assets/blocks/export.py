@@ -354,6 +354,11 @@ class Export(Settings):
 
     # --- what a mode may answer in another way -------------------------------------------------------
 
+    @property
+    def reads(self) -> str:
+        """Return what a run reads, as part of a sentence."""
+        return self.answers.reads
+
     def relations(self) -> list[tuple[Export, str | None]]:
         """Return what is read: (the export of that relation alone, its table; None: a query)."""
         return [(self, self.table)]
@@ -423,6 +428,10 @@ class Export(Settings):
     def cursor(self) -> tuple[str, str | None] | None:
         """Return the column that later runs begin at, and the one that stands in for its NULLs; None: no cursor."""
         return None
+
+    def cursor_text(self, cursor: str) -> str:
+        """Return what people read of a committed cursor: the value of its column."""
+        return cursor
 
     @property
     def window_column(self) -> str:

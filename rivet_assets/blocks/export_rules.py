@@ -308,8 +308,11 @@ def shards_fit(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
         return
     kind = str(inner(block, "destination", "type"))
     if not mode.cuts and not mode.has_windows:
-        message = f"makes a window per database, and mode {mode.name} has windows of its own; use full, chunked or "
-        message += "time_window"
+        message = f"makes a window per database, and mode {mode.name} goes on from one place, which several databases "
+        message += (
+            "do not have; use full, chunked or time_window, or give each database an export of its own, with its "
+        )
+        message += "own `source`"
         yield refusal(code, message, loc=loc)
     elif any(inner(block, "partition_by", key) is not None for key in ("values", "query")):
         yield refusal(code, "stands beside values of partition_by, and both make windows; keep one", loc=loc)

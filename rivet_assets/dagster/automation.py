@@ -35,7 +35,8 @@ def condition_of(export: Export) -> dg.AutomationCondition[Any] | None:
         return condition.with_label(f"schedule {export.schedule} {zone}")
     days = getattr(export, "days_window", None)
     latest = dg.AutomationCondition.in_latest_time_window(timedelta(days=days) if days else None)
-    return (latest & condition).with_label(f"schedule {export.schedule} {zone}, last {days or 1} windows")
+    told = f"the windows of the last {days} days" if days else "the latest window"
+    return (latest & condition).with_label(f"schedule {export.schedule} {zone}, {told}")
 
 
 def freshness_of(export: Export) -> dg.FreshnessPolicy | None:

@@ -21,6 +21,7 @@ from rivet_assets.dagster.around import Around, surround
 from rivet_assets.dagster.checks.check_events import breaches, evaluations, join_column_verdicts, result, with_breaches
 from rivet_assets.dagster.checks.on_demand import Proofs, answer_or_make, on_demand_specs, provable
 from rivet_assets.dagster.checks.proof_checks import proofs_of
+from rivet_assets.dagster.checks.red_lights import RedLights
 from rivet_assets.dagster.checks.window_holes import windows_check
 from rivet_assets.dagster.op_options import backfill_policy, pool_of, step_options
 from rivet_assets.dagster.pages.metadata import data_version, describe
@@ -122,7 +123,7 @@ def _windows(
 ) -> dg.AssetsDefinition:
     def events(context: dg.AssetExecutionContext) -> Iterator[Any]:
         wanted, refused, tried = windows_of(export, context.partition_keys), [], 0
-        held, runs = list[dg.AssetCheckEvaluation](), list[str]()
+        runs, red = list[str](), RedLights(context)
         with _in_dagster_words(export, config, context):
             asked = asked_of(context, export, config=config)
             site = _site(asked)
@@ -135,16 +136,15 @@ def _windows(
                     tried += 1
                     try:
                         with ready.attempt() as made:
-                            yield from _commit(site, spec, made, context.instance, held)
+                            yield from red.kept_latest(_commit(site, spec, made, context.instance))
                             runs.append(made.staged.extract.run_id)
                             _tell_quarantine(site, made, spec.key, context)
                             if tried == 1:
                                 _observe_table(site, made, context)
                     except RivetError as error:
                         refused.append(RefusedWindow(ready.window.key, error, export.shards is not None))
-                        held += evaluations(
-                            spec.key, breaches(error), ready.window.partition, instance=context.instance
-                        )
+                        told = evaluations(spec.key, breaches(error), ready.window.partition, instance=context.instance)
+                        yield from red.kept_latest(told)
                         context.log.error(f"{export.name} {ready.window.key}: {error}")
                         if refused[-1].is_hopeless:
                             break
@@ -153,8 +153,6 @@ def _windows(
             if not refused:
                 refuse_disproved(export, proved)
                 tell_success(config, export.name, spec.key, site.state, context)
-        # Last, and the failed ones at the very end: the badge of a check is the verdict that was stored last.
-        yield from sorted(held, key=lambda verdict: not verdict.passed)
         if refused:
             raise _failure_of(export, refused, of=len(wanted), tried=tried)
 
@@ -176,13 +174,8 @@ def _windows(
     return windows
 
 
-def _commit(
-    site: Site, spec: dg.AssetSpec, made: Attempt, instance: dg.DagsterInstance, held: list[dg.AssetCheckEvaluation]
-) -> Iterator[Any]:
+def _commit(site: Site, spec: dg.AssetSpec, made: Attempt, instance: dg.DagsterInstance) -> Iterator[Any]:
     """Publish one staged window and tell Dagster, its verdicts last, since they are tied to its materialization.
-
-    Args:
-        held: takes the verdicts of a window that is refused, to be told at the end of the run.
 
     Raises:
         GateRefused: nothing was published.
@@ -190,7 +183,7 @@ def _commit(
     """
     verdicts = _verdicts(site.export, made)
     if made.is_refused:
-        held += evaluations(spec.key, verdicts, made.window.partition, instance=instance)
+        yield from evaluations(spec.key, verdicts, made.window.partition, instance=instance)
         raise GateRefused(refusal(site.export.name, made.window.key, made.verdicts))
     if made.is_skipped:
         site.tell(f"{site.export.name} {made.window.key}: no rows, and skip_empty is set; nothing was written.")

@@ -81,6 +81,7 @@ class Cdc(Export):
 
     answers: ClassVar[ModeFacts] = ModeFacts(
         name="cdc",
+        reads="the changes in its log",
         window="changes",
         follows_log=True,
         holds_changes=True,

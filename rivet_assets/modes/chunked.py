@@ -45,6 +45,7 @@ class Chunked(Export):
 
     answers: ClassVar[ModeFacts] = ModeFacts(
         name="chunked",
+        reads="all rows, in chunks, each time anew",
         cuts=True,
         by_ranges=True,
         refuses_nulls=True,

@@ -35,6 +35,7 @@ class Full(Export):
 
     answers: ClassVar[ModeFacts] = ModeFacts(
         name="full",
+        reads="all rows, each time anew",
         cuts=True,
         more_because="rows came after the export too count",
         fewer_because="rows were deleted",
@@ -55,9 +56,15 @@ class Full(Export):
             if getattr(self, key) is not None and self.snapshots is None:
                 raise rule_broken(CODE, f"{key} belongs to `snapshots: daily`; add that, or remove it")
         if self.snapshots is not None and (self.by_value is not None or self.shards is not None):
-            other = "values of `partition_by`" if self.shards is None else "`shards`"
-            raise rule_broken(CODE, f"snapshots and {other} both make windows; keep one")
+            other, each = ("values of `partition_by`", "value") if self.shards is None else ("`shards`", "database")
+            way = f"keep one, or give each {each} an export of its own with snapshots"
+            raise rule_broken(CODE, f"snapshots and {other} both make windows; {way}")
         return self
+
+    @property
+    def reads(self) -> str:
+        """Return what a run reads."""
+        return self.answers.reads if self.snapshots is None else "all rows, a copy of each day"
 
     @property
     def first_snapshot(self) -> date | None:

@@ -37,6 +37,7 @@ class Incremental(Export):
 
     answers: ClassVar[ModeFacts] = ModeFacts(
         name="incremental",
+        reads="what came after the last run",
         window="after",
         keeps_cursor=True,
         keeps_boundary=True,

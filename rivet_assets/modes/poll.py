@@ -77,6 +77,7 @@ class Poll(Export):
 
     answers: ClassVar[ModeFacts] = ModeFacts(
         name="poll",
+        reads="rows that are new or changed, by their stamp",
         window="changes",
         keeps_cursor=True,
         counts_runs=True,
@@ -138,6 +139,11 @@ class Poll(Export):
         stamps = [self.updated_at_column, self.delete_detection.column]
         if len(set(stamps)) < len(stamps) or (is_diff and self.updated_at_column in self.primary_key):
             yield f"{self.updated_at_column} cannot be updated_at_column and mark or key at once; name another column"
+
+    def cursor_text(self, cursor: str) -> str:
+        """Return the stamp of the last row that was delivered; its key and ties are for the next run."""
+        place = parse(cursor, export=self.name).updated
+        return place[0].value if place else cursor
 
     def deciding_column(self, key: tuple[str, ...]) -> tuple[str, bool]:
         """Return the stamp of the last change."""

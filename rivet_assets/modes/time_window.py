@@ -36,6 +36,7 @@ class TimeWindow(Export):
 
     answers: ClassVar[ModeFacts] = ModeFacts(
         name="time_window",
+        reads="one window of time after another",
         window="time",
         more_because="late rows came into it",
         fewer_because="rows were deleted, or their time was changed",

@@ -15,6 +15,7 @@ class ModeFacts:
     """Answers of one mode; a default is what holds for a mode that has nothing of the kind."""
 
     name: str  # its word in YAML, for messages
+    reads: str = ""  # what a run reads, as part of a sentence
     window: Literal["all", "time", "after", "changes"] = "all"  # what a committed window is: all rows, a time, a step
     keeps_cursor: bool = False  # the state store says where the next run begins
     keeps_boundary: bool = False  # and which rows with the cursor's value were read already

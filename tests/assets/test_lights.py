@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from rivet_assets.config.load import load_config
 from rivet_assets.definitions import definitions_of
+from tests.processes import Process
 
 ORDERS, DAYS = dg.AssetKey(["shop", "orders"]), dg.AssetKey(["shop", "days"])
 BLOCK = """
@@ -46,12 +48,18 @@ class Lights:
 
     def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
         self.folder, self.instance = folder, instance
-        text = BLOCK.replace("shop.db", str(folder / "shop.db")).replace("path: lake", f"path: {folder / 'lake'}")
-        (folder / "rivet.yaml").write_text(text)
+        if not (folder / "rivet.yaml").exists():
+            self.begin()
+        self.defs = definitions_of(load_config(folder / "rivet.yaml"))
+
+    def begin(self) -> None:
+        """Make the database and the configuration."""
+        lake, shop = self.folder / "lake", self.folder / "shop.db"
+        text = BLOCK.replace("shop.db", str(shop)).replace("path: lake", f"path: {lake}")
+        (self.folder / "rivet.yaml").write_text(text)
         self.sql("CREATE TABLE orders (id integer PRIMARY KEY, at integer NOT NULL)")
         for number in range(8):
             self.sql(f"INSERT INTO orders VALUES ({number}, {FIRST_OF_JANUARY} + {number // 2} * 86400 + {number % 2})")
-        self.defs = definitions_of(load_config(folder / "rivet.yaml"))
 
     def sql(self, statement: str) -> None:
         """Run one statement at the source."""
@@ -93,6 +101,20 @@ class Lights:
             raise_on_error=False,
             run_config={**QUIET, "ops": {"repair_windows": {"config": options}}},
         )
+
+    def slow_down(self) -> None:
+        """Read a row at a time, and make the last day as long as a test."""
+        text = (self.folder / "rivet.yaml").read_text()
+        tuning = "    tuning: {batch_size: 1, throttle_ms: 300}\n"
+        (self.folder / "rivet.yaml").write_text(text.replace("    time_column: at\n", tuning + "    time_column: at\n"))
+        numbers = "WITH RECURSIVE n(i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)"
+        self.sql(f"INSERT INTO orders {numbers} SELECT i, {FIRST_OF_JANUARY} + 3 * 86400 + i FROM n")
+
+    def by_day(self, check: dg.AssetCheckKey) -> dict[str, str]:
+        """Return the status of a check for each partition that was judged."""
+        found = self.instance.event_log_storage.get_asset_check_partition_info([check])
+        told = {str(each.partition_key): each.latest_execution_status.value for each in found}
+        return {day: status for day, status in told.items() if status != "PLANNED"}
 
     def shown(self, key: dg.AssetKey) -> dict[str, str]:
         """Return the latest status of each check that has one, by name."""
@@ -240,6 +262,57 @@ def test_refused_window_among_good_ones_is_what_the_badge_shows(lights):
     latest = lights.instance.event_log_storage.get_latest_asset_check_execution_by_key([check])[check]
     assert not run.success
     assert ("FAILED", "2026-01-02") == (latest.status.value, latest.partition)
+    assert {"row_count_min": "FAILED", "columns": "SUCCEEDED"} == lights.shown(DAYS)
+
+
+def test_badge_is_the_refused_window_in_postgres_too(tmp_path, fresh_database):
+    """Dagster's storage there commits each statement by itself; the row is moved whole."""
+    storage = {"storage": {"postgres": {"postgres_url": fresh_database}}}
+    with dg.instance_for_test(temp_dir=str(tmp_path), overrides=storage) as instance:
+        lights = Lights(tmp_path, instance)
+        lights.sql("DELETE FROM orders WHERE id = 2")
+
+        lights.launch(DAYS, days=("2026-01-01", "2026-01-04"))
+
+        check = dg.AssetCheckKey(DAYS, "row_count_min")
+        days = {f"2026-01-0{day}": "SUCCEEDED" for day in (1, 2, 3, 4)} | {"2026-01-02": "FAILED"}
+        assert days == lights.by_day(check)
+        assert {"row_count_min": "FAILED", "columns": "SUCCEEDED"} == lights.shown(DAYS)
+
+
+# A process of its own, as every run of a backfill is.
+KILLED = """
+import sys
+from pathlib import Path
+import dagster as dg
+from tests.assets.test_lights import DAYS, Lights
+with dg.DagsterInstance.from_config(sys.argv[1]) as instance:
+    Lights(Path(sys.argv[2]), instance).launch(DAYS, days=("2026-01-01", "2026-01-04"))
+"""
+
+
+def wait_for(seen: Callable[[], bool], run: Process) -> None:
+    """Wait until something is seen while a run goes on."""
+    until = time.monotonic() + 60
+    while not seen():
+        assert run.poll() is None, run.stderr.read()
+        assert time.monotonic() < until, "it was not seen"
+        time.sleep(0.1)
+
+
+def test_refused_window_of_a_killed_run_is_red(lights, tmp_path):
+    """It was told when it was refused; the window that the kill met has no light, and the others have their own."""
+    lights.sql("DELETE FROM orders WHERE id = 2")
+    lights.slow_down()
+    check = dg.AssetCheckKey(DAYS, "row_count_min")
+    with Process("-c", KILLED, str(tmp_path), str(lights.folder)) as run:
+        try:
+            wait_for(lambda: "2026-01-03" in lights.by_day(check), run)
+            wait_for(lambda: "FAILED" == lights.shown(DAYS).get("row_count_min"), run)
+        finally:
+            run.kill()
+
+    assert {"2026-01-01": "SUCCEEDED", "2026-01-02": "FAILED", "2026-01-03": "SUCCEEDED"} == lights.by_day(check)
     assert {"row_count_min": "FAILED", "columns": "SUCCEEDED"} == lights.shown(DAYS)
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rivet_assets.config.load import RivetConfig
 from rivet_assets.launch.run_exports import run_exports
 from rivet_assets.run.admit.admission import ADOPT
+from rivet_resources.commit.manifest import current_manifests
+from rivet_resources.contracts.destination import Destination
+from tests.engines.test_destinations import destination, fenced_gcs, fenced_s3  # noqa: F401
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 
@@ -36,18 +42,45 @@ def lab(
 ) -> Iterator[Lab]:
     """Two databases with five orders each, of the same keys; the first is the source's own address, too."""
     laboratory = lab_in(tmp_path, engine, request, monkeypatch)
-    name = f"us_{urlsplit(laboratory.url).path.removeprefix('/')}"
-    laboratory.sql(f"CREATE DATABASE {name}")
-    other = Lab(tmp_path, path_of(laboratory.url, name), engine)
-    for place, shard in ((laboratory, "eu"), (other, "us")):
-        monkeypatch.setenv(f"{shard.upper()}_URL", place.url)
-        place.create("orders", {"id": "whole", "note": "note"})
-        place.insert("orders", [{"id": number, "note": shard} for number in range(5)])
-    yield laboratory
-    laboratory.sql(f"DROP DATABASE {name}")
+    with database_beside(laboratory) as url:
+        for place, shard in ((laboratory, "eu"), (Lab(tmp_path, url, engine), "us")):
+            monkeypatch.setenv(f"{shard.upper()}_URL", place.url)
+            place.create("orders", {"id": "whole", "note": "note"})
+            place.insert("orders", [{"id": number, "note": shard} for number in range(5)])
+        yield laboratory
 
 
-@pytest.mark.parametrize("engine", ["postgres", "mariadb"], indirect=True)
+@contextmanager
+def database_beside(lab: Lab) -> Iterator[str]:
+    """Make another database of the same server, or another file; its URL or path."""
+    if lab.engine.name == "sqlite":
+        yield f"{lab.url}.us"
+        return
+    name = f"us_{urlsplit(lab.url).path.removeprefix('/')}"
+    lab.sql(f"CREATE DATABASE {name}")
+    if lab.engine.name == "sqlserver":
+        lab.sql(f"ALTER DATABASE {name} SET ALLOW_SNAPSHOT_ISOLATION ON")
+    yield path_of(lab.url, name)
+    lab.sql(f"DROP DATABASE {name}")
+
+
+def windows_of(config: RivetConfig) -> dict[str, list[tuple[int, str]]]:
+    """Read the published rows of each window, wherever they are."""
+    root = config.export("orders").destination.root("orders")
+    return {
+        key: sorted(
+            (row["id"], row["note"])
+            for part in manifest.parts
+            for row in pq.read_table(pa.BufferReader(root.read(part.path)[0])).to_pylist()
+        )
+        for key, manifest in current_manifests(root).items()
+    }
+
+
+OF_BOTH = {f"shard={shard}": [(number, shard) for number in range(5)] for shard in ("eu", "us")}
+
+
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
 @pytest.mark.parametrize("mode", ["", "mode: chunked, chunk_column: id, chunk_size: 2, parallel: 2, "])
 def test_two_databases_of_one_server_are_two_shards(lab: Lab, mode: str) -> None:
     """Each window has the rows of its own; run again, each is known for what it was."""
@@ -56,10 +89,22 @@ def test_two_databases_of_one_server_are_two_shards(lab: Lab, mode: str) -> None
     first, second = lab.export(block), lab.export(block)
 
     assert ("success", "success") == (first.status, second.status), first.message or second.message
-    for shard in ("eu", "us"):
-        parts = lab.manifests("orders")[f"shard={shard}"].parts
-        rows = [row for part in parts for row in pq.read_table(lab.folder / "lake/orders" / part.path).to_pylist()]
-        assert [(number, shard) for number in range(5)] == sorted((row["id"], row["note"]) for row in rows)
+    assert OF_BOTH == windows_of(lab.config(block))
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("destination", ["s3", "gcs", "azure"], indirect=True)
+def test_shards_are_windows_in_an_object_store(lab: Lab, destination: Destination) -> None:  # noqa: F811
+    """Each in a folder of its own; a second run replaces one of them and leaves the other."""
+    place = destination.model_dump_json(exclude_unset=True)[1:]
+    block = BLOCK.replace("shards", f"destination: {{type: {destination.type}, {place}, shards")
+
+    first = lab.export(block)
+    lab.sql("INSERT INTO orders VALUES (5, 'eu')")
+    second = lab.export(block, partitions=("eu",))
+
+    assert ("success", "success") == (first.status, second.status), first.message or second.message
+    assert OF_BOTH | {"shard=eu": [*OF_BOTH["shard=eu"], (5, "eu")]} == windows_of(lab.config(block))
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)

@@ -229,8 +229,8 @@ RUNNING = (
     Fault(
         "gate_after_publish_of_a_day",
         "rivet_assets/dagster/export_asset.py",
-        "    if made.is_refused:\n        held += evaluations(",
-        "    if made.is_refused:\n        _offer(site, made).publish()\n        held += evaluations(",
+        "    if made.is_refused:\n        yield from evaluations(",
+        "    if made.is_refused:\n        _offer(site, made).publish()\n        yield from evaluations(",
         "a bad day of a backfill is published before it turns red",
         ("tests/engines/test_modes.py::test_one_bad_day_fails_that_day_only[postgres]",),
     ),

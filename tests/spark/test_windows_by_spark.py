@@ -17,29 +17,35 @@ from rivet_resources.destinations.local import Local
 
 
 @pytest.mark.spark
-def test_windows_and_folders_are_the_same_by_spark(tmp_path: Path) -> None:
+def test_windows_and_folders_are_the_same_by_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row is in the window and the folder that `spark: inline` puts it in."""
-    with closing(sqlite3.connect(tmp_path / "shop.db")) as database, database:
-        database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, region TEXT, at DATE)")
-        rows = [(n, ("eu", "us", None)[n % 3], f"2026-01-0{1 + n % 4}") for n in range(12)]
-        database.executemany("INSERT INTO orders VALUES (?, ?, ?)", rows)
+    for name, count in {"shop": 12, "eu": 3, "us": 5}.items():
+        monkeypatch.setenv(f"{name.upper()}_DB", str(tmp_path / f"{name}.db"))
+        with closing(sqlite3.connect(tmp_path / f"{name}.db")) as database, database:
+            database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, region TEXT, at DATE)")
+            rows = [(n, ("eu", "us", None)[n % 3], f"2026-01-0{1 + n % 4}") for n in range(count)]
+            database.executemany("INSERT INTO orders VALUES (?, ?, ?)", rows)
     lake = {"type": "local", "path": str(tmp_path / "lake")}
     common = {"table": "orders", "format": "parquet", "destination": lake, "columns": {"at": "date"}}
     exports = [
         {"name": "values", **common, "partition_by": {"column": "region", "values": ["eu", "us", None]}},
         {"name": "folders", **common, "partition_by": "at", "partition_granularity": "day"},
         {"name": "days", **common, "snapshots": "daily"},
+        {"name": "shards", **common, "shards": {"eu": "EU_DB", "us": "US_DB"}},
     ]
     found = {}
     for way in ("inline", "spark"):
         document = {"source": {"type": "sqlite", "path": str(tmp_path / "shop.db")}, "exports": exports}
         (tmp_path / "rivet.yaml").write_text(yaml.safe_dump(document | {"spark": way}))
         outcomes = run_exports(load_config(tmp_path / "rivet.yaml"))
-        assert ["success"] * 3 == [each.status for each in outcomes], [each.message for each in outcomes]
+        assert ["success"] * 4 == [each.status for each in outcomes], [each.message for each in outcomes]
         found[way] = {each["name"]: windows(tmp_path, str(each["name"])) for each in exports}
 
     assert found["inline"] == found["spark"]
     assert {"region=eu", "region=us", "region=__HIVE_DEFAULT_PARTITION__"} == {w for w, _ in found["spark"]["values"]}
+    assert {"shard=eu": [0, 1, 2], "shard=us": [0, 1, 2, 3, 4]} == {
+        window: ids for (window, _), ids in found["spark"]["shards"].items()
+    }
     assert 4 == len({folder for _, folder in found["spark"]["folders"]})
 
 

@@ -114,6 +114,64 @@ def test_spec_holds_what_the_block_says(tmp_path):
     assert "schedule 0 3 * * *" in spec.automation_condition.label
 
 
+LIKE = """
+sources:
+  shop: {type: sqlite, path: shop.db}
+  crm: {type: sqlite, path: crm.db}
+spark: inline
+exports:
+  - {name: orders, source: shop, table: orders, format: parquet, destination: {type: local, path: lake}}
+  - {name: orders_of_crm, source: crm, table: orders, format: parquet, destination: {type: local, path: lake}}
+  - name: sums
+    source: shop
+    query: SELECT region, sum(total) FROM orders JOIN customers USING (customer) GROUP BY 1
+    format: csv
+    destination: {type: local, path: lake}
+  - name: days
+    source: shop
+    table: orders
+    mode: time_window
+    time_column: at
+    start: 2026-01-01
+    schedule: "0 3 * * *"
+    format: parquet
+    destination: {type: local, path: lake}
+"""
+
+
+def test_table_and_its_export_are_told_apart(tmp_path):
+    """They have one title; the group, which lists and the graph show, is another, and no two tables have one name."""
+    (tmp_path / "rivet.yaml").write_text(LIKE)
+    definitions = definitions_of(load_config(tmp_path / "rivet.yaml"))
+    export, table = spec_of(definitions, "shop/orders"), spec_of(definitions, "shop/main/orders")
+
+    assert ("shop", "shop_tables") == (export.group_name, table.group_name)
+    names = [spec.metadata.get("dagster/table_name") for spec in definitions.resolve_all_asset_specs()]
+    named = [name for name in names if name is not None]
+    assert {"shop.main.orders", "shop.main.customers", "crm.main.orders"} == set(named)
+    assert 3 == len(named), "Dagster links assets of one table name, as if they were one"
+
+
+def test_list_of_assets_says_in_plain_words_what_each_reads(tmp_path):
+    """No markdown and no SQL; the query stands on the page."""
+    (tmp_path / "rivet.yaml").write_text(LIKE)
+    definitions = definitions_of(load_config(tmp_path / "rivet.yaml"))
+    sums, days = spec_of(definitions, "shop/sums"), spec_of(definitions, "shop/days")
+
+    assert "Reads a query over main.customers, main.orders: all rows, each time anew." == sums.description
+    assert "```sql\nSELECT region, sum(total)" in sums.metadata["rivet/query"].md_str
+    assert "Reads table orders: one window of time after another." == days.description
+    assert "schedule 0 3 * * * UTC, the latest window" == days.automation_condition.label
+
+
+@pytest.mark.parametrize(("spark", "kinds"), [("spark: inline", {"parquet"}), ("", {"parquet", "spark"})])
+def test_export_is_of_the_kind_spark_where_spark_runs_it(tmp_path, spark, kinds):
+    """Not where `spark: inline` says that no JVM is started."""
+    (tmp_path / "rivet.yaml").write_text(LIKE.replace("spark: inline", spark))
+
+    assert kinds == spec_of(definitions_of(load_config(tmp_path / "rivet.yaml")), "shop/orders").kinds
+
+
 def test_code_version_follows_what_is_exported_and_not_when(tmp_path):
     """A new query makes a new version, a new schedule does not."""
     versions = []

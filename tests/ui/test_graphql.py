@@ -61,7 +61,7 @@ def test_page_of_an_export_says_where_it_comes_from(ask):
     page = asset(ask, "postgres/orders")
 
     assert page["groupName"] == "postgres"
-    assert sorted(page["kinds"]) == ["parquet", "spark"]
+    assert page["kinds"] == ["parquet"]
     assert page["owners"] == [{"team": "shop"}]
     assert {"key": "mode", "value": "full"} in page["tags"]
     assert [["postgres", "public", "orders"]] == [each["path"] for each in page["dependencyKeys"]]

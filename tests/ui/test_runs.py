@@ -1,5 +1,6 @@
 """What a run tells Dagster, in which order, and what it leaves at the destination."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
@@ -127,6 +128,84 @@ def test_rows_of_an_increment_are_not_the_rows_of_the_table(shop):
     assert {"dagster/row_count", "dagster/partition_row_count"}.isdisjoint(event.metadata)
 
 
+TIMES = """
+source: {{type: postgres, url_env: SHOP_URL, environment: local}}
+spark: inline
+exports:
+  - name: grown
+    table: orders
+    mode: incremental
+    cursor_column: at
+    format: parquet
+    destination: {{type: local, path: {lake}}}
+"""
+
+
+def test_windows_of_an_incremental_export_are_a_timeline(shop):
+    """Each load says from where to where it went: of a number as one that Dagster plots, of times with its distance."""
+    shop.configure(INCREMENTS)
+    shop.run("postgres/grown")
+    shop.sql("INSERT INTO orders VALUES (1000, '2026-02-02 12:34Z', 'new', 1)")
+    shop.run("postgres/grown")
+
+    (event,) = shop.run("postgres/grown").asset_materializations_for_node("postgres__grown")
+    events = shop.instance.fetch_materializations(dg.AssetKey(["postgres", "grown"]), limit=9).records
+
+    told = [record.asset_materialization.metadata for record in reversed(events)]
+    seen = [tuple(each[name].value if name in each else None for name in ("rivet/from", "rivet/to")) for each in told]
+    assert [(None, 239), (239, 1000), (1000, 1000)] == seen
+    assert "| Window | nothing new after 1000 |" in event.metadata["rivet/summary"].value
+    lines = [line for line in event.metadata["rivet/details"].value.splitlines() if "█" in line or "| 1000 |" in line]
+    cells = [[cell.strip() for cell in line.split("|")[1:4]] for line in lines]
+    assert [["1000", "1000", "0"], ["239", "1000", "1"], ["the beginning", "239", "240"]] == cells
+
+
+def test_windows_of_times_say_how_wide_they_are_and_how_far_behind(shop):
+    """An instant is shown as one, in the reader's own zone; what is plotted are hours."""
+    shop.configure(TIMES)
+    shop.run("postgres/grown")
+    shop.sql("INSERT INTO orders VALUES (1000, '2026-01-12 23:00Z', 'new', 1)")
+
+    (event,) = shop.run("postgres/grown").asset_materializations_for_node("postgres__grown")
+
+    facts = event.metadata
+    ends = [datetime.fromtimestamp(facts[name].value, UTC) for name in ("rivet/from", "rivet/to")]
+    assert [datetime(2026, 1, 10, 23, tzinfo=UTC), datetime(2026, 1, 12, 23, tzinfo=UTC)] == ends
+    assert isinstance(facts["rivet/to"], dg.TimestampMetadataValue)
+    assert 48.0 == facts["rivet/covers_hours"].value
+    assert "| Window | 2026-01-10T23:00:00Z … 2026-01-12T23:00:00Z |" in facts["rivet/summary"].value
+    behind = (datetime.now(UTC) - ends[1]).total_seconds() / 3600
+    assert behind - 1 < facts["rivet/cursor_age_seconds"].value / 3600 <= behind
+
+
+POLLED = """
+source: {{type: postgres, url_env: SHOP_URL, environment: local}}
+spark: inline
+exports:
+  - name: polled
+    table: orders
+    mode: poll
+    updated_at_column: at
+    format: parquet
+    destination: {{type: local, path: {lake}}}
+"""
+
+
+def test_windows_of_a_poll_are_of_its_stamps(shop):
+    """The next run needs key and ties of the last row too; people read the stamp."""
+    shop.configure(POLLED)
+    shop.run("postgres/polled")
+    shop.sql("INSERT INTO orders VALUES (1000, '2026-01-12 23:00Z', 'new', 1)")
+
+    (event,) = shop.run("postgres/polled").asset_materializations_for_node("postgres__polled")
+
+    facts = event.metadata
+    ends = [datetime.fromtimestamp(facts[name].value, UTC) for name in ("rivet/from", "rivet/to")]
+    assert [datetime(2026, 1, 10, 23, tzinfo=UTC), datetime(2026, 1, 12, 23, tzinfo=UTC)] == ends
+    assert "| Window | 2026-01-10T23:00:00Z … 2026-01-12T23:00:00Z |" in facts["rivet/summary"].value
+    assert "{" not in facts["rivet/details"].value
+
+
 def test_page_of_a_source_table_has_its_columns_and_about_how_many_rows(shop):
     """What tells a table from its export: native types, the database's comments, the key, the planner's estimate."""
     shop.sql("ANALYZE orders")
@@ -209,7 +288,9 @@ def test_each_good_day_of_a_range_is_committed_and_the_bad_one_named(shop):
     assert [("materialization", day) for day in days] == [each for each in told(run) if each[0] == "materialization"]
     assert ("failed", "row_count_min 2026-01-03") in told(run)
     assert days == sorted(shop.manifests("days"))
-    assert "1 of 4 windows were not published: 2026-01-03" in failure(run).description
+    assert "1 of 4 windows were not published: 2026-01-03. The others are." in failure(run).description
+    assert "Nothing of it was published" in failure(run).description
+    assert "cursor" not in failure(run).description
     assert 3 == failure(run).metadata["rivet/exit_code"].value
 
 

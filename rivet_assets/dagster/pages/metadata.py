@@ -17,6 +17,7 @@ import pyarrow as pa
 from rivet_assets.dagster.pages.lineage import column_lineage
 from rivet_assets.dagster.pages.page import DETAILS, SUMMARY, details, summary
 from rivet_assets.dagster.pages.profile_facts import profile_facts
+from rivet_assets.dagster.pages.window_timeline import newest_windows, timeline_facts, window_text
 from rivet_assets.run.attempt import Attempt, Site
 from rivet_assets.run.journal import strategy
 from rivet_assets.run.words import human_bytes
@@ -49,7 +50,7 @@ def describe(site: Site, attempt: Attempt) -> dict[str, Any]:
     notes = [*drift, *extract.notes]
     lead = {
         "Rows": rows,
-        "Window": "" if extract.window.kind == "all" else extract.window.key,
+        "Window": window_text(site.export, staged),
         "Files": files_text(len(staged.parts), size),
         "Took": seconds_text(sum(staged.seconds.values())),
         "Read": f"{strategy(extract)}, {staged.consistency}",
@@ -59,14 +60,14 @@ def describe(site: Site, attempt: Attempt) -> dict[str, Any]:
     }
     facts: dict[str, Any] = {SUMMARY: summary(lead, notes), ROWS[extract.window.kind]: rows}
     facts |= {"rivet/size_mb": megabytes(size), "rivet/seconds": round(sum(staged.seconds.values()), 3)}
-    if extract.cursor is not None and extract.cursor.high is not None:
-        facts["rivet/cursor"] = extract.cursor.high
-        if (age := cursor_age(extract, staged.started_at)) is not None:
-            facts["rivet/cursor_age_seconds"] = age
+    facts |= timeline_facts(site.export, staged)
+    if (age := cursor_age(extract, staged.started_at)) is not None:
+        facts["rivet/cursor_age_seconds"] = age
     if (late := late_rows(attempt)) is not None:
         facts["rivet/late_rows"] = late
     facts |= profile_facts(staged.profile)
-    details_ = details(_figures(staged), cost=staged.harm, staged=staged, notes=notes)
+    windows = newest_windows(site.export, staged, site.state)
+    details_ = details(_figures(staged), cost=staged.harm, staged=staged, notes=notes, windows=windows)
     return facts | {"dagster/uri": site.root.uri, **_schema(site, staged), DETAILS: details_}
 
 

@@ -6,11 +6,12 @@ behind a link; tables of its own it always shows whole. Not here: what they say 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
+from rivet_assets.dagster.pages.window_timeline import Load, windows_table
 from rivet_assets.run.words import human_bytes
 from rivet_resources.contracts.extract import Staged
 
@@ -33,14 +34,21 @@ def summary(facts: Mapping[str, Any], notes: Iterable[str] = ()) -> dg.MarkdownM
 
 
 def details(
-    facts: Mapping[str, Any], *, cost: Mapping[str, float], staged: Staged | None, notes: Iterable[str] = ()
+    facts: Mapping[str, Any],
+    *,
+    cost: Mapping[str, float],
+    staged: Staged | None,
+    notes: Iterable[str] = (),
+    windows: Sequence[Load] = (),
 ) -> dg.MarkdownMetadataValue:
     """Return everything else that is known of a run: figures, what it cost its source, its parts.
 
     Args:
         staged: whose parts are listed, as many as people read; None: none.
+        windows: the newest loads of an incremental export.
     """
-    sections = [table(facts)]
+    sections = [f"**Windows**\n\n{windows_table(windows)}"] if windows else []
+    sections.append(table(facts))
     if told := "".join(f"\n* {plain_text(note)}" for note in notes):
         sections.append(f"**Notes**\n{told}")
     if cost:

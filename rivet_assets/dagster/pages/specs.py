@@ -26,6 +26,7 @@ from rivet_resources.dagster.io_manager import LAKE
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
     from rivet_assets.config.load import RivetConfig
+    from rivet_resources.contracts.source import Source
 
 # What we use of Dagster that it calls beta or preview is chosen on purpose (dagster.md, section 4), so it stays quiet.
 for category in (dg.BetaWarning, dg.PreviewWarning):
@@ -33,6 +34,7 @@ for category in (dg.BetaWarning, dg.PreviewWarning):
 
 DESTINATION = "rivet/destination"  # metadata: where committed parts lie, for the IO manager; pages show its type
 EXPORT = "rivet/export"
+QUERY = "rivet/query"
 OF_A_COMPONENT = ("dagster/component_origin", "dagster/code_references")
 
 
@@ -55,7 +57,7 @@ def asset_spec(export: Export, *, config: RivetConfig) -> dg.AssetSpec:
     return dg.AssetSpec(
         key=asset_key(export, config=config),
         deps=upstream_keys(export, source_name=source_name, source=source),
-        description=_description(export),
+        description=_description(export, source_name=source_name, source=source),
         metadata={**config.translation.metadata, **_metadata(export, config)},
         group_name=export.group or config.translation.group_name or _word(source_name),
         code_version=_code_version(export, config),
@@ -63,7 +65,7 @@ def asset_spec(export: Export, *, config: RivetConfig) -> dg.AssetSpec:
         freshness_policy=freshness_of(export),
         owners=list(export.owners or config.translation.owners),
         tags={**config.translation.tags, **export.tags, "mode": export.mode},
-        kinds={export.format, *(() if export.answers.follows_log else ("spark",))},  # a drain needs no JVM
+        kinds={export.format, *(("spark",) if uses_spark(export, config) else ())},
         partitions_def=partitions_of(export),
         skippable=True,
     )
@@ -119,8 +121,9 @@ def source_specs(exports: Iterable[Export], *, config: RivetConfig) -> list[dg.A
                 key,
                 description=f"Table {name} of the source {where}, as Rivet's exports read it.",
                 kinds={source.type, "table"},
-                metadata={"dagster/table_name": name},
-                group_name=_word(source_name),
+                # With its source: Dagster takes assets of one table name for one table, and links them.
+                metadata={"dagster/table_name": ".".join(key.path)},
+                group_name=f"{_word(source_name)}_tables",  # in lists and the graph they are apart from their exports
             )
     return list(specs.values())
 
@@ -132,8 +135,8 @@ def _metadata(export: Export, config: RivetConfig) -> dict[str, Any]:
         "dagster/uri": export.destination.root(export.name).uri,
         "dagster/io_manager_key": LAKE,
     }
-    if export.table is not None:
-        facts["dagster/table_name"] = export.table
+    if export.query is not None:  # in the description it would stand in lists, as raw markdown
+        facts[QUERY] = dg.MarkdownMetadataValue(f"```sql\n{export.query.strip()}\n```")
     if config.file is not None:
         line = config.line_of(export.name)
         reference = dg.LocalFileCodeReference(
@@ -143,11 +146,22 @@ def _metadata(export: Export, config: RivetConfig) -> dict[str, Any]:
     return facts
 
 
-def _description(export: Export) -> str:
-    """Return plain text first, since lists of assets show the beginning of it as it is; a query comes last."""
-    what = f"Reads table {export.table}." if export.table else "Reads a query:"
-    query = "" if export.table else f"\n\n```sql\n{(export.query or '').strip()}\n```"
-    return f"{export.description}\n\n{what}{query}" if export.description else f"{what}{query}"
+def _description(export: Export, *, source_name: str, source: Source) -> str:
+    """Return plain text, since lists of assets show the beginning of it as it is."""
+    if export.table:
+        relation = f"table {export.table}"
+    else:
+        keys = upstream_keys(export, source_name=source_name, source=source)
+        tables = ", ".join(".".join(key.path[1:]) for key in keys)
+        relation = f"a query over {tables}" if tables else "a query"
+    where = f" Of each database: {', '.join(export.shards)}." if export.shards else ""
+    what = f"Reads {relation}: {export.reads}.{where}"
+    return f"{export.description}\n\n{what}" if export.description else what
+
+
+def uses_spark(export: Export, config: RivetConfig) -> bool:
+    """Return whether Spark runs the export: not a drain, which needs no JVM, nor where `spark: inline` says so."""
+    return not export.answers.follows_log and config.spark.engine != "inline"
 
 
 def _code_version(export: Export, config: RivetConfig) -> str:

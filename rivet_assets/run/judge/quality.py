@@ -162,8 +162,9 @@ def refusal(export: str, window: str, verdicts: Iterable[Verdict]) -> str:
     """Return which rules refused a window, with what was seen."""
     told = "; ".join(f"{v.check}: {v.text}" for v in verdicts if v.blocking and not v.passed)
     return (
-        f"Export {export}, window {window}: the quality gate refused it ({told}). Nothing was published and the "
-        f"cursor is where it was. Clean the source, or change `quality:`, `contract:` or `max_errors` of the export."
+        f"Export {export}, window {window}: the quality gate refused it ({told}). Nothing of it was published, what "
+        f"stood there stays, and the next run of it reads it again. Clean the source, or change `quality:`, "
+        f"`contract:` or `max_errors` of the export."
     )
 
 

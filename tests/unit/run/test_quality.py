@@ -75,4 +75,4 @@ def test_refusal_tells_what_was_seen_and_what_stayed():
 
     assert "Export orders, window 2026-01-31" in text
     assert "row_count_min: 3 rows, at least 4 wanted" in text
-    assert "Nothing was published" in text
+    assert "Nothing of it was published" in text
