@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import json
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -45,6 +44,7 @@ from rivet_resources.contracts.profile import WindowProfile
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.errors import ManifestUnreadable
+from rivet_resources.fan_out import in_threads
 from rivet_resources.registry import FORMATS
 from rivet_resources.shape.rowhash.hash import RENDER
 from rivet_resources.write.checksums.sums import ALGORITHM
@@ -407,8 +407,7 @@ def manifest_paths(root: Root) -> tuple[str, ...]:
 
 def read_manifests(root: Root, paths: tuple[str, ...]) -> tuple[Manifest, ...]:
     """Read several manifests, some at a time; those removed since they were listed are left out."""
-    with ThreadPoolExecutor(READ_THREADS) as pool:
-        found = list(pool.map(lambda path: read_manifest(root, path), paths))
+    found = in_threads(lambda path: read_manifest(root, path), paths, most=READ_THREADS)
     return tuple(each[0] for each in found if each)
 
 

@@ -7,7 +7,6 @@ what a manifest holds (`manifest.py`), which older ones it replaces (`supersede.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -31,6 +30,7 @@ from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.messages import Registered, Topic
 from rivet_resources.contracts.parts import Part
 from rivet_resources.errors import WindowTaken
+from rivet_resources.fan_out import in_threads
 
 UNKNOWN_RUN_GRACE = timedelta(days=1)
 PART_THREADS = 8  # an object store answers each part in tenths of a second
@@ -201,9 +201,7 @@ def nonces_of(runs: Iterable[str]) -> set[str]:
 
 def publish_parts(parts: tuple[Part, ...], *, root: Root) -> None:
     """Move parts to their final names: several at a time in a store, in order on a stream."""
-    with ThreadPoolExecutor(PART_THREADS if root.keeps_manifests else 1) as pool:
-        for _ in pool.map(root.publish, parts):
-            pass
+    in_threads(root.publish, parts, most=PART_THREADS if root.keeps_manifests else 1)
 
 
 def swap_manifest(manifest: Manifest, *, expected: str | None, root: Root) -> Manifest:

@@ -4,7 +4,8 @@ Belongs here: the YAML block, and staging, completing and swapping on an object 
 of publishing (`commit/publish.py`); connecting and what errors mean (`s3_client.py`).
 
 A staged part is a multipart upload that is not completed: its final key does not exist for anybody.
-Completing it is the commit point of the part. The swap of a manifest is one conditional PUT. A store that
+Completing it is the commit point of the part; of a part that one request carries it is a copy on the server
+(`s3_small_parts.py`). The swap of a manifest is one conditional PUT. A store that
 knows no `If-Match` refuses it (HTTP 501) and the run ends with that message; one that silently ignores it
 loses the fence between two runs that commit one window at once, and then only the lease in the state store
 stands between them.
@@ -16,7 +17,6 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import islice
@@ -44,7 +44,7 @@ from rivet_resources.contracts.addressing import (
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.destinations import s3_credentials
+from rivet_resources.destinations import s3_credentials, s3_small_parts
 from rivet_resources.destinations.range_file import open_ranged
 from rivet_resources.destinations.s3_client import (
     ABSENT,
@@ -58,6 +58,7 @@ from rivet_resources.destinations.stores import prove_writable, window_taken
 from rivet_resources.errors import PartCorrupt
 from rivet_resources.extras import S3 as S3_EXTRA
 from rivet_resources.extras import Extra
+from rivet_resources.fan_out import in_threads
 
 # S3 takes 5 MiB to 5 GiB per piece and 10,000 pieces per upload; 8 MiB bounds a task's memory.
 # Source: Amazon S3 User Guide, "Amazon S3 multipart upload limits".
@@ -160,8 +161,16 @@ class S3Root:
         return f"s3://{self.location.bucket}/{self.prefix}"
 
     def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
-        """Upload every piece of a multipart upload, each checked by MD5 on both sides; do not complete it."""
+        """Upload a small part below `_staged/`; of a larger one every piece of an upload that is not completed.
+
+        Each request is checked by MD5 on both sides.
+        """
         with self._translate(f"stage {path}") as client:
+            if s3_small_parts.is_small(file.stat().st_size):
+                waiting = s3_small_parts.staged_name(run_id)
+                s3_small_parts.send(client, file, self._at(waiting), uri=f"{self.uri}/{path}", md5=md5)
+                file.unlink()
+                return {"object": waiting}
             upload_id = client.create_multipart_upload(**self._at(path))["UploadId"]
             marker = f"{STAGED}/{run_id}/{hashlib.md5(upload_id.encode()).hexdigest()}.upload"
             self.put(marker, json.dumps({"path": path, "upload_id": upload_id}).encode())
@@ -181,6 +190,9 @@ class S3Root:
     def staged_exists(self, part: Part) -> bool:
         """Return whether all pieces still wait, or the part was already completed, with its size."""
         with self._translate(f"look for {part.path}") as client:
+            if s3_small_parts.is_staged_whole(part):
+                places = (part.staged["object"], part.path)
+                return any(s3_small_parts.holds(client, self._at(place), part) for place in places)
             try:
                 pages = client.get_paginator("list_parts").paginate(**self._upload_of(part))
                 found = [piece for page in pages for piece in page.get("Parts", [])]
@@ -192,6 +204,9 @@ class S3Root:
 
     def publish(self, part: Part) -> None:
         """Complete the upload and compare what the store then holds; a part that is already there is left as it is."""
+        if s3_small_parts.is_staged_whole(part):
+            self._publish_small(part)
+            return
         pieces_sent = [{"PartNumber": n, "ETag": f'"{etag}"'} for n, etag in enumerate(part.staged["etags"], start=1)]
         answer: dict[str, Any] = {}
         with self._translate(f"publish {part.path}") as client:
@@ -206,15 +221,31 @@ class S3Root:
             # by a key of KMS), or the upload had been completed before, it is asked what it holds.
             told = str(answer.get("ETag", "")).strip('"')
             if told != composite_etag(part) and not self._is_complete(client, part):
-                raise PartCorrupt(
-                    f"{self.uri}/{part.path} is not what was uploaded, or its upload was removed while the run worked. "
-                    f"Nothing was published; run again."
-                )
+                raise self._lost(part)
         self.delete([part.staged["marker"]])
 
+    def _publish_small(self, part: Part) -> None:
+        staged, final = self._at(part.staged["object"]), self._at(part.path)
+        with self._translate(f"publish {part.path}") as client:
+            # As above: the store tells the digest of the copy, or is asked.
+            if not s3_small_parts.copy(client, part, staged=staged, final=final) and not s3_small_parts.holds(
+                client, final, part
+            ):
+                raise self._lost(part)
+        self.delete([part.staged["object"]])
+
+    def _lost(self, part: Part) -> PartCorrupt:
+        return PartCorrupt(
+            f"{self.uri}/{part.path} is not what was uploaded, or its upload was removed while the run worked. "
+            f"Nothing was published; run again."
+        )
+
     def discard(self, parts: Iterable[Part]) -> None:
-        """Abort uploads; missing ones are fine."""
+        """Abort uploads and remove staged objects; missing ones are fine."""
         for part in parts:
+            if s3_small_parts.is_staged_whole(part):
+                self.delete([part.staged["object"]])
+                continue
             self._abort(part.path, upload_id=part.staged["upload_id"])
             self.delete([part.staged["marker"]])
 
@@ -260,8 +291,8 @@ class S3Root:
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects, eight requests at a time; not every store takes the checksums of DeleteObjects."""
-        with self._translate("remove objects") as client, ThreadPoolExecutor(DELETE_THREADS) as pool:
-            list(pool.map(lambda path: client.delete_object(**self._at(path)), paths))
+        with self._translate("remove objects") as client:
+            in_threads(lambda path: client.delete_object(**self._at(path)), paths, most=DELETE_THREADS)
 
     def local_path(self, path: str) -> None:
         """Return None: nothing of it is a file of this machine."""
