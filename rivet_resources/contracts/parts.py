@@ -17,7 +17,7 @@ from rivet_resources.contracts.boundary import Edge
 class Part:
     """One finished file. `path` is relative to the export's folder; `staged` is where it lies until published.
 
-    `staged` is the destination's own plain data (JSON-able): a path, an object, or a multipart upload with its checksums.
+    `staged` is the destination's own plain data (JSON-able): a path, or a multipart upload with its checksums.
     """
 
     path: str

@@ -242,9 +242,14 @@ class AzureRoot:
         """List objects; staged and dot names are not seen."""
         return {path: size for path, size in self._objects(prefix).items() if not is_reserved(path)}
 
-    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
+    def list_after(self, path: str, *, most: int) -> dict[str, str | None]:
         """List the folder, and take what follows: a container is listed from its beginning."""
-        return tuple(each for each in sorted(self.list(parent_of(path))) if each > path)[:most]
+        folder = parent_of(path)
+        with self._translate(f"list {folder or 'the prefix'}"):
+            # An answer to a read has the ETag in quotes, a listing without.
+            found = {each: f'"{blob.etag.strip(chr(34))}"' for each, blob in self._blobs(folder)}
+        follows = sorted(each for each in found if each > path and not is_reserved(each))
+        return {each: found[each] for each in follows[:most]}
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects, eight at a time."""
@@ -347,13 +352,14 @@ class AzureRoot:
 
     def _objects(self, prefix: str) -> dict[str, int]:
         """List the blobs below a path, with sizes; those that stand for folders are none."""
+        with self._translate(f"list {prefix or 'the prefix'}"):
+            return {path: blob.size for path, blob in self._blobs(prefix)}
+
+    def _blobs(self, prefix: str) -> Iterator[tuple[str, Any]]:
         with self._translate(f"list {prefix or 'the prefix'}") as container:
-            found = container.list_blobs(self._key(prefix), include=["metadata"])
-            return {
-                blob.name.removeprefix(f"{self.prefix}/"): blob.size
-                for blob in found
-                if (blob.metadata or {}).get(FOLDER) != "true"
-            }
+            for blob in container.list_blobs(self._key(prefix), include=["metadata"]):
+                if (blob.metadata or {}).get(FOLDER) != "true":
+                    yield blob.name.removeprefix(f"{self.prefix}/"), blob
 
 
 def block_id(attempt: str, number: int) -> str:

@@ -199,14 +199,14 @@ class GcsRoot:
         """List objects; staged and dot names are not seen."""
         return {path: size for path, size in self._objects(prefix).items() if not is_reserved(path)}
 
-    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
-        """List from a place on."""
+    def list_after(self, path: str, *, most: int) -> dict[str, str | None]:
+        """List from a place on; a listing has the generation of each object."""
         with self._translate(f"list after {path}") as bucket:
             about = {"prefix": self._key(parent_of(path)), "start_offset": self._key(path), "page_size": most + 1}
             found = bucket.client.list_blobs(bucket, **about, **control())
-            paths = (blob.name.removeprefix(f"{self.prefix}/") for blob in found)
+            items = ((blob.name.removeprefix(f"{self.prefix}/"), str(blob.generation)) for blob in found)
             # The place itself may be among them; emulators begin at the beginning whatever they are asked.
-            return tuple(islice((each for each in paths if each > path and not is_reserved(each)), most))
+            return dict(islice(((each, told) for each, told in items if each > path and not is_reserved(each)), most))
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects, eight at a time."""

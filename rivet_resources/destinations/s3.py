@@ -283,11 +283,12 @@ class S3Root:
         with self._translate(f"list {prefix or 'the prefix'}"):
             return {path: size for path, size in self._objects(prefix) if not is_reserved(path)}
 
-    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
-        """List from a place on."""
+    def list_after(self, path: str, *, most: int) -> dict[str, str | None]:
+        """List from a place on; a listing has the ETag of each object."""
         with self._translate(f"list after {path}"):
-            found = (each for each, _ in self._objects(parent_of(path), after=path, most=most))
-            return tuple(islice((each for each in found if each > path and not is_reserved(each)), most))
+            items = self._items(parent_of(path), after=path, most=most)
+            found = ((each, item.get("ETag")) for each, item in items if each > path and not is_reserved(each))
+            return dict(islice(found, most))
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects, eight requests at a time; not every store takes the checksums of DeleteObjects."""
@@ -407,8 +408,12 @@ class S3Root:
                 if error_code(error) not in ABSENT:
                     raise
 
-    def _objects(self, prefix: str, *, after: str = "", most: int = PAGE_KEYS) -> Iterator[tuple[str, int]]:
+    def _objects(self, prefix: str) -> Iterator[tuple[str, int]]:
         """Walk the objects below a path, with sizes."""
+        return ((path, item["Size"]) for path, item in self._items(prefix))
+
+    def _items(self, prefix: str, *, after: str = "", most: int = PAGE_KEYS) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Walk the objects below a path, with what the listing tells of each."""
         client = connect(self.location)
         about = {"Bucket": self.location.bucket, "Prefix": self._key(prefix)}
         if after:
@@ -416,7 +421,7 @@ class S3Root:
         sizes = {"PageSize": min(most, PAGE_KEYS)}
         for page in client.get_paginator("list_objects_v2").paginate(**about, PaginationConfig=sizes):
             for item in page.get("Contents", []):
-                yield item["Key"].removeprefix(f"{self.prefix}/"), item["Size"]
+                yield item["Key"].removeprefix(f"{self.prefix}/"), item
 
     def _uploads(self) -> Iterator[tuple[str, str]]:
         """Walk the open uploads below the prefix: path, upload id."""

@@ -58,7 +58,7 @@ from rivet_resources.spark import cluster
 from rivet_resources.spark.runtime import SparkRuntime
 
 if TYPE_CHECKING:
-    from rivet_resources.contracts.destination import Root
+    from rivet_resources.contracts.destination import ReadableRoot, Root
 
 INLINE_ATTEMPTS = 3  # as local[N,3] grants
 GROUPS_PER_SLOT = 100  # beyond it several chunks share a job
@@ -114,6 +114,7 @@ class Exporter:
         on_progress: Progress = nobody_watches,
         on_event: Event | None = None,
         permits: Permits | None = None,
+        seen: ReadableRoot | None = None,
     ) -> Staged:
         """Read every chunk and leave its parts staged: complete, verified, invisible.
 
@@ -124,6 +125,7 @@ class Exporter:
         Args:
             on_event: may be called by another thread.
             permits: what the run holds already, its session's and one task's among them; None: they are taken here.
+            seen: what was read of the destination for this window already; None: nothing.
 
         Raises:
             RivetError: the first fault of any chunk, of the class the task met; the others were called off.
@@ -132,7 +134,7 @@ class Exporter:
         started, clock = datetime.now(UTC), time.monotonic()
         extract = self._metered(extract)
         root = extract.destination.root(extract.export)
-        standing = window_manifest(root, extract.window) if root.keeps_manifests else None
+        standing = window_manifest(seen or root, extract.window) if root.keeps_manifests else None
         if isinstance(root, Topic):
             refuse_rerun(extract, standing[0] if standing else None, root=root)
         kept = self._finished_chunks(extract, root)

@@ -247,6 +247,16 @@ class State:
         with self._database.write() as connection:
             leftovers.note_sweep(connection, self._key(export), place, failures=failures)
 
+    def is_look_due(self, export: str) -> bool:
+        """Return whether nobody looked at what an export has staged for a day."""
+        with self._database.read() as connection:
+            return leftovers.is_look_due(connection, self._key(export))
+
+    def note_look(self, export: str) -> None:
+        """Note that somebody looks at it now."""
+        with self._database.write() as connection:
+            leftovers.note_look(connection, self._key(export))
+
     # --- what was read of sources ----------------------------------------------------------------
 
     def count_page(self, place: str, page: MonthRead, costs: Mapping[str, float]) -> PageCounted:

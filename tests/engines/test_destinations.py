@@ -31,7 +31,7 @@ from rivet_resources.destinations import s3_client, s3_small_parts
 from rivet_resources.destinations.azure import Azure
 from rivet_resources.destinations.azure_client import translate_errors as translate_azure
 from rivet_resources.destinations.gcs import Gcs
-from rivet_resources.destinations.local import Local, translate
+from rivet_resources.destinations.local import Local, LocalRoot, translate
 from rivet_resources.destinations.s3 import S3
 from rivet_resources.destinations.stdout import Stdout
 from rivet_resources.errors import (
@@ -46,6 +46,7 @@ from rivet_resources.errors import (
     WindowTaken,
 )
 from tests import room
+from tests.asked import requests_noted
 from tests.fence import fenced
 from tests.servers.postgres import AZURITE_ACCOUNT, AZURITE_KEY, ObjectStore
 
@@ -286,12 +287,22 @@ def test_listing_goes_on_after_a_path(root: Any) -> None:
         root.put(f"_rivet/{name}", b"1")
     listed = sorted(f"_rivet/{name}" for name in names if name != ".lock")
 
-    assert tuple(listed) == root.list_after("_rivet/", most=100)
-    assert tuple(listed[:2]) == root.list_after("_rivet/", most=2)
-    assert tuple(listed[2:4]) == root.list_after(listed[1], most=2)
-    assert ("_rivet/after=5.json",) == root.list_after("_rivet/:", most=1)
-    assert () == root.list_after(listed[-1], most=1)
-    assert () == root.list_after("nowhere/", most=1)
+    assert listed == list(root.list_after("_rivet/", most=100))
+    assert listed[:2] == list(root.list_after("_rivet/", most=2))
+    assert listed[2:4] == list(root.list_after(listed[1], most=2))
+    assert ["_rivet/after=5.json"] == list(root.list_after("_rivet/:", most=1))
+    assert {} == root.list_after(listed[-1], most=1)
+    assert {} == root.list_after("nowhere/", most=1)
+
+
+def test_listing_tells_the_version_that_reading_and_swapping_tell(root: Any) -> None:
+    """So that what was read at a version need not be read again; a folder on a disk tells none."""
+    root.put("_rivet/put.json", b"1")
+    swapped = root.swap("_rivet/swapped.json", b"2", expected=None)
+    told = root.list_after("_rivet/", most=100)
+
+    known = {"_rivet/put.json": root.read("_rivet/put.json")[1], "_rivet/swapped.json": swapped}
+    assert told == (dict.fromkeys(known) if isinstance(root, LocalRoot) else known)
 
 
 def test_sweep_spares_the_runs_it_is_told_to_keep(root: Any, tmp_path: Path) -> None:
@@ -777,23 +788,6 @@ def test_every_error_here_is_ours() -> None:
 REQUESTS_OF_A_PART = {"s3": ["PUT", "PUT", "DELETE"], "gcs": ["POST", "POST", "DELETE"]}
 REQUESTS_OF_A_PART["azure"] = ["PUT", "PUT", "HEAD", "PUT", "DELETE"]
 MANY_PIECES_ON_S3 = ["POST", "PUT", "PUT", "PUT", "PUT", "POST", "DELETE"]  # three of them pieces
-
-
-@contextmanager
-def requests_noted() -> Iterator[list[str]]:
-    """Note the method of each request that leaves this process; the clients of all stores use urllib3."""
-    from urllib3.connectionpool import HTTPConnectionPool
-
-    asked: list[str] = []
-    ask = HTTPConnectionPool.urlopen
-
-    def noting(self: Any, method: str, *arguments: Any, **named: Any) -> Any:
-        asked.append(method)
-        return ask(self, method, *arguments, **named)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(HTTPConnectionPool, "urlopen", noting)
-        yield asked
 
 
 @pytest.mark.parametrize("destination", ["s3", "gcs", "azure"], indirect=True)
