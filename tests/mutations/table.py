@@ -170,11 +170,11 @@ COMMITTING = (
     ),
     Fault(
         "commit_goes_by_the_listing_of_the_plan",
-        "rivet_resources/commit/publish.py",
-        "    seen.look_again()\n",
-        "",
-        "a run that another one overtook gives its parts their names before it is told",
-        ("tests/unit/commit/test_manifest.py::test_of_two_runs_of_one_window_one_wins",),
+        "rivet_resources/commit/remembered.py",
+        "        self._told.clear()\n        self._spans.clear()\n",
+        "        return\n",
+        "a manifest that was removed since the plan is still there for the commit",
+        ("tests/unit/commit/test_remembered.py::test_object_that_was_removed_is_gone",),
     ),
     Fault(
         "copy_on_s3_is_believed",
@@ -1789,7 +1789,7 @@ LATEST = (
     Fault(
         "nobody_asks_whose_state_it_is",
         "rivet_assets/run/admission.py",
-        "                self._admit(site, found)\n",
+        "                self._admit(site, found, standing_manifest(site, seen=seen, window=window))\n",
         "",
         "an export goes on from another database's cursor, and removes another one's files",
         (
@@ -2284,7 +2284,7 @@ UPKEEP = (
     Fault(
         "older_store_goes_on_inside_a_joined_window",
         "rivet_resources/commit/supersede.py",
-        "    if first.has_joined:\n        refuse_inside(extract, root=root)\n",
+        "    if isinstance(listed, FirstPaths) and listed.has_joined:\n        refuse_inside(extract, root=root)\n",
         "",
         "a state store from a backup exports rows of a joined window a second time",
         (f"{DEATHS_OF_UPKEEP}::test_store_from_before_a_compaction_is_refused",),

@@ -901,7 +901,7 @@ def test_chain_goes_on_without_a_list(blind: Lake) -> None:
 def test_stranger_beside_very_many_windows_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its name: before them, after them, or of a column whose name begins as theirs do."""
     monkeypatch.setattr("rivet_resources.commit.listing.MANY", 1)
-    for number in (1, 40):
+    for number in (1, 40, 200):
         lake.commit(day(number), 1, 2)
     for key, mode in (("after=5", "incremental"), ("all", "full")):
         stranger = lake.stage(Window("all"), 1, 2)

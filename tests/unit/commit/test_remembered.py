@@ -85,6 +85,18 @@ def test_object_that_no_listing_names_is_not_asked_for(store: Store) -> None:
     assert ["_rivet/c.json", "_rivet/d.json", "manifest.json"] == store.reads
 
 
+def test_object_that_was_removed_is_gone(store: Store) -> None:
+    """As by a retention between the plan of a window and its commit."""
+    seen = Remembered(store)
+    seen.list_after("_rivet/", most=10)
+    seen.read("_rivet/a.json")
+    del store.objects["_rivet/a.json"]
+    seen.look_again()
+    seen.list_after("_rivet/", most=10)
+
+    assert seen.read("_rivet/a.json") is None
+
+
 def test_absence_is_forgotten_with_the_listings(store: Store) -> None:
     """Another run may have committed the window since."""
     seen = Remembered(store)
