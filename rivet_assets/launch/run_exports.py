@@ -261,14 +261,16 @@ def _ranges(export: Export, keys: Sequence[str], instance: dg.DagsterInstance) -
 
 @contextmanager
 def _instance() -> Iterator[dg.DagsterInstance]:
-    """Use the instance that the UI shows when DAGSTER_HOME names one, else one in memory."""
+    """Use the instance that the UI shows when DAGSTER_HOME names one, else one of which nothing stays."""
     import dagster as dg  # Dagster
+
+    from rivet_assets.dagster.unrecorded import unrecorded_instance  # Dagster
 
     if os.environ.get("DAGSTER_HOME"):
         with dg.DagsterInstance.get() as instance:
             yield instance
     else:
-        with dg.DagsterInstance.ephemeral() as instance:
+        with unrecorded_instance() as instance:
             yield instance
 
 

@@ -80,3 +80,4 @@ class Chunk:
     one_instant: bool = False  # read in one transaction of its own, which sees one instant; a broken line starts over
     range: KeyRange | None = None  # what `where` says as data, where it says just that: such a chunk can be read again
     edge: End | None = None  # all its rows stand at this end of an incremental window, as the server compares
+    is_empty: bool = False  # known to have no row when it was planned: the source is not asked for it

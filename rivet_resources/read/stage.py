@@ -211,8 +211,8 @@ class Exporter:
     ) -> Iterator[Governor]:
         """Decide how many tasks may run, as the source's cap allows, and watch over it while they do."""
         folder = scratch.folder_of(extract.run_id)
-        if not positions:
-            yield Governor(extract, 0, folder)
+        if not _asks_source(extract, positions):
+            yield Governor(extract, min(1, len(positions)), folder)
             return
         with ExitStack() as stack:
             held = permits or stack.enter_context(
@@ -237,7 +237,7 @@ class Exporter:
         if not positions:
             return
         slots, gate = governor.slots, governor.gate
-        if self.spark.inline:
+        if self.spark.inline or not _asks_source(extract, positions):
             one_by_one = [[position] for position in positions]
             yield from _in_threads(slots, one_by_one, partial(_run_inline, extract), stop=lambda: None, gate=gate)
             return
@@ -245,6 +245,11 @@ class Exporter:
         jobs = _Jobs(self.spark, extract)
         work = groups(positions, slots * GROUPS_PER_SLOT)
         yield from _in_threads(slots, work, jobs.run, stop=jobs.cancel, gate=gate)
+
+
+def _asks_source(extract: Extract, positions: Sequence[int]) -> bool:
+    """Return whether one of these chunks may have a row."""
+    return any(not extract.chunks[position].is_empty for position in positions)
 
 
 def groups(positions: Sequence[int], at_most: int) -> list[list[int]]:
