@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
+from dagster._core.event_api import EventRecordsResult
 from dagster._core.instance import InstanceType
 from dagster._core.launcher.sync_in_memory_run_launcher import SyncInMemoryRunLauncher
 from dagster._core.run_coordinator import DefaultRunCoordinator
@@ -31,6 +32,15 @@ class UnrecordedEvents(InMemoryEventLogStorage):
 
     def store_event_batch(self, events: Sequence[Any]) -> None:
         """Keep nothing."""
+
+    @property
+    def asset_records_have_last_observation(self) -> bool:
+        """Tell that a record without an observation means that there is none, so that nobody asks for it."""
+        return True
+
+    def fetch_materializations(self, *arguments: Any, **named: Any) -> EventRecordsResult:
+        """Find nothing, without a query."""
+        return EventRecordsResult([], cursor="", has_more=False)
 
     def get_asset_records(self, asset_keys: Sequence[dg.AssetKey] | None = None) -> Sequence[Any]:
         """Find nothing, without a query."""

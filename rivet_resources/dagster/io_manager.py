@@ -57,8 +57,8 @@ class StagedOutput:
         }
 
     def _before(self, step: str) -> None:
-        """Prove the lease before parts get their names, and again right before the swap."""
-        if step in ("parts", "manifest"):
+        """Prove the lease before parts get their names, where there are any, and again right before the swap."""
+        if step == "manifest" or (step == "parts" and self.staged.files):
             self.lease.check()
 
 

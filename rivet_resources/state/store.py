@@ -491,6 +491,9 @@ class State:
         self, export: str, found: Provenance, *, destination: str, accepted: Sequence[Provenance] = ()
     ) -> None:
         """Keep of which database and destination an export's state is from now on, and what a user took over."""
+        with self._database.read() as connection:
+            if provenances.is_known(connection, self._key(export), found, destination, accepted):
+                return
         with self._database.write() as connection:
             provenances.remember(connection, self._key(export), found, destination, accepted)
 
