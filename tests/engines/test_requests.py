@@ -57,16 +57,16 @@ def place(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def asked_by_the_last(
-    folder: Path, place: dict[str, Any], mode: str, *, partitions: tuple[str, ...] = ()
+    folder: Path, place: dict[str, Any], mode: str, *, partitions: tuple[str, ...] = (), runs: int = 3
 ) -> Counter[str]:
-    """Run an export three times, or once for each partition, with a new row before each; the requests of the last."""
+    """Run an export some times, or once for each partition, with a new row before each; the requests of the last."""
     settings = mode.strip("{}").replace(", ", "\n    ")
     (folder / "rivet.yaml").write_text(YAML.format(folder=folder, place=json.dumps(place), mode=settings))
     config = load_config(folder / "rivet.yaml")
     with sqlite3.connect(folder / "shop.db") as shop:
         shop.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, at TEXT)")
     counted = list[Counter[str]]()
-    for number, partition in enumerate(partitions or ("", "", "")):
+    for number, partition in enumerate(partitions or ("",) * runs):
         with sqlite3.connect(folder / "shop.db") as shop:
             shop.execute("INSERT INTO orders VALUES (?, ?)", (number, f"{partition[:10] or FIRST} 0{number}:30:00"))
         with requests_noted() as asked:
@@ -117,3 +117,15 @@ def test_window_that_is_run_again_reads_its_own_manifest_and_its_neighbour(
     asked = asked_by_the_last(tmp_path, place, HOURLY, partitions=(*HOURS, HOURS[1]))
 
     assert WINDOW + PART + REPLACED + Counter({"GET": 3}) == asked
+
+
+@pytest.mark.parametrize("place", ["s3"], indirect=True)
+def test_long_chain_that_was_never_compacted_costs_five_requests_more(
+    place: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three listings look for windows of other kinds, whose names may stand anywhere, and its own manifest is read."""
+    monkeypatch.setattr(listing, "MANY", 2)
+
+    asked = asked_by_the_last(tmp_path, place, INCREMENTAL, runs=5)
+
+    assert WINDOW + PART + Counter({"LIST": 3, "GET": 2}) == asked
