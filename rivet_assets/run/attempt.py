@@ -272,7 +272,8 @@ def _stage(
         for note in extract.notes:
             site.tell(f"{export.name} {extract.window.key}: {note}.")
         journal.planned(extract)
-        if window is None:  # readable while it runs; windows of time follow each other quickly
+        # Readable while it runs; windows of time follow each other quickly, and what is empty has no while.
+        if window is None and not all(chunk.is_empty for chunk in extract.chunks):
             journal.write()
         plan_seconds = time.monotonic() - began
         staged = site.exporter.stage(

@@ -220,6 +220,11 @@ class State:
             chosen = self._scope.chosen(runs.export_metrics.c.export_name, export)
             return _name_rows(runs.latest(connection, chosen, last))
 
+    def statuses(self, export: str, last: int) -> list[str]:
+        """Return how the newest runs of an export ended, newest first."""
+        with self._database.read() as connection:
+            return runs.statuses(connection, self._key(export), last)
+
     def run(self, run_id: str) -> RunRecord | None:
         """Return one run; None when there is none of that id."""
         with self._database.read() as connection:
