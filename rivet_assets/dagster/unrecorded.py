@@ -35,7 +35,7 @@ class UnrecordedEvents(InMemoryEventLogStorage):
 
     @property
     def asset_records_have_last_observation(self) -> bool:
-        """Tell that a record without an observation means that there is none, so that nobody asks for it."""
+        """Return True: a record without an observation means that there is none, so nobody asks for it."""
         return True
 
     def fetch_materializations(self, *arguments: Any, **named: Any) -> EventRecordsResult:
