@@ -2,18 +2,20 @@
 
 Belongs here: threads that may hang without hanging their caller. Not here: what is asked.
 
-Decision: daemon threads instead of a pool, because a pool waits for its threads when the process ends: a server that
-accepts a connection and stays silent would hold `rivet doctor` for ever.
+Decision: daemon threads instead of a pool for those, because a pool waits for its threads when the process ends: a
+server that accepts a connection and stays silent would hold `rivet doctor` for ever.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 ABREAST = 16
 
@@ -53,6 +55,21 @@ def side_by_side(asks: Mapping[str, Callable[[], T]], *, seconds: float) -> dict
     for first in range(0, len(names), ABREAST):
         answers |= _together({name: asks[name] for name in names[first : first + ABREAST]}, seconds)
     return answers
+
+
+def in_threads(call: Callable[[T], U], items: Iterable[T], *, most: int) -> list[U]:
+    """Call with each item, at most so many at a time, and return the answers in order; one alone needs no thread.
+
+    For what ends by itself, as requests with timeouts do.
+
+    Raises:
+        Exception: the first that a call raised, in the order of the items.
+    """
+    each = list(items)
+    if len(each) <= 1 or most == 1:
+        return [call(item) for item in each]
+    with ThreadPoolExecutor(min(most, len(each))) as pool:
+        return list(pool.map(call, each))
 
 
 def into_lanes(items: Sequence[T], *, most: int, each: int) -> list[list[T]]:

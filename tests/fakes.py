@@ -169,10 +169,10 @@ class FolderRoot:
             path: size for path, size in files.items() if path.startswith(prefix) and not path.startswith("_staged/")
         }
 
-    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
+    def list_after(self, path: str, *, most: int) -> dict[str, str | None]:
         """List what follows a path in its folder."""
         found = (each for each in self.list(parent_of(path)) if each > path)
-        return tuple(sorted(found))[:most]
+        return dict.fromkeys(sorted(found)[:most])
 
     def staged(self) -> set[str]:
         """List invisible files: for tests only."""

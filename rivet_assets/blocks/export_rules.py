@@ -326,8 +326,9 @@ def compaction_fits(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]
         return
     code, loc = "RIVET_CONFIG_COMPACT", ("compact",)
     form, kind = str(block.get("format")), str(inner(block, "destination", "type"))
-    if form in FORMATS and not FORMATS[form].is_parquet:
-        yield refusal(code, f"joins Parquet parts, and the format is {form}; remove it, or write parquet", loc=loc)
+    if form in FORMATS and not (FORMATS[form].keeps_types or getattr(FORMATS[form], "is_text", False)):
+        message = f"joins parts whose cells, or whose lines, can be copied exactly, and those of {form} cannot; remove "
+        yield refusal(code, f"{message}it, or write parquet, avro, ndjson or csv", loc=loc)
     if kind in DESTINATIONS and DESTINATIONS[kind].is_stream:
         yield refusal(code, "joins parts that lie somewhere, and stdout keeps none; remove it", loc=loc)
     target = _as_size(inner(block, "compact", "target")) or 256 * 1024**2

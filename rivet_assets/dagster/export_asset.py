@@ -245,7 +245,9 @@ def _tell_quarantine(site: Site, made: Attempt, key: dg.AssetKey, context: dg.As
 
 
 def _offer(site: Site, made: Attempt) -> StagedOutput:
-    return StagedOutput(made.staged, site.root, site.state, made.lease, preview_rows=site.export.preview)
+    return StagedOutput(
+        made.staged, site.root, site.state, made.lease, preview_rows=site.export.preview, seen=made.seen
+    )
 
 
 def _in_dagster_words(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rivet_resources.state.runs import RunRecord
     from rivet_resources.state.store import State
 
-PAGE = 200  # runs read at once
+PAGE = 20  # runs read at once; an export has run thousands of times, and mostly once in this process
 MOST_EVENTS = 1000  # of a journal
 MOST_NOTES = 20
 
@@ -52,8 +52,7 @@ def history(state: State, export: str, began: datetime) -> RunRecords:
         runs = state.runs(export, last=last)
     # Another process may have run the same export meanwhile.
     mine = [run for run in reversed(runs) if run.started_at >= began and run.pid == os.getpid()]
-    ids = {run.run_id for run in mine}
-    events = [entry for entry in state.journal(export, last=MOST_EVENTS) if entry.run_id in ids]
+    events = _events(state, export, [run.run_id for run in mine])
     notes = dict.fromkeys(str(each.detail.get("text", "")) for each in events if each.event == "PlanWarning")
     changes = [_changes(each.detail) for each in events if each.event == "SchemaChanged"]
     return RunRecords(
@@ -65,6 +64,13 @@ def history(state: State, export: str, began: datetime) -> RunRecords:
         slowed_because=next((str(each.detail["reason"]) for each in events if _slowed_down(each)), ""),
         resumable=bool(state.chunk_progress(export)),
     )
+
+
+def _events(state: State, export: str, run_ids: Sequence[str]) -> list[JournalEntry]:
+    """Read the journal of these runs; of one run alone, not what the export went through before."""
+    if len(run_ids) <= 1:
+        return state.journal(export, run_id=run_ids[0], last=MOST_EVENTS) if run_ids else []
+    return [entry for entry in state.journal(export, last=MOST_EVENTS) if entry.run_id in set(run_ids)]
 
 
 def outcome_of(

@@ -4,7 +4,8 @@ Belongs here: choosing exports and windows, starting Dagster runs, reading what 
 itself (`dagster/export_asset.py`), the words of a summary (`outcome.py`).
 
 All exports without partitions share one Dagster run, and a partitioned one gets a run per unbroken range of windows;
-all of these share one Spark session. A failed export never stops its siblings.
+all of these share one Spark session. With a pool there are so many lanes of such runs side by side. A failed export
+never stops its siblings.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -24,6 +25,7 @@ from rivet_assets.launch.memory_instance import memory_instance
 from rivet_assets.launch.outcome import Outcome
 from rivet_assets.launch.outcome_of_run import RunRecords, history, outcome_of
 from rivet_assets.launch.recorder import Recorder, Watch
+from rivet_assets.plan.schedule import Turn, run_turns
 from rivet_assets.run import interruption
 from rivet_assets.run.actor import RIVET_ACTOR, command_line
 from rivet_assets.run.judge.references import references_of
@@ -54,6 +56,7 @@ def run_exports(
     watch: Watch = lambda news: None,
     tags: Mapping[str, str] = NO_TAGS,
     options: Mapping[str, Any] = NO_OPTIONS,
+    pool: int = 1,
 ) -> list[Outcome]:
     """Run these exports (all, when none is named) to their end; one Outcome each, in the order of the config.
 
@@ -62,6 +65,7 @@ def run_exports(
             the latest window that has ended. With some and no names, only partitioned exports run.
         tags: further tags of the Dagster runs, such as `admission.ADOPT`.
         options: of these runs, as `RunOptions` has them.
+        pool: so many exports at once; what a source bears is kept to all the same (`max_connections`, limits).
 
     Raises:
         ConfigError: an export is not known, has no such partition, or no use for an option; nothing ran.
@@ -74,7 +78,24 @@ def run_exports(
     require_installed(config, exports)
     with warm_spark(config, exports):
         plan = [(export, due(config, export, partitions or None)) for export in exports]
-        return run_plan(config, plan, watch, tags=tags, options=options)
+
+        def run(lane: Plan) -> list[Outcome]:
+            return run_plan(config, lane, watch, tags=tags, options=options)
+
+        return run(plan) if pool == 1 else _side_by_side(plan, run, pool=pool)
+
+
+def _side_by_side(plan: Plan, run: Callable[[Plan], list[Outcome]], *, pool: int) -> list[Outcome]:
+    """Run a plan in so many lanes at once, each one Dagster run after another; exports after those they look up in."""
+    found: dict[str, Outcome] = {}
+    for wave in waves(plan):
+        lanes = {f"lane {number}": wave[number::pool] for number in range(min(pool, len(wave)))}
+
+        def work(turn: Turn, lanes: Mapping[str, Plan] = lanes) -> None:
+            found.update({outcome.export: outcome for outcome in run(lanes[turn.name])})
+
+        run_turns([Turn(name, wave=0, cost="low", seconds=0.0) for name in lanes], work, pool=pool)
+    return [found[export.name] for export, _ in plan]
 
 
 def run_windows(config: RivetConfig, windows: Mapping[str, Sequence[str]], *, watch: Watch) -> list[Outcome]:
@@ -269,7 +290,7 @@ def _ranges(export: Export, keys: Sequence[str], instance: dg.DagsterInstance) -
 
 @contextmanager
 def _instance() -> Iterator[dg.DagsterInstance]:
-    """Use the instance that the UI shows when DAGSTER_HOME names one, else one in memory."""
+    """Use the instance that the UI shows when DAGSTER_HOME names one, else one of which nothing stays."""
     import dagster as dg  # Dagster
 
     if os.environ.get("DAGSTER_HOME"):

@@ -29,6 +29,7 @@ from rivet_resources.contracts.types import Column
 from rivet_resources.errors import SourceError
 from rivet_resources.read.sieve import cell_of, scheme_of
 
+NOTHING = "1 = 0"
 Read = tuple[tuple[End | None, str], ...]  # predicates, each with the end of the window at which all its rows stand
 
 
@@ -155,12 +156,11 @@ def pieces(planning: Planning, cursor: CursorColumns, ends: BoundaryEnds | None,
     expression, column = cursor.expression, cursor.columns[0]
     reads_low = ends is not None and ends.reads_low
     if high is None:  # nothing is closed yet
-        # SQL Server has no literal for false.
-        return ((None, f"{expression} IS NULL" if low is None else "1 = 0"),)
+        return ((None, f"{expression} IS NULL" if low is None else NOTHING),)
     at_high = f"{expression} = {literal(high, column)}"
     is_split = ends is not None and bool(ends.scheme) and not ends.cursor and planning.boundary is not None
     if high == low:  # nothing closed is new, but rows may have come to the last value
-        return (("low" if is_split else None, at_high),) if reads_low else ((None, "1 = 0"),)
+        return (("low" if is_split else None, at_high),) if reads_low else ((None, NOTHING),)
     upper = f"{expression} {'<' if is_split else '<='} {literal(high, column)}"
     if low is None:
         rest = f"({upper} OR {expression} IS NULL)"
@@ -176,6 +176,9 @@ def chunks_of(planning: Planning, read: Read, order_by: tuple[str, ...]) -> tupl
     """Cut what is read; equal rows of a table without a key are crossed off one list, so they stay in one stream."""
     found: list[Chunk] = []
     for end, where in read:
+        if where == NOTHING:
+            found.append(Chunk(len(found), "cursor", planning.relation.sql, where, order_by, is_empty=True))
+            continue
         cut = planning.session.chunks(planning.relation, where=where, order_by=order_by, pieces=1)
         if not planning.relation.key and len(cut) > 1:
             cut = (Chunk(index=0, reader="cursor", relation=planning.relation.sql, where=where, order_by=order_by),)

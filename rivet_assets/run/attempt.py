@@ -37,6 +37,7 @@ from rivet_assets.run.topics import finished_in_topic, registered_columns
 from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
 from rivet_resources.commit.manifest import current_manifests, window_manifest
 from rivet_resources.commit.publish import discard
+from rivet_resources.commit.remembered import Remembered
 from rivet_resources.contracts.extract import Extract, Staged, Window
 from rivet_resources.contracts.messages import Topic
 from rivet_resources.contracts.relation import Relation
@@ -104,6 +105,7 @@ class Attempt:
     verdicts: tuple[Verdict, ...]
     drift: Drift
     previous_rows: int | None  # of the window's committed manifest; only windows of time look
+    seen: Remembered | None = None  # what was read of the place for this window; None: a topic
 
     @property
     def window(self) -> Window:
@@ -235,7 +237,7 @@ def _stage(
     site: Site, window: Window | None, run_id: str, started_at: datetime, lease: Lease, journal: Journal
 ) -> Attempt:
     export, began = site.export, time.monotonic()
-    before = window_manifest(site.root, window) if window and site.root.keeps_manifests else None
+    seen = None if isinstance(site.root, Topic) else Remembered(site.root)
     planned = pace(site.source.tuning, export.tuning)
     with (
         site.exporter.permits(site.source, run_id=run_id, pace=planned, on_event=_waiting(site, journal)) as permits,
@@ -244,7 +246,8 @@ def _stage(
         relation = session.describe(
             table=export.table, query=export.query, params=export.params, rules=export.type_rules()
         )
-        provenance = site.admission.of(site, session, relation)
+        provenance = site.admission.of(site, session, relation, seen=seen or site.root, window=window)
+        before = window_manifest(seen or site.root, window) if window and site.root.keeps_manifests else None
         drift = _judge_drift(site, relation)
         agreed = judge_columns(export, relation, window.key if window else WHOLE, journal)
         committed = committed_cursor(site)
@@ -271,11 +274,12 @@ def _stage(
         for note in extract.notes:
             site.tell(f"{export.name} {extract.window.key}: {note}.")
         journal.planned(extract)
-        if window is None:  # readable while it runs; windows of time follow each other quickly
+        # Readable while it runs; windows of time follow each other quickly, and what is empty has no while.
+        if window is None and not all(chunk.is_empty for chunk in extract.chunks):
             journal.write()
         plan_seconds = time.monotonic() - began
         staged = site.exporter.stage(
-            extract, on_progress=_progress(site, extract, journal), on_event=journal.add, permits=permits
+            extract, on_progress=_progress(site, extract, journal), on_event=journal.add, permits=permits, seen=seen
         )
     staged = replace(staged, seconds={**staged.seconds, "plan": plan_seconds})
     staged = with_profile(staged, root=site.root, journal=journal)
@@ -296,6 +300,7 @@ def _stage(
         verdicts,
         drift,
         before[0].row_count if before else None,
+        seen,
     )
 
 

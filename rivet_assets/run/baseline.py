@@ -46,7 +46,7 @@ def baseline_of(export: str, *, state: State, root: Root, without: Collection[st
 
 def _may_have_died(export: str, state: State) -> bool:
     """Return whether a run since the last one that ended well may have committed what the store was not told."""
-    told = (run.status for run in state.runs(export, last=RUNS_LOOKED_AT))
+    told = state.statuses(export, last=RUNS_LOOKED_AT)
     return next((status for status in told if status not in ("running", "skipped")), "success") != "success"
 
 

@@ -119,7 +119,7 @@ def policy_of(export: Export, *, at: datetime) -> CompactPolicy:
     block = export.compact
     assert block is not None
     target = min(block.target, export.max_file_size or block.target)
-    return CompactPolicy(target, block.min_parts, at - timedelta(seconds=block.older_than))
+    return CompactPolicy(target, block.min_parts, at - timedelta(seconds=block.older_than), export.format)
 
 
 @dataclass(frozen=True)

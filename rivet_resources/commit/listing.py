@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from rivet_resources.commit.manifest import manifest_paths
 from rivet_resources.contracts.addressing import MANIFESTS
-from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.destination import ReadableRoot
 from rivet_resources.contracts.extract import Window
 
 MANY = 1000  # an object store lists no more names at once
@@ -23,6 +23,7 @@ JOINED = f"{MANIFESTS}/+joined"
 # Names of manifests lie between these: windows of time begin with a digit.
 # The second of each pair is the byte behind the last of the first: `:` follows `9`, `,` follows `+`, `>` follows `=`.
 FAMILIES = {"time": (("0", ":"),), "after": (("after+", "after,"), ("after=", "after>"))}
+NOT_OF_TIME = f"{MANIFESTS}/:"  # names of windows of other kinds follow it
 LONGEST_WINDOW = timedelta(days=33)  # a month, and what time zones add
 
 
@@ -35,13 +36,13 @@ class FirstPaths:
     has_joined: bool  # windows were joined or dropped: a chain may have no window where one was committed
 
 
-def first_paths(root: Root) -> FirstPaths:
+def first_paths(root: ReadableRoot) -> FirstPaths:
     """List the first manifests; one request."""
-    listed = root.list_after(f"{MANIFESTS}/", most=MANY)
+    listed = tuple(root.list_after(f"{MANIFESTS}/", most=MANY))
     return FirstPaths(manifests_of(listed), len(listed) < MANY, JOINED in listed)
 
 
-def has_strangers(kind: str, first: Iterable[str], *, root: Root) -> bool:
+def has_strangers(kind: str, first: Iterable[str], *, root: ReadableRoot) -> bool:
     """Return whether there are manifests whose names are not of this family; one request for each place beside it.
 
     Args:
@@ -54,29 +55,54 @@ def has_strangers(kind: str, first: Iterable[str], *, root: Root) -> bool:
     return not all(any(start <= path < end for start, end in spans) for path in (*first, *beyond))
 
 
-def paths_near(window: Window, *, root: Root) -> tuple[str, ...]:
-    """List the manifests of windows of time around one: all that may overlap it, whose keys begin with their days."""
+@dataclass(frozen=True)
+class NearPaths:
+    """The manifests around a window of time, in the order of their names: all that may overlap it, and what follows."""
+
+    paths: tuple[str, ...]
+    are_last: bool  # nothing follows them
+
+    @property
+    def has_others(self) -> bool:
+        """Return whether one of them is of no window of time."""
+        return any(path >= NOT_OF_TIME for path in self.paths)
+
+
+def paths_near(window: Window, *, root: ReadableRoot) -> NearPaths:
+    """List the manifests from a month before a window of time on, at least to a month after it.
+
+    Keys of windows of time begin with their days. The newest window of an export needs one request, however many are
+    there: nothing follows it but the windows of other kinds.
+    """
     start, end = window.start, window.end
     if start is None or end is None:
-        return manifest_paths(root)
-    found, beyond = [], f"{MANIFESTS}/{end + LONGEST_WINDOW:%Y-%m-%d}"
+        return NearPaths(manifest_paths(root), are_last=True)
+    found, beyond = list[str](), f"{MANIFESTS}/{end + LONGEST_WINDOW:%Y-%m-%d}"
     place = f"{MANIFESTS}/{start - LONGEST_WINDOW:%Y-%m-%d}"
-    while page := root.list_after(place, most=MANY):
-        found += [path for path in page if path < beyond]
-        if len(page) < MANY or page[-1] >= beyond:
-            break
+    while page := tuple(root.list_after(place, most=MANY)):
+        found += page
         place = page[-1]
-    return manifests_of(found)
+        if len(page) < MANY or place >= beyond:
+            return NearPaths(manifests_of(found), are_last=len(page) < MANY)
+    return NearPaths(manifests_of(found), are_last=True)
 
 
-def last_paths(root: Root, *, now: datetime) -> tuple[str, ...]:
-    """List manifests of a place, the last by name among them: all, or of very many windows of time the latest."""
+def last_paths(root: ReadableRoot, *, now: datetime, near: Window | None = None) -> tuple[str, ...]:
+    """List manifests of a place, the last by name among them: all, or of very many windows of time the latest.
+
+    Args:
+        near: a window of time that is about to be committed, and will look at what is around it.
+    """
+    if near is not None and near.start is not None:
+        around = paths_near(near, root=root)
+        if around.are_last and around.paths:
+            return around.paths
     first = first_paths(root)
     if first.are_all:
         return first.paths
     recent = f"{now - LONGEST_WINDOW:%Y-%m-%d}"
     # Windows of time begin with a digit; those of all else follow them.
-    found = root.list_after(f"{MANIFESTS}/:", most=MANY) or root.list_after(f"{MANIFESTS}/{recent}", most=MANY)
+    found = root.list_after(NOT_OF_TIME, most=MANY) or root.list_after(f"{MANIFESTS}/{recent}", most=MANY)
     return manifests_of(found) or manifest_paths(root)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import json
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -38,7 +37,7 @@ from rivet_resources.commit.manifest_entries import (
     pieces_of,
 )
 from rivet_resources.contracts.addressing import MANIFESTS, WindowFolder
-from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.destination import ReadableRoot
 from rivet_resources.contracts.extract import AppliedChanges, Staged, Window
 from rivet_resources.contracts.parts import Measures, Part
 from rivet_resources.contracts.provenance import Provenance
@@ -46,6 +45,7 @@ from rivet_resources.contracts.relation import Chunk, Consistency, Relation
 from rivet_resources.contracts.rows.boundary import BoundaryEnds, Edge, boundary_after
 from rivet_resources.contracts.rows.profile import WindowProfile
 from rivet_resources.errors import ManifestUnreadable
+from rivet_resources.fan_out import in_threads
 from rivet_resources.registry import FORMATS
 from rivet_resources.shape.rowhash.hash import RENDER
 from rivet_resources.write.checksums.sums import ALGORITHM
@@ -392,13 +392,13 @@ def describe_damage(where: str, fault: str) -> str:
     )
 
 
-def read_manifest(root: Root, path: str) -> tuple[Manifest, str] | None:
+def read_manifest(root: ReadableRoot, path: str) -> tuple[Manifest, str] | None:
     """Read one manifest with its version; None when absent."""
     found = root.read(path)
     return (parse(found[0], where=f"{root.uri}/{path}"), found[1]) if found else None
 
 
-def window_manifest(root: Root, window: Window) -> tuple[Manifest, str] | None:
+def window_manifest(root: ReadableRoot, window: Window) -> tuple[Manifest, str] | None:
     """Read a window's manifest with its version, whether or not another hides it; None when never committed.
 
     Raises:
@@ -407,20 +407,19 @@ def window_manifest(root: Root, window: Window) -> tuple[Manifest, str] | None:
     return read_manifest(root, manifest_path(window))
 
 
-def manifest_paths(root: Root) -> tuple[str, ...]:
+def manifest_paths(root: ReadableRoot) -> tuple[str, ...]:
     """List the manifests below an export's folder, in the order of their names."""
     return tuple(sorted(path for path in root.list(f"{MANIFESTS}/") if path.endswith(".json")))
 
 
-def read_manifests(root: Root, paths: tuple[str, ...]) -> tuple[Manifest, ...]:
+def read_manifests(root: ReadableRoot, paths: tuple[str, ...]) -> tuple[Manifest, ...]:
     """Read several manifests, some at a time; those removed since they were listed are left out."""
     # One request each, and a store answers in tenths of a second: the wait is what threads save.
-    with ThreadPoolExecutor(READ_THREADS) as pool:
-        found = list(pool.map(lambda path: read_manifest(root, path), paths))
+    found = in_threads(lambda path: read_manifest(root, path), paths, most=READ_THREADS)
     return tuple(each[0] for each in found if each)
 
 
-def current_manifests(root: Root) -> dict[str, Manifest]:
+def current_manifests(root: ReadableRoot) -> dict[str, Manifest]:
     """Read what a reader sees: {window key: manifest}, without those that another one supersedes.
 
     Raises:

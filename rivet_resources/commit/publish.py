@@ -7,7 +7,6 @@ what a manifest holds (`manifest.py`), which older ones it replaces (`supersede.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -21,16 +20,18 @@ from rivet_resources.commit.manifest import (
     read_manifests,
     success_marker,
 )
+from rivet_resources.commit.remembered import Remembered
 from rivet_resources.commit.rerun import refuse_replacing
 from rivet_resources.commit.retired import is_retired, read_retired
 from rivet_resources.commit.supersede import Replacement, succession
 from rivet_resources.contracts.addressing import nonce_of, part_nonce, read_start
-from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.destination import ReadableRoot, Root
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.messages import Registered, Topic
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.rows.boundary import Boundary, boundary_after
 from rivet_resources.errors import WindowTaken
+from rivet_resources.fan_out import in_threads
 
 UNKNOWN_RUN_GRACE = timedelta(days=1)
 PART_THREADS = 8  # an object store answers each part in tenths of a second
@@ -55,6 +56,8 @@ class SweepLedger(Ledger, Protocol):
 
     def failures_to_sweep(self, export: str, place: str) -> int | None: ...
     def note_sweep(self, export: str, place: str, *, failures: int) -> None: ...
+    def is_look_due(self, export: str) -> bool: ...
+    def note_look(self, export: str) -> None: ...
 
 
 def no_hook(name: str) -> None:
@@ -62,7 +65,13 @@ def no_hook(name: str) -> None:
 
 
 def publish(
-    staged: Staged, *, root: Root, state: Ledger, step: Step = no_hook, registered: Registered | None = None
+    staged: Staged,
+    *,
+    root: Root,
+    state: Ledger,
+    step: Step = no_hook,
+    registered: Registered | None = None,
+    seen: Remembered | None = None,
 ) -> Manifest | None:
     """Make a staged window visible, so that a death at any line loses no row and repeats none.
 
@@ -80,6 +89,7 @@ def publish(
 
     Args:
         registered: of a topic, the schema that rows with some columns are registered as; None: that of the window.
+        seen: what the window has read of the place since it was planned; what changed since is read anew.
 
     Returns:
         The window's manifest; None when there is no row and `skip_empty`: then nothing is written at all.
@@ -93,7 +103,7 @@ def publish(
         return None
     with withdrawn_if_taken(staged, root=root):
         # Asked before anything is visible: a window that may not stand here must leave nothing behind.
-        old = succession(staged, root=root) if root.keeps_manifests else Replacement(None)
+        old = succession(staged, root=_looked_at_again(seen, root)) if root.keeps_manifests else Replacement(None)
         if isinstance(root, Topic):
             refuse_replacing(staged, old, root=root)
         manifest = build_manifest(staged, staged.parts, supersedes=old.hides)
@@ -129,6 +139,15 @@ def publish(
     return manifest
 
 
+def _looked_at_again(seen: Remembered | None, root: Root) -> ReadableRoot:
+    """Return the place as it is now: what its listings tell is not asked for twice. A topic has a fence of its own."""
+    if isinstance(root, Topic):
+        return root
+    seen = seen or Remembered(root)
+    seen.look_again()
+    return seen
+
+
 def discard(staged: Staged, *, root: Root) -> None:
     """Remove what a window staged and nobody saw. Safe to call twice, and after a publish that failed half-way."""
     root.discard(staged.files)
@@ -136,12 +155,18 @@ def discard(staged: Staged, *, root: Root) -> None:
 
 
 def sweep_if_due(root: Root, *, export: str, state: SweepLedger) -> int:
-    """Remove what dead runs left, as `sweep` does; where none can have left more, only what is staged is looked at.
+    """Remove what dead runs left, as `sweep` does; where none can have left more, at most what is staged is looked at.
 
-    That is where each run since the last whole look ended well. So a run costs what it commits, not what is there.
+    That is where each run since the last whole look ended well. So a run costs what it commits, not what is there. What
+    is staged is looked at once a day all the same: a task that Spark tried twice may have left something in a run that
+    ended well, and so may runs of another state store.
     """
     if root.keeps_manifests and state.failures_to_sweep(export, root.uri) is not None:
         return sweep(root, export=export, state=state)
+    if root.keeps_manifests:
+        if not state.is_look_due(export):
+            return 0
+        state.note_look(export)
     return root.sweep(keep=owned_runs(export, root=root, state=state), everywhere=False)
 
 
@@ -202,10 +227,7 @@ def nonces_of(runs: Iterable[str]) -> set[str]:
 
 def publish_parts(parts: tuple[Part, ...], *, root: Root) -> None:
     """Move parts to their final names: several at a time in a store, in order on a stream."""
-    with ThreadPoolExecutor(PART_THREADS if root.keeps_manifests else 1) as pool:
-        # Each result is taken: what a thread raised is raised here only then.
-        for _ in pool.map(root.publish, parts):
-            pass
+    in_threads(root.publish, parts, most=PART_THREADS if root.keeps_manifests else 1)
 
 
 def swap_manifest(manifest: Manifest, *, expected: str | None, root: Root) -> Manifest:

@@ -21,7 +21,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rivet_resources.commit.chain import ends_at, starts_at
-from rivet_resources.commit.listing import FirstPaths, first_paths, has_strangers, paths_near
+from rivet_resources.commit.listing import (
+    NOT_OF_TIME,
+    FirstPaths,
+    NearPaths,
+    first_paths,
+    has_strangers,
+    paths_near,
+)
 from rivet_resources.commit.manifest import (
     Manifest,
     current_manifests,
@@ -33,7 +40,7 @@ from rivet_resources.commit.manifest import (
     window_manifest,
 )
 from rivet_resources.commit.manifest_entries import Superseded
-from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.destination import ReadableRoot
 from rivet_resources.contracts.extract import Extract, Staged, Window
 from rivet_resources.contracts.rows.value_windows import BESIDE, OTHERS, column_of_window, window_key
 from rivet_resources.errors import WindowConflict, WindowTaken
@@ -54,7 +61,7 @@ class Replacement:
         return tuple(manifest.entry for manifest in self.replaced)
 
 
-def succession(staged: Staged, *, root: Root) -> Replacement:
+def succession(staged: Staged, *, root: ReadableRoot) -> Replacement:
     """Find what a staged window replaces, as the destination stands now.
 
     Raises:
@@ -62,6 +69,7 @@ def succession(staged: Staged, *, root: Root) -> Replacement:
         WindowConflict: windows of another mode, or that overlap, are there and would not be replaced.
     """
     extract = staged.extract
+    listed = list_around(extract.window, root=root)  # first: what it tells is not asked for again
     found = window_manifest(root, extract.window)
     previous = found[0] if found else None
     # A run that died behind its swap publishes again, and meets its own manifest.
@@ -71,16 +79,15 @@ def succession(staged: Staged, *, root: Root) -> Replacement:
             f"Window {extract.window.key} of export {extract.export} was committed by run "
             f"{previous.run_id if previous else '(removed since)'} while run {extract.run_id} read it. Run again."
         )
-    first = first_paths(root)
-    if first.has_joined:
+    if isinstance(listed, FirstPaths) and listed.has_joined:
         refuse_inside(extract, root=root)
-    others = tuple(path for path in paths_beside(extract, first, root=root) if path != manifest_path(extract.window))
+    others = tuple(path for path in paths_beside(extract, listed, root=root) if path != manifest_path(extract.window))
     refuse_neighbours(extract, others, root=root)
     ruled = tuple(read_replaced(extract, previous, others, root=root))
     return Replacement(previous, with_hidden(previous, ruled, root=root))
 
 
-def refuse_inside(extract: Extract, *, root: Root) -> None:
+def refuse_inside(extract: Extract, *, root: ReadableRoot) -> None:
     """Refuse a window of a chain that begins where no other one ends: inside of one that a compaction joined.
 
     That is where a state store stands which was restored from an older copy. Without a compaction such a run replaces
@@ -109,22 +116,28 @@ def _begins_at(extract: Extract, manifest: Manifest) -> bool:
     return manifest.cursor is not None and Window.after(*ends_at(manifest.cursor)).key == extract.window.key
 
 
-def paths_beside(extract: Extract, first: FirstPaths, *, root: Root) -> tuple[str, ...]:
+def list_around(window: Window, *, root: ReadableRoot) -> FirstPaths | NearPaths:
+    """List what decides about most windows in one request: of a time what is near it, of all else what comes first."""
+    of_time_alone = window.kind == "time" and not value_of_path(manifest_path(window))
+    return paths_near(window, root=root) if of_time_alone else first_paths(root)
+
+
+def paths_beside(extract: Extract, listed: FirstPaths | NearPaths, *, root: ReadableRoot) -> tuple[str, ...]:
     """List the manifests that decide about a window: all there are, in the order of their names.
 
     Where windows of its family are too many to list for each new one, those near it: the windows of time that may
-    overlap it, and nothing of a chain that it continues.
+    overlap it, and nothing of a chain that it continues. Windows of a time and a value that are far from a window of
+    time alone share no row with it.
     """
-    if first.are_all:
-        return first.paths
-    listed, kind = first.paths, extract.window.kind
-    if starts_anew(extract) or has_strangers(kind, listed, root=root):
+    if isinstance(listed, NearPaths):
+        is_alone = not listed.has_others and (listed.are_last or not root.list_after(NOT_OF_TIME, most=1))
+        return listed.paths if is_alone and not any(map(_column_of_path, listed.paths)) else manifest_paths(root)
+    if listed.are_all:
+        return listed.paths
+    kind = extract.window.kind
+    if starts_anew(extract) or has_strangers(kind, listed.paths, root=root):
         return manifest_paths(root)
-    if kind == "after":
-        return ()
-    near = paths_near(extract.window, root=root)
-    of_values = any(map(_column_of_path, (*listed, *near, manifest_path(extract.window))))
-    return manifest_paths(root) if of_values else near
+    return () if kind == "after" else manifest_paths(root)
 
 
 def starts_anew(extract: Extract) -> bool:
@@ -133,7 +146,7 @@ def starts_anew(extract: Extract) -> bool:
 
 
 def read_replaced(
-    extract: Extract, previous: Manifest | None, others: tuple[str, ...], *, root: Root
+    extract: Extract, previous: Manifest | None, others: tuple[str, ...], *, root: ReadableRoot
 ) -> Iterable[Manifest]:
     """Read the manifests of other windows that this window replaces."""
     if extract.window.kind == "all":
@@ -155,7 +168,7 @@ def outdated(extract: Extract, others: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(path for path in snapshots[: -extract.keep] if path != manifest_path(extract.window))
 
 
-def descendants(manifest: Manifest | None, *, root: Root) -> Iterator[Manifest]:
+def descendants(manifest: Manifest | None, *, root: ReadableRoot) -> Iterator[Manifest]:
     """Follow a chain of `after=` windows onward from a manifest, without it."""
     passed = set[str]()
     while manifest is not None and manifest.cursor is not None and manifest.cursor.high is not None:
@@ -169,7 +182,7 @@ def descendants(manifest: Manifest | None, *, root: Root) -> Iterator[Manifest]:
             yield manifest
 
 
-def with_hidden(previous: Manifest | None, ruled: tuple[Manifest, ...], *, root: Root) -> tuple[Manifest, ...]:
+def with_hidden(previous: Manifest | None, ruled: tuple[Manifest, ...], *, root: ReadableRoot) -> tuple[Manifest, ...]:
     """Add the leftovers that the outgoing manifests hide."""
     gone = {manifest.entry: manifest for manifest in ruled}
     waiting = [entry for manifest in (previous, *ruled) if manifest for entry in manifest.supersedes]
@@ -185,7 +198,7 @@ def with_hidden(previous: Manifest | None, ruled: tuple[Manifest, ...], *, root:
 # --- what may not stand side by side -------------------------------------------------------------
 
 
-def refuse_neighbours(extract: Extract, others: tuple[str, ...], *, root: Root) -> None:
+def refuse_neighbours(extract: Extract, others: tuple[str, ...], *, root: ReadableRoot) -> None:
     """Refuse a window that would show rows a second time beside windows it does not replace.
 
     Raises:
@@ -217,7 +230,7 @@ def refuse_neighbours(extract: Extract, others: tuple[str, ...], *, root: Root) 
         refuse_twice(extract, others, root=root)
 
 
-def refuse_overlap(extract: Extract, others: tuple[str, ...], *, root: Root) -> None:
+def refuse_overlap(extract: Extract, others: tuple[str, ...], *, root: ReadableRoot) -> None:
     """Refuse a window of time that shares time with another one, as after a change of granularity or timezone.
 
     The windows that are there do not overlap, and their keys sort like their times: looking at the two beside
@@ -238,7 +251,7 @@ def refuse_overlap(extract: Extract, others: tuple[str, ...], *, root: Root) -> 
             )
 
 
-def refuse_other_column(extract: Extract, others: tuple[str, ...], *, root: Root) -> None:
+def refuse_other_column(extract: Extract, others: tuple[str, ...], *, root: ReadableRoot) -> None:
     """Refuse a window of a value beside windows of another column's values.
 
     Raises:
@@ -265,7 +278,7 @@ def _column_of_path(path: str) -> str:
     return (value_of_path(path) or (name if "=" in name else "")).partition("=")[0]
 
 
-def refuse_twice(extract: Extract, others: tuple[str, ...], *, root: Root) -> None:
+def refuse_twice(extract: Extract, others: tuple[str, ...], *, root: ReadableRoot) -> None:
     """Refuse a value beside a window of all other values that has its rows too, and the other way round.
 
     Raises:

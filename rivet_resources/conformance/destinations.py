@@ -117,6 +117,25 @@ def small_objects_are_replaced_and_removed(destination: Destination, folder: Pat
     hold(root.read("_SUCCESS") is None, "what was removed is gone")
 
 
+def listings_go_on_and_tell_versions(destination: Destination, folder: Path) -> None:
+    """`list_after` names what follows a path in its folder, in order, each with its version as `read` has it, or None.
+
+    A run goes by it: what a listing does not name is not there, and what has the version of before is not read again.
+    """
+    root = destination.root(EXPORT)
+    for name in ("b.json", "a.json", "c.json"):
+        root.put(f"_rivet/{name}", name.encode())
+    found = root.list_after("_rivet/a.json", most=100)
+    hold(list(found) == ["_rivet/b.json", "_rivet/c.json"], "`list_after` names what follows a path, in order")
+    hold(list(root.list_after("_rivet/", most=1)) == ["_rivet/a.json"], "`list_after` names at most so many")
+    for path, version in found.items():
+        there = root.read(path)
+        hold(
+            version is None or (there is not None and there[1] == version),
+            "`list_after` tells the version that `read` returns, or None",
+        )
+
+
 def sweeps_spare_living_runs(destination: Destination, folder: Path) -> None:
     """What other runs staged goes; what kept runs staged can still be published; whom to keep is asked last."""
     root = destination.root(EXPORT)
@@ -151,6 +170,7 @@ DESTINATION_PROMISES: tuple[Callable[[Destination, Path], None], ...] = (
     parts_can_be_read_in_ranges,
     swaps_are_fenced,
     small_objects_are_replaced_and_removed,
+    listings_go_on_and_tell_versions,
     sweeps_spare_living_runs,
     places_travel_and_can_be_proved,
 )

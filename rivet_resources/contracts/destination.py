@@ -5,7 +5,7 @@ All paths are relative to an export's root, with `/`. Versions are opaque texts 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
@@ -15,8 +15,8 @@ from rivet_resources.contracts.parts import Part, PieceSums
 from rivet_resources.extras import Extra
 
 
-class Root(Protocol):
-    """One export's folder at its destination."""
+class ReadableRoot(Protocol):
+    """What finding and reading manifests asks of an export's folder; every `Root` is one."""
 
     @property
     def uri(self) -> str:
@@ -25,6 +25,23 @@ class Root(Protocol):
     @property
     def keeps_manifests(self) -> bool:
         """Return whether it has a commit point; a stream such as stdout has none."""
+
+    def read(self, path: str) -> tuple[bytes, str] | None:
+        """Read a small object with its version; None when absent."""
+
+    def list(self, prefix: str = "") -> dict[str, int]:
+        """List visible objects below a path: {path: size}; `_staged/` is not among them."""
+
+    def list_after(self, path: str, *, most: int) -> Mapping[str, str | None]:
+        """List the first visible objects whose paths follow this one in its folder, in the order of their paths.
+
+        {path: version, as `read` returns it; None where a listing does not tell}. Where the store can begin to list
+        anywhere that is one request per 1,000, however many come before.
+        """
+
+
+class Root(ReadableRoot, Protocol):
+    """One export's folder at its destination."""
 
     def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
         """Bring a finished local file to the destination, invisible there; called in executors.
@@ -46,9 +63,6 @@ class Root(Protocol):
     def discard(self, parts: Iterable[Part]) -> None:
         """Remove staged parts; missing ones are fine."""
 
-    def read(self, path: str) -> tuple[bytes, str] | None:
-        """Read a small object with its version; None when absent."""
-
     def put(self, path: str, content: bytes) -> None:
         """Write a small object atomically and durably, whatever stood there."""
 
@@ -57,15 +71,6 @@ class Root(Protocol):
 
         Raises:
             WindowTaken: somebody else wrote it since.
-        """
-
-    def list(self, prefix: str = "") -> dict[str, int]:
-        """List visible objects below a path: {path: size}; `_staged/` is not among them."""
-
-    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
-        """List the first visible objects whose paths follow this one in its folder, in the order of their paths.
-
-        Where the store can begin to list anywhere that is one request per 1,000, however many come before.
         """
 
     def delete(self, paths: Iterable[str]) -> None:

@@ -83,3 +83,4 @@ class Chunk:
     # timeout. (): it cannot be parted, or not under one instant.
     halves: tuple[str, ...] = ()
     edge: End | None = None  # all its rows stand at this end of an incremental window, as the server compares
+    is_empty: bool = False  # known to have no row when it was planned: the source is not asked for it

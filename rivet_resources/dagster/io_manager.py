@@ -14,6 +14,7 @@ import dagster as dg
 
 from rivet_resources.commit.manifest import Manifest, current_manifests
 from rivet_resources.commit.publish import publish
+from rivet_resources.commit.remembered import Remembered
 from rivet_resources.contracts.addressing import MANIFESTS
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Staged, Window
@@ -38,6 +39,7 @@ class StagedOutput:
     state: State
     lease: Lease
     preview_rows: int = 0
+    seen: Remembered | None = None  # what was read of the place for this window
 
     def publish(self) -> tuple[Manifest | None, dict[str, Any]]:
         """Make it visible; give its manifest and what publishing adds to its metadata.
@@ -46,7 +48,7 @@ class StagedOutput:
             WindowTaken: another run took the window; nothing was published.
         """
         began = time.monotonic()
-        manifest = publish(self.staged, root=self.root, state=self.state, step=self._before)
+        manifest = publish(self.staged, root=self.root, state=self.state, step=self._before, seen=self.seen)
         window = self.staged.extract.window
         return manifest, {
             "rivet/seconds_publish": round(time.monotonic() - began, 3),
@@ -55,8 +57,8 @@ class StagedOutput:
         }
 
     def _before(self, step: str) -> None:
-        """Prove the lease before parts get their names, and again right before the swap."""
-        if step in ("parts", "manifest"):
+        """Prove the lease before parts get their names, where there are any, and again right before the swap."""
+        if step == "manifest" or (step == "parts" and self.staged.files):
             self.lease.check()
 
 

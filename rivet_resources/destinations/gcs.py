@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -51,6 +50,7 @@ from rivet_resources.destinations.range_file import open_ranged
 from rivet_resources.destinations.stores import prove_writable, window_taken
 from rivet_resources.errors import DestinationError, DestinationUnreachable, PartCorrupt
 from rivet_resources.extras import GCS, Extra
+from rivet_resources.fan_out import in_threads
 
 UPLOAD_BYTES = 8 << 20  # per request of a resumable upload; bounds a task's memory
 READ_TRIES = 5
@@ -188,9 +188,17 @@ class GcsRoot:
 
     def publish(self, part: Part) -> None:
         """Rewrite to the final name on the server, then delete the staged object; a published part is left as it is."""
+        api = api_exceptions()
+
         with self._translate(f"publish {part.path}") as bucket:
-            if not self._holds(bucket, part.path, part):
+            try:
                 self._rewrite(bucket, part)
+            except api.NotFound as error:  # of the staged object, or of the bucket, which the next request tells
+                if not self._holds(bucket, part.path, part):
+                    raise DestinationError(
+                        f"{self.uri}: staged part {part.staged['path']} is gone and {part.path} is not there. "
+                        f"Something removed it while the run worked; run again."
+                    ) from error
         self.delete([part.staged["path"]])
 
     def discard(self, parts: Iterable[Part]) -> None:
@@ -202,6 +210,13 @@ class GcsRoot:
         api = api_exceptions()
 
         with self._translate(f"read {path}") as bucket:
+            told = bucket.blob(self._key(path))
+            try:
+                content = told.download_as_bytes(**control())
+            except api.NotFound:
+                return None
+            if told.generation:  # the head of the answer; emulators leave it out
+                return content, str(told.generation)
             for _ in range(READ_TRIES):
                 blob = bucket.get_blob(self._key(path), **control())
                 if blob is None:
@@ -236,14 +251,14 @@ class GcsRoot:
         """List objects; staged and dot names are not seen."""
         return {path: size for path, size in self._objects(prefix).items() if not is_reserved(path)}
 
-    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
-        """List from a place on."""
+    def list_after(self, path: str, *, most: int) -> dict[str, str | None]:
+        """List from a place on; a listing has the generation of each object."""
         with self._translate(f"list after {path}") as bucket:
             about = {"prefix": self._key(parent_of(path)), "start_offset": self._key(path), "page_size": most + 1}
             found = bucket.client.list_blobs(bucket, **about, **control())
-            paths = (blob.name.removeprefix(f"{self.prefix}/") for blob in found)
+            items = ((blob.name.removeprefix(f"{self.prefix}/"), str(blob.generation)) for blob in found)
             # The place itself may be among them; emulators begin at the beginning whatever they are asked.
-            return tuple(islice((each for each in paths if each > path and not is_reserved(each)), most))
+            return dict(islice(((each, told) for each, told in items if each > path and not is_reserved(each)), most))
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects, eight at a time."""
@@ -253,9 +268,7 @@ class GcsRoot:
             with self._translate(f"remove {path}") as bucket, suppress(api.NotFound):
                 bucket.blob(self._key(path)).delete(**control())
 
-        with ThreadPoolExecutor(DELETE_THREADS) as pool:
-            for _ in pool.map(remove, paths):
-                pass
+        in_threads(remove, paths, most=DELETE_THREADS)
 
     def told_whole(self, path: str, *, size: int, md5: str, sums: PieceSums | None) -> bool | None:
         """Return whether the store's own MD5 of an object is what was sent; see `TellsContent`."""
@@ -319,18 +332,12 @@ class GcsRoot:
         return blob is not None and (blob.size, blob.md5_hash) == (part.size_bytes, part.md5)
 
     def _rewrite(self, bucket: Any, part: Part) -> None:
-        """Copy on the server; large objects take several requests.
+        """Copy on the server; large objects take several requests. The last answer tells what the copy is.
 
         Raises:
-            DestinationError: the staged object is gone.
             PartCorrupt: the copy differs.
         """
-        staged = bucket.get_blob(self._key(part.staged["path"]), **control())
-        if staged is None:
-            raise DestinationError(
-                f"{self.uri}: staged part {part.staged['path']} is gone and {part.path} is not there. "
-                f"Something removed it while the run worked; run again."
-            )
+        staged = bucket.blob(self._key(part.staged["path"]))
         final = self.objects.blob(bucket, self._key(part.path))
         token, _, _ = final.rewrite(staged, **control())
         while token is not None:

@@ -336,9 +336,9 @@ class KafkaRoot:
         found = self.at.windows.read(self.at.export)
         return {path: len(record.content) for path, record in found.items() if path.startswith(prefix)}
 
-    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
+    def list_after(self, path: str, *, most: int) -> dict[str, str | None]:
         """List the manifests that follow, in the order of their names."""
-        return tuple(each for each in sorted(self.list(f"{MANIFESTS}/")) if each > path)[:most]
+        return dict.fromkeys([each for each in sorted(self.list(f"{MANIFESTS}/")) if each > path][:most])
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove sidecars; messages and their manifests stay, and nothing else is there."""

@@ -170,17 +170,18 @@ class LocalRoot:
                         found[relative] = size
             return found
 
-    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
+    def list_after(self, path: str, *, most: int) -> dict[str, str | None]:
         """List the folder's own files, without asking for their sizes."""
         folder = parent_of(path)
         with self._translate(f"list {folder or 'the folder'}"):
             try:
                 found = os.scandir(self._file(folder.rstrip("/")) if folder else self.uri)
             except FileNotFoundError:
-                return ()
+                return {}
             with found:
                 paths = (f"{folder}{each.name}" for each in found if not each.is_dir(follow_symlinks=False))
-                return tuple(heapq.nsmallest(most, (each for each in paths if each > path and not is_reserved(each))))
+                follows = heapq.nsmallest(most, (each for each in paths if each > path and not is_reserved(each)))
+                return dict.fromkeys(follows)
 
     def delete(self, paths: Iterable[str]) -> None:
         """Unlink, then remove folders that became empty."""

@@ -4,7 +4,8 @@ Belongs here: the YAML block, and staging, completing and swapping on an object 
 of publishing (`commit/publish.py`); connecting and what errors mean (`s3_client.py`).
 
 A staged part is a multipart upload that is not completed: its final key does not exist for anybody.
-Completing it is the commit point of the part. The swap of a manifest is one conditional PUT. A store that
+Completing it is the commit point of the part; of a part that one request carries it is a copy on the server
+(`s3_small_parts.py`). The swap of a manifest is one conditional PUT. A store that
 knows no `If-Match` refuses it (HTTP 501) and the run ends with that message; one that silently ignores it
 loses the fence between two runs that commit one window at once, and then only the lease in the state store
 stands between them.
@@ -16,7 +17,6 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import islice
@@ -44,7 +44,7 @@ from rivet_resources.contracts.addressing import (
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part, PieceSums
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.destinations import s3_credentials
+from rivet_resources.destinations import s3_credentials, s3_small_parts
 from rivet_resources.destinations.range_file import open_ranged
 from rivet_resources.destinations.s3_client import (
     ABSENT,
@@ -67,6 +67,7 @@ from rivet_resources.destinations.stores import prove_writable, window_taken
 from rivet_resources.errors import DestinationError, PartCorrupt
 from rivet_resources.extras import S3 as S3_EXTRA
 from rivet_resources.extras import Extra
+from rivet_resources.fan_out import in_threads
 
 # S3 takes 5 MiB to 5 GiB per piece and 10,000 pieces per upload; 8 MiB bounds a task's memory.
 # Source: Amazon S3 User Guide, "Amazon S3 multipart upload limits".
@@ -179,8 +180,18 @@ class S3Root:
         return f"s3://{self.location.bucket}/{self.prefix}"
 
     def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
-        """Upload every piece of a multipart upload, each checked by MD5 on both sides; do not complete it."""
+        """Upload a small part below `_staged/`; of a larger one every piece of an upload that is not completed.
+
+        Each request is checked by MD5 on both sides.
+        """
         with self._translate(f"stage {path}") as client:
+            # One request has no checksum of its pieces but its MD5: who asks for SHA-256 gets an upload in pieces.
+            if self.objects.checksum == "md5" and s3_small_parts.is_small(file.stat().st_size):
+                waiting = s3_small_parts.staged_name(run_id)
+                at = self._at(waiting)
+                s3_small_parts.send(client, file, at, uri=f"{self.uri}/{path}", md5=md5, objects=self.objects)
+                file.unlink()
+                return {"object": waiting}
             answer = client.create_multipart_upload(**self._at(path), **self.objects.upload_words())
             upload_id = answer["UploadId"]
             marker = f"{STAGED}/{run_id}/{hashlib.md5(upload_id.encode()).hexdigest()}.upload"
@@ -205,6 +216,9 @@ class S3Root:
     def staged_exists(self, part: Part) -> bool:
         """Return whether all pieces still wait, or the part was already completed, with its size."""
         with self._translate(f"look for {part.path}") as client:
+            if s3_small_parts.is_staged_whole(part):
+                places = (part.staged["object"], part.path)
+                return any(s3_small_parts.holds(client, self._at(place), part) for place in places)
             try:
                 pages = client.get_paginator("list_parts").paginate(**self._upload_of(part))
                 found = [piece for page in pages for piece in page.get("Parts", [])]
@@ -216,6 +230,9 @@ class S3Root:
 
     def publish(self, part: Part) -> None:
         """Complete the upload and compare what the store then holds; a part that is already there is left as it is."""
+        if s3_small_parts.is_staged_whole(part):
+            self._publish_small(part)
+            return
         answer: dict[str, Any] = {}
         with self._translate(f"publish {part.path}") as client:
             try:
@@ -228,15 +245,30 @@ class S3Root:
             # The store tells the digest of the pieces it put together. Where it tells none, or another one (encrypted
             # by a key of KMS), or the upload had been completed before, it is asked what it holds.
             if is_told(answer, sums_of(part)) is not True and not self._is_complete(client, part):
-                raise PartCorrupt(
-                    f"{self.uri}/{part.path} is not what was uploaded, or its upload was removed while the run worked. "
-                    f"Nothing was published; run again."
-                )
+                raise self._lost(part)
         self.delete([part.staged["marker"]])
 
+    def _publish_small(self, part: Part) -> None:
+        staged, final = self._at(part.staged["object"]), self._at(part.path)
+        with self._translate(f"publish {part.path}") as client:
+            # As above: the store tells the digest of the copy, or is asked.
+            is_told_whole = s3_small_parts.copy(client, part, staged=staged, final=final, objects=self.objects)
+            if not is_told_whole and not s3_small_parts.holds(client, final, part):
+                raise self._lost(part)
+        self.delete([part.staged["object"]])
+
+    def _lost(self, part: Part) -> PartCorrupt:
+        return PartCorrupt(
+            f"{self.uri}/{part.path} is not what was uploaded, or its upload was removed while the run worked. "
+            f"Nothing was published; run again."
+        )
+
     def discard(self, parts: Iterable[Part]) -> None:
-        """Abort uploads; missing ones are fine."""
+        """Abort uploads and remove staged objects; missing ones are fine."""
         for part in parts:
+            if s3_small_parts.is_staged_whole(part):
+                self.delete([part.staged["object"]])
+                continue
             self._abort(part.path, upload_id=part.staged["upload_id"])
             self.delete([part.staged["marker"]])
 
@@ -277,24 +309,23 @@ class S3Root:
         with self._translate(f"list {prefix or 'the prefix'}"):
             return {path: size for path, size in self._objects(prefix) if not is_reserved(path)}
 
-    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
-        """List from a place on."""
+    def list_after(self, path: str, *, most: int) -> dict[str, str | None]:
+        """List from a place on; a listing has the ETag of each object."""
         with self._translate(f"list after {path}"):
-            found = (each for each, _ in self._objects(parent_of(path), after=path, most=most))
-            return tuple(islice((each for each in found if each > path and not is_reserved(each)), most))
+            items = self._items(parent_of(path), after=path, most=most)
+            found = ((each, item.get("ETag")) for each, item in items if each > path and not is_reserved(each))
+            return dict(islice(found, most))
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects, eight requests at a time; not every store takes the checksums of DeleteObjects."""
-        with self._translate("remove objects") as client, ThreadPoolExecutor(DELETE_THREADS) as pool:
-            list(pool.map(lambda path: client.delete_object(**self._at(path)), paths))
+        with self._translate("remove objects") as client:
+            in_threads(lambda path: client.delete_object(**self._at(path)), paths, most=DELETE_THREADS)
 
     def told_whole(self, path: str, *, size: int, md5: str, sums: PieceSums | None) -> bool | None:
         """Return whether the store itself says that an object is what was sent; see `TellsContent`."""
-        if sums is None:
-            return None
         with self._translate(f"look at {path}") as client:
             found = self._head(client, path, sums)
-        told = is_told(found, sums)
+        told = is_told(found, sums) if sums is not None else s3_small_parts.is_md5(found, md5)
         return told if told is None else bool(told and found["ContentLength"] == size)
 
     def local_path(self, path: str) -> None:
@@ -404,8 +435,8 @@ class S3Root:
             )
         return bool(found["ContentLength"] == part.size_bytes and told is not False)
 
-    def _head(self, client: Any, path: str, sums: PieceSums) -> Any:
-        mode = {"ChecksumMode": "ENABLED"} if sums.algorithm == "sha256" else {}
+    def _head(self, client: Any, path: str, sums: PieceSums | None) -> Any:
+        mode = {"ChecksumMode": "ENABLED"} if sums is not None and sums.algorithm == "sha256" else {}
         return client.head_object(**self._at(path), **mode)
 
     def _abort(self, path: str, *, upload_id: str) -> None:
@@ -417,8 +448,12 @@ class S3Root:
                 if error_code(error) not in ABSENT:
                     raise
 
-    def _objects(self, prefix: str, *, after: str = "", most: int = PAGE_KEYS) -> Iterator[tuple[str, int]]:
+    def _objects(self, prefix: str) -> Iterator[tuple[str, int]]:
         """Walk the objects below a path, with sizes."""
+        return ((path, item["Size"]) for path, item in self._items(prefix))
+
+    def _items(self, prefix: str, *, after: str = "", most: int = PAGE_KEYS) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Walk the objects below a path, with what the listing tells of each."""
         client = connect(self.location)
         about = {"Bucket": self.location.bucket, "Prefix": self._key(prefix)}
         if after:
@@ -426,7 +461,7 @@ class S3Root:
         sizes = {"PageSize": min(most, PAGE_KEYS)}
         for page in client.get_paginator("list_objects_v2").paginate(**about, PaginationConfig=sizes):
             for item in page.get("Contents", []):
-                yield item["Key"].removeprefix(f"{self.prefix}/"), item["Size"]
+                yield item["Key"].removeprefix(f"{self.prefix}/"), item
 
     def _uploads(self) -> Iterator[tuple[str, str]]:
         """Walk the open uploads below the prefix: path, upload id."""

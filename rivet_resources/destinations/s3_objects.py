@@ -73,6 +73,10 @@ class S3Objects:
         """Return the same for an upload in pieces."""
         return self.words() | ({"ChecksumAlgorithm": "SHA256"} if self.checksum == "sha256" else {})
 
+    def copy_words(self) -> dict[str, str]:
+        """Return the same for a copy on the server; tags are named, since reading those of another needs a right."""
+        return self.upload_words() | ({"TaggingDirective": "REPLACE"} if self.tags else {})
+
     def check_answer(self, answer: Mapping[str, Any], *, where: str) -> None:
         """See that the store encrypts as it was asked to: one that knows no encryption passes the words over.
 

@@ -129,9 +129,9 @@ class StdoutRoot:
         """Find nothing: what was written is gone."""
         return {}
 
-    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
+    def list_after(self, path: str, *, most: int) -> dict[str, str | None]:
         """Find nothing, as `list` does."""
-        return ()
+        return {}
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove sidecars."""

@@ -101,9 +101,9 @@ class NullRoot:
         """List nothing."""
         return {}
 
-    def list_after(self, path: str, *, most: int) -> tuple[str, ...]:
+    def list_after(self, path: str, *, most: int) -> dict[str, str | None]:
         """List nothing."""
-        return ()
+        return {}
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove nothing."""

@@ -60,7 +60,7 @@ from rivet_resources.spark import cluster
 from rivet_resources.spark.runtime import SparkRuntime
 
 if TYPE_CHECKING:
-    from rivet_resources.contracts.destination import Root
+    from rivet_resources.contracts.destination import ReadableRoot, Root
 
 INLINE_ATTEMPTS = 3  # as local[N,3] grants
 GROUPS_PER_SLOT = 100  # beyond it several chunks share a job
@@ -116,6 +116,7 @@ class Exporter:
         on_progress: Progress = nobody_watches,
         on_event: Event | None = None,
         permits: Permits | None = None,
+        seen: ReadableRoot | None = None,
     ) -> Staged:
         """Read every chunk and leave its parts staged: complete, verified, invisible.
 
@@ -126,6 +127,7 @@ class Exporter:
         Args:
             on_event: may be called by another thread.
             permits: what the run holds already, its session's and one task's among them; None: they are taken here.
+            seen: what was read of the destination for this window already; None: nothing.
 
         Raises:
             RivetError: the first fault of any chunk, of the class the task met; the others were called off.
@@ -135,7 +137,7 @@ class Exporter:
         extract = self._metered(extract)
         root = extract.destination.root(extract.export)
         # Read before the first row, and compared at the swap: whoever commits the window in between wins it.
-        standing = window_manifest(root, extract.window) if root.keeps_manifests else None
+        standing = window_manifest(seen or root, extract.window) if root.keeps_manifests else None
         if isinstance(root, Topic):
             refuse_rerun(extract, standing[0] if standing else None, root=root)
         extract, kept = with_one_clock(extract, self._finished_chunks(extract, root))
@@ -212,8 +214,8 @@ class Exporter:
     ) -> Iterator[Governor]:
         """Decide how many tasks may run, as the source's cap allows, and watch over it while they do."""
         folder = scratch.folder_of(extract.run_id)
-        if not positions:
-            yield Governor(extract, 0, folder)
+        if not _asks_source(extract, positions):
+            yield Governor(extract, min(1, len(positions)), folder)
             return
         with ExitStack() as stack:
             held = permits or stack.enter_context(
@@ -247,7 +249,7 @@ class Exporter:
             yield from self._run_aligned(extract, groups(positions, governor.slots), on_event)
             return
         slots, gate = governor.slots, governor.gate
-        if self.spark.inline:
+        if self.spark.inline or not _asks_source(extract, positions):
             one_by_one = [[position] for position in positions]
             yield from _in_threads(slots, one_by_one, partial(_run_inline, extract), stop=lambda: None, gate=gate)
             return
@@ -291,6 +293,11 @@ def with_one_clock(extract: Extract, kept: dict[str, ChunkResult]) -> tuple[Extr
     meta = replace(extract.meta, exported_at=at) if extract.meta.exported_at is not None else extract.meta
     same = {identity: result for identity, result in kept.items() if result.clock == clock}
     return replace(extract, clock=at, meta=meta), same
+
+
+def _asks_source(extract: Extract, positions: Sequence[int]) -> bool:
+    """Return whether one of these chunks may have a row."""
+    return any(not extract.chunks[position].is_empty for position in positions)
 
 
 def groups(positions: Sequence[int], at_most: int) -> list[list[int]]:

@@ -182,6 +182,8 @@ class _Reading:
 
     def _pages(self, throttle: Throttle, meter: Meter | None) -> Iterator[Page]:
         """Read the chunk page by page, as many rows as are wanted, waiting for memory in between."""
+        if self.chunk.is_empty:
+            return
         gate = MemoryGate(self.extract.pace)
         if meter is not None:
             throttle.limited(meter.begin())

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -246,10 +247,16 @@ def insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.I
 
 def upsert(connection: Connection, table: Table, values: Mapping[str, Any]) -> None:
     """Insert one row, or replace the row of the same primary key."""
+    connection.execute(_upsert(table, tuple(values), connection.dialect.name == "sqlite"), dict(values))
+
+
+@lru_cache(maxsize=64)
+def _upsert(table: Table, names: tuple[str, ...], is_sqlite: bool) -> sqlite.Insert | postgresql.Insert:
+    """Build the statement for rows of these columns; building one of thirty columns costs as much as running it."""
     key = [column.name for column in table.primary_key.columns]
-    rest = {name: value for name, value in values.items() if name not in key}
-    statement = insert(connection, table).values(**values)
-    connection.execute(statement.on_conflict_do_update(index_elements=key, set_=rest))
+    statement = sqlite.insert(table) if is_sqlite else postgresql.insert(table)
+    rest = {name: statement.excluded[name] for name in names if name not in key}
+    return statement.on_conflict_do_update(index_elements=key, set_=rest)
 
 
 def now(connection: Connection) -> datetime:

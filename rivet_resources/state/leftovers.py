@@ -4,14 +4,19 @@ Belongs here: the table `export_leftovers`. Not here: the look itself (`commit/p
 and reads every manifest, and so would cost each run as much as the export's whole past.
 
 Two numbers per export: how many runs did not end well, and how many of these had ended when a look last removed all
-they left. A run that fails counts itself; one that was killed is counted by the next run of its export.
+they left. A run that fails counts itself; one that was killed is counted by the next run of its export. And when
+somebody last looked at what is staged, which costs little and is done once a day.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Connection, Table, Text, delete, select
+from datetime import timedelta
 
-from rivet_resources.state.database import METADATA, insert
+from sqlalchemy import BigInteger, Column, Connection, Table, Text, delete, select, update
+
+from rivet_resources.state.database import METADATA, Instant, insert, now
+
+LOOKS_APART = timedelta(days=1)
 
 export_leftovers = Table(
     "export_leftovers",
@@ -20,6 +25,7 @@ export_leftovers = Table(
     Column("failures", BigInteger, nullable=False),
     Column("swept", BigInteger, nullable=False),
     Column("place", Text, nullable=False),
+    Column("looked_at", Instant),  # when somebody last looked at what is staged
 )
 
 
@@ -43,12 +49,23 @@ def is_due(connection: Connection, export: str, place: str) -> bool:
     return row is None or row.place != place or row.failures > row.swept
 
 
+def is_look_due(connection: Connection, export: str) -> bool:
+    """Return whether nobody looked at what is staged for a day."""
+    query = select(export_leftovers.c.looked_at).where(export_leftovers.c.export_name == export)
+    looked_at = connection.execute(query).scalar_one_or_none()
+    return looked_at is None or now(connection) - looked_at > LOOKS_APART
+
+
+def note_look(connection: Connection, export: str) -> None:
+    """Note that somebody looks at what is staged."""
+    ours = export_leftovers.c.export_name == export
+    connection.execute(update(export_leftovers).where(ours).values(looked_at=now(connection)))
+
+
 def note_sweep(connection: Connection, export: str, place: str, *, failures: int) -> None:
     """Note that a place holds nothing of the runs that had failed, as they were counted when the look began."""
-    row = insert(connection, export_leftovers).values(
-        export_name=export, failures=failures, swept=failures, place=place
-    )
-    seen = {"swept": failures, "place": place}
+    seen = {"swept": failures, "place": place, "looked_at": now(connection)}
+    row = insert(connection, export_leftovers).values(export_name=export, failures=failures, **seen)
     connection.execute(row.on_conflict_do_update(index_elements=["export_name"], set_=seen))
 
 

@@ -239,6 +239,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             detail TEXT NOT NULL
         )""",
     ),
+    ("ALTER TABLE export_leftovers ADD COLUMN looked_at TEXT",),
 )
 
 LOCK_KEY = 0x5249564554  # "RIVET": keeps two processes from creating the tables of one server at once

@@ -54,6 +54,17 @@ def read(connection: Connection, export: str) -> KnownProvenance:
     return KnownProvenance(held, row.destination, tuple(map(provenance_of, json.loads(row.accepted))))
 
 
+def is_known(
+    connection: Connection, export: str, found: Provenance, destination: str, accepted: Sequence[Provenance] = ()
+) -> bool:
+    """Return whether `remember` would change nothing."""
+    known = read(connection, export)
+    if known.provenance is None or difference(known.provenance, found):
+        return False
+    is_here = destination in ("", known.destination)
+    return is_here and found.joined_with(known.provenance) == known.provenance and not accepted
+
+
 def remember(
     connection: Connection, export: str, found: Provenance, destination: str, accepted: Sequence[Provenance] = ()
 ) -> None:

@@ -213,6 +213,13 @@ def latest(connection: Connection, chosen: ColumnElement[bool], last: int) -> li
     return [_record(row._mapping) for row in connection.execute(query.where(chosen))]
 
 
+def statuses(connection: Connection, export: str, last: int) -> list[str]:
+    """Return how the newest `last` runs of an export ended, newest first."""
+    query = select(export_metrics.c.status).where(export_metrics.c.export_name == export)
+    newest = query.order_by(export_metrics.c.started_at.desc(), export_metrics.c.run_id.desc()).limit(last)
+    return list(connection.execute(newest).scalars())
+
+
 def live(connection: Connection, export: str) -> set[str]:
     """Name the runs of an export that may still be working: they hold a lease, or their process lives here."""
     leased = {holder.run_id for holder in leases.holders(connection, export)}

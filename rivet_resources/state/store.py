@@ -220,6 +220,11 @@ class State:
             chosen = self._scope.chosen(runs.export_metrics.c.export_name, export)
             return _name_rows(runs.latest(connection, chosen, last))
 
+    def statuses(self, export: str, last: int) -> list[str]:
+        """Return how the newest runs of an export ended, newest first."""
+        with self._database.read() as connection:
+            return runs.statuses(connection, self._key(export), last)
+
     def run(self, run_id: str) -> RunRecord | None:
         """Return one run; None when there is none of that id."""
         with self._database.read() as connection:
@@ -246,6 +251,16 @@ class State:
         """Note that what these failed runs left at a place is gone."""
         with self._database.write() as connection:
             leftovers.note_sweep(connection, self._key(export), place, failures=failures)
+
+    def is_look_due(self, export: str) -> bool:
+        """Return whether nobody looked at what an export has staged for a day."""
+        with self._database.read() as connection:
+            return leftovers.is_look_due(connection, self._key(export))
+
+    def note_look(self, export: str) -> None:
+        """Note that somebody looks at it now."""
+        with self._database.write() as connection:
+            leftovers.note_look(connection, self._key(export))
 
     # --- what was read of sources ----------------------------------------------------------------
 
@@ -482,6 +497,9 @@ class State:
         self, export: str, found: Provenance, *, destination: str, accepted: Sequence[Provenance] = ()
     ) -> None:
         """Keep of which database and destination an export's state is from now on, and what a user took over."""
+        with self._database.read() as connection:
+            if provenances.is_known(connection, self._key(export), found, destination, accepted):
+                return
         with self._database.write() as connection:
             provenances.remember(connection, self._key(export), found, destination, accepted)
 

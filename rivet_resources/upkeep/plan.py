@@ -33,6 +33,7 @@ class CompactPolicy:
     target_bytes: int
     min_parts: int
     before: datetime
+    format: str = "parquet"  # of the export as it is now; parts of another one are left alone
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def _within(manifest: Manifest, policy: CompactPolicy) -> PlannedJoin | None:
     """Join the small parts of one window; None where there are too few."""
     if manifest.finished_at > policy.before or (is_log(manifest) and manifest.window == START):
         return None
-    if not manifest.file_format.is_parquet or manifest.applied is not None:
+    if manifest.format != policy.format or manifest.applied is not None:
         return None
     parts = [(part, part.schema_ipc or manifest.schema_ipc) for part in manifest.parts]
     join = PlannedJoin((manifest,), _places(parts, policy, in_sequence=is_log(manifest)))
@@ -184,7 +185,7 @@ def _is_joinable(manifest: Manifest, policy: CompactPolicy) -> bool:
     """Return whether a window of a chain may become part of another one."""
     is_start_of_log = is_log(manifest) and manifest.window == START
     is_plain = not manifest.chunks and manifest.quarantine is None and manifest.applied is None
-    is_settled = manifest.finished_at <= policy.before and manifest.file_format.is_parquet
+    is_settled = manifest.finished_at <= policy.before and manifest.format == policy.format
     return is_plain and is_settled and not is_start_of_log
 
 

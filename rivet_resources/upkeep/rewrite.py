@@ -4,7 +4,8 @@ Belongs here: reading parts whose bytes are as committed, and writing what they 
 Not here: which parts (`plan.py`), making the result visible (`compact.py`).
 
 A row is copied, not shaped again: the joined part has exactly the schema of its parts. Memory holds a batch and what
-the format's writer holds of a row group; of a store's parts a few lie on this machine at a time.
+the format's writer holds of a row group; of a store's parts a few lie on this machine at a time. Of text formats the
+lines are copied (`join_texts.py`).
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ from rivet_resources.contracts.settings import Tuning, pace
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import PartCorrupt
 from rivet_resources.scratch import temporary
+from rivet_resources.upkeep.join_texts import JoinedText, is_text
 from rivet_resources.upkeep.plan import PartGroup, PlannedJoin
+from rivet_resources.write.file_checksums import checksums
 from rivet_resources.write.measures import Tally
-from rivet_resources.write.parts import PartFiles
+from rivet_resources.write.parts import PartFiles, part_path
 
 FETCH_THREADS = 8  # an object store answers each part in tenths of a second; so many copies lie here at once
 COPY_BYTES = 1 << 20
@@ -113,6 +116,8 @@ def _join(group: PartGroup, extract: Extract, index: int, site: RewriteSite) -> 
         PartCorrupt, DestinationError, DiskFull
     """
     schema = read_schema(group.schema_ipc, where=f"the manifest of {extract.window.key}")
+    if is_text(site.format):
+        return _join_texts(group, extract, index, site, schema)
     with temporary("compact") as folder:
         tally = Tally(schema, scratch=folder)
         files = PartFiles(
@@ -127,6 +132,29 @@ def _join(group: PartGroup, extract: Extract, index: int, site: RewriteSite) -> 
             site.root.discard(files.staged)
             raise
         return JoinedPart(staged, tally.result())
+
+
+def _join_texts(
+    group: PartGroup, extract: Extract, index: int, site: RewriteSite, schema: pa.Schema
+) -> JoinedPart:  # fmt: skip
+    """Stage one part of lines as they are.
+
+    Raises:
+        PartCorrupt, DestinationError, DiskFull
+    """
+    chunk, partition = extract.chunks[index], group.parts[0].partition or ""
+    with temporary("compact") as folder:
+        file = folder / f"joined.{site.format.extension}"
+        joined = JoinedText(file, site.format, schema)
+        for part, source in _at_hand(group.parts, site.root, folder):
+            _refuse_other_bytes(part, source, site)
+            joined.append(source)
+        sums = joined.finish(group.rows)
+        size, fingerprint, md5 = checksums(file)
+        path = part_path(extract, chunk, number=None, partition=partition)
+        plain = site.root.stage(file, run_id=site.run_id, path=path, md5=md5)
+        staged = Part(path, group.rows, size, fingerprint, md5, plain, chunk=chunk.index, partition=partition)
+        return JoinedPart(staged, Measures(rows=group.rows, checksums=sums))
 
 
 def _at_hand(parts: Sequence[ManifestPart], root: Root, folder: Path) -> Iterator[tuple[ManifestPart, Path]]:
@@ -163,11 +191,7 @@ def _copy_rows(
         PartCorrupt: it is not what its manifest says.
     """
     rows = 0
-    if _md5(file) != part.content_md5:
-        raise PartCorrupt(
-            f"Part {part.path} at {site.root.uri} is not the one that was committed; nothing was joined. "
-            f"`rivet validate --depth full` says more, and `rivet repair` exports its window again."
-        )
+    _refuse_other_bytes(part, file, site)
     for batch in site.format.batches(file, schema):
         if batch.schema.names != schema.names or batch.schema.types != schema.types:
             raise PartCorrupt(f"Part {part.path} at {site.root.uri} has other columns than its manifest says.")
@@ -177,6 +201,19 @@ def _copy_rows(
         files.write(table)
     if rows != part.rows:
         raise PartCorrupt(f"Part {part.path} at {site.root.uri} holds {rows} rows, its manifest says {part.rows}.")
+
+
+def _refuse_other_bytes(part: ManifestPart, file: Path, site: RewriteSite) -> None:
+    """Raise where a part is not the one that was committed.
+
+    Raises:
+        PartCorrupt
+    """
+    if _md5(file) != part.content_md5:
+        raise PartCorrupt(
+            f"Part {part.path} at {site.root.uri} is not the one that was committed; nothing was joined. "
+            f"`rivet validate --depth full` says more, and `rivet repair` exports its window again."
+        )
 
 
 def _md5(file: Path) -> str:

@@ -371,6 +371,9 @@ def _forget_peak() -> None:
         return
 
 
+SHARED_SECONDS = 5.0  # one look took 7 ms of CPU, as much as an export without new rows may spend on a few statements
+
+
 def peak_mb() -> float:
     """Return the largest memory of this process since the chunk began, less what it shares with its parent.
 
@@ -382,11 +385,11 @@ def peak_mb() -> float:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MB
     status = Path("/proc/self/status").read_text()
     peak_kb = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")), 0)
-    return float(peak_kb / 1024 - _shared_mb(os.getpid(), int(time.monotonic())))
+    return float(peak_kb / 1024 - _shared_mb(os.getpid(), int(time.monotonic() / SHARED_SECONDS)))
 
 
 @lru_cache(maxsize=1)
-def _shared_mb(process: int, second: int) -> float:
-    """Measure what this process shares with its parent; once a second, for the kernel walks all of its pages."""
+def _shared_mb(process: int, moment: int) -> float:
+    """Measure what this process shares with its parent; now and then only, for the kernel walks all of its pages."""
     memory = psutil.Process().memory_full_info()
     return float(max(0, memory.rss - memory.pss) / MB)

@@ -1,4 +1,4 @@
-"""The instance of commands: Dagster's own in memory, but for a mark that nobody reads."""
+"""The instance of commands: Dagster's own in memory, but for events and a mark that nobody reads."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def numbers() -> int:
     return 1
 
 
-def test_runs_and_events_are_kept_as_in_any_instance() -> None:
-    """Runs, events, materialised partitions and dynamic ones are there to be asked for."""
+def test_runs_and_partitions_are_kept_as_in_any_instance() -> None:
+    """Runs and dynamic partitions are there to be asked for; events are not kept."""
     with memory_instance() as instance:
         assert dg.materialize([numbers], partition_key="a", instance=instance).success
         instance.add_dynamic_partitions("days", ["2026-01-01"])
 
-        assert instance.get_materialized_partitions(numbers.key) == {"a"}
+        assert instance.get_materialized_partitions(numbers.key) == set()
         assert [run.status for run in instance.get_runs()] == [dg.DagsterRunStatus.SUCCESS]
         assert instance.get_dynamic_partitions("days") == ["2026-01-01"]
 

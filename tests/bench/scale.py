@@ -23,13 +23,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http.server import ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from rivet_resources.commit.manifest import manifest_path
 from rivet_resources.contracts.destination import Destination
 from rivet_resources.contracts.extract import Window
 from rivet_resources.destinations.local import Local
 from rivet_resources.destinations.s3 import S3
+from tests.asked import kind_of
 from tests.bench.measuring import table
 from tests.fence import Fence
 from tests.servers.postgres import moto_s3
@@ -198,12 +199,6 @@ def counting(endpoint: str) -> Iterator[tuple[str, Counter[str]]]:
         yield f"http://127.0.0.1:{server.server_port}", seen
     finally:
         server.shutdown()
-
-
-def kind_of(method: str, path: str) -> str:
-    """Name a request as a bill does."""
-    query = parse_qs(urlsplit(path).query, keep_blank_values=True)
-    return "LIST" if method == "GET" and ("list-type" in query or "uploads" in query) else method
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from rivet_resources.dagster.frames import Parts, read_as
 from rivet_resources.errors import BucketMissing, WindowBusy
 from rivet_resources.read.stage import Exporter
 from rivet_resources.spark.runtime import SparkRuntime
+from rivet_resources.write.formats.text_codec import counted
 from tests.lab import Lab
 from tests.lab_engines import SQLITE
 from tests.servers.postgres import ObjectStore
@@ -100,6 +102,88 @@ def repaired(lab: Lab) -> list[str]:
 
 
 # --- compaction ----------------------------------------------------------------------------------
+
+
+FORMS = {
+    "csv": "format: csv",
+    "csv gzip": "format: csv, text_compression: gzip",
+    "ndjson": "format: ndjson",
+    "ndjson zstd": "format: ndjson, text_compression: zstd",
+    "avro": "format: avro",
+}
+
+
+def text_of(file: Path) -> bytes:
+    """Return what a text part says, unpacked."""
+    with counted(file) as text:
+        return text.read()
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_windows_of_other_formats_are_joined_too(lab: Lab, form: str) -> None:
+    """Counted, summed and compared like Parquet's, and the next run goes on behind them."""
+    block = INCREMENTAL.replace("{name", f"{{{form}, name")
+    fill(lab, block)
+
+    done = compacted(lab)
+    insert(lab, 41, 50)
+
+    assert [("joined", 3, 3, 1)] == [(e.status, e.windows, e.parts, e.parts_after) for e in done.joins], done.joins
+    assert lab.export(block).success
+    assert [30, 10, 10] == [lab.manifests("orders")[f"after={at}"].row_count for at in ("start", 30, 40)]
+    assert [] == flaws(lab)
+    assert "match" == verdict(lab)
+    assert 3 == len(lab.parts("orders"))
+
+
+@pytest.mark.parametrize("form", [form for name, form in FORMS.items() if name != "avro"])
+def test_lines_of_text_are_joined_as_they_are(lab: Lab, form: str) -> None:
+    """No cell is spelled anew: the joined text is the header once, and the lines of each part in their order."""
+    block = INCREMENTAL.replace("{name", f"{{{form}, name")
+    fill(lab, block)
+    lab.insert("orders", [{"id": 41, "batch": 4, "at": NOON, "note": 'a "quoted",\nnote'}])
+    assert lab.export(block).success
+    insert(lab, 42, 50)
+    assert lab.export(block).success
+    windows = [lab.manifests("orders")[f"after={at}"] for at in ("start", 10, 20, 30, 40)]
+    texts = [text_of(Path(lab.root("orders").uri, each.parts[0].path)) for each in windows]
+
+    compacted(lab)
+
+    (joined,) = (each for each in lab.manifests("orders").values() if each.window == "after=start")
+    head = texts[0][: texts[0].index(b"\n") + 1] if "csv" in form else b""
+    expected = head + b"".join(text.removeprefix(head) for text in texts)
+    assert expected == text_of(Path(lab.root("orders").uri, joined.parts[0].path))
+    assert [] == flaws(lab)
+
+
+def test_text_that_is_not_the_one_committed_is_not_joined(lab: Lab) -> None:
+    """Nothing is changed, and the message says what helps."""
+    block = INCREMENTAL.replace("{name", "{format: csv, name")
+    fill(lab, block)
+    before = lab.manifests("orders")
+    file = Path(lab.root("orders").uri, before["after=10"].parts[0].path)
+    file.write_bytes(file.read_bytes().replace(b"note 11", b"note 99"))
+
+    done = compacted(lab)
+
+    assert ["failed"] == [each.status for each in done.joins]
+    assert "is not the one that was committed" in done.joins[0].text
+    assert before == lab.manifests("orders")
+
+
+def test_export_whose_format_changed_joins_windows_of_the_new_one_alone(lab: Lab) -> None:
+    """Windows of another format stay as they are."""
+    fill(lab, INCREMENTAL, runs=3)
+    csv = INCREMENTAL.replace("{name", "{format: csv, name")
+    for first in (31, 41, 51, 61):
+        insert(lab, first, first + 9)
+        assert lab.export(csv).success
+
+    done = compacted(lab)
+
+    assert [("joined", "after=30", 3)] == [(each.status, each.window, each.windows) for each in done.joins]
+    assert {"parquet": 3, "csv": 2} == Counter(each.format for each in lab.manifests("orders").values())
 
 
 def test_run_after_a_compaction_goes_on_where_the_chain_ends(lab: Lab) -> None:

@@ -139,18 +139,31 @@ def test_the_manifest_keeps_the_checksum_of_each_piece(s3_server: ObjectStore, t
     """Whoever has the object can prove any piece of it alone; the store proves the whole without its being read."""
     root = S3(bucket="lake", prefix=uuid.uuid4().hex, endpoint=s3_server.endpoint, checksum=checksum).root("orders")
 
-    part = write_all(root, tmp_path)
+    content = PIECES * 3  # more than one request carries
+
+    part = write_all(root, tmp_path, content)
 
     entry = describe_part(0, part)
     assert entry.upload is not None
     size = entry.upload.piece_bytes
-    pieces = [PIECES[at : at + size] for at in range(0, len(PIECES), size)]
+    pieces = [content[at : at + size] for at in range(0, len(content), size)]
     assert [hashlib.new(checksum, piece).hexdigest() for piece in pieces] == list(entry.upload.pieces)
     told = {"size": part.size_bytes, "md5": part.md5, "sums": entry.upload.sums}
     assert root.told_whole(NAME, **told) is True
-    other = replace(entry.upload.sums, pieces=("00" * 16 if checksum == "md5" else "00" * 32, entry.upload.pieces[1]))
+    other = replace(entry.upload.sums, pieces=("00" * (16 if checksum == "md5" else 32), *entry.upload.pieces[1:]))
     assert root.told_whole(NAME, **{**told, "sums": other}) is False
     assert root.told_whole(NAME, **{**told, "sums": None}) is None
+
+
+def test_a_part_of_one_request_is_proved_by_its_md5(s3_server: ObjectStore, tmp_path: Path) -> None:
+    """It has no pieces, and the store tells the MD5 of the copy that was published."""
+    root = S3(bucket="lake", prefix=uuid.uuid4().hex, endpoint=s3_server.endpoint).root("orders")
+
+    part = write_all(root, tmp_path, b"small")
+
+    assert describe_part(0, part).upload is None
+    assert root.told_whole(NAME, size=5, md5=part.md5, sums=None) is True
+    assert root.told_whole(NAME, size=5, md5=base64.b64encode(b"0" * 16).decode(), sums=None) is False
 
 
 @pytest.mark.parametrize("keys", ["checksum: md5", "checksum: sha256", "encryption: sse-kms"])

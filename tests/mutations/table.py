@@ -155,10 +155,34 @@ COMMITTING = (
     Fault(
         "strangers_not_looked_for",
         "rivet_resources/commit/supersede.py",
-        "    if starts_anew(extract) or has_strangers(kind, listed, root=root):\n",
-        "    if starts_anew(extract):\n",
+        "is_alone = not listed.has_others and (",
+        "is_alone = True or (",
         "beside a thousand windows those of another mode are not seen, and rows show twice",
         ("tests/unit/commit/test_manifest.py::test_stranger_beside_very_many_windows_is_found",),
+    ),
+    Fault(
+        "memory_of_a_manifest_that_was_replaced",
+        "rivet_resources/commit/remembered.py",
+        "if held is not None and held[1] == self._told[path]:",
+        "if held is not None:",
+        "a neighbour that another run replaced since the plan is judged by what it was",
+        ("tests/unit/commit/test_remembered.py::test_object_that_another_run_wrote_is_read_again",),
+    ),
+    Fault(
+        "commit_goes_by_the_listing_of_the_plan",
+        "rivet_resources/commit/remembered.py",
+        "        self._told.clear()\n        self._spans.clear()\n",
+        "        return\n",
+        "a manifest that was removed since the plan is still there for the commit",
+        ("tests/unit/commit/test_remembered.py::test_object_that_was_removed_is_gone",),
+    ),
+    Fault(
+        "copy_on_s3_is_believed",
+        "rivet_resources/destinations/s3_small_parts.py",
+        "    return told == base64.b64decode(part.md5).hex()\n",
+        "    return True\n",
+        "a manifest names a part that is not what was written",
+        ("tests/engines/test_destinations.py::test_copy_on_s3_that_is_not_what_was_staged_is_refused",),
     ),
     Fault(
         "sweep_of_fresh_strangers",
@@ -1765,7 +1789,7 @@ LATEST = (
     Fault(
         "nobody_asks_whose_state_it_is",
         "rivet_assets/run/admit/admission.py",
-        "                self._admit(site, found)\n",
+        "                self._admit(site, found, standing_manifest(site, seen=seen, window=window))\n",
         "",
         "an export goes on from another database's cursor, and removes another one's files",
         (
@@ -2260,7 +2284,7 @@ UPKEEP = (
     Fault(
         "older_store_goes_on_inside_a_joined_window",
         "rivet_resources/commit/supersede.py",
-        "    if first.has_joined:\n        refuse_inside(extract, root=root)\n",
+        "    if isinstance(listed, FirstPaths) and listed.has_joined:\n        refuse_inside(extract, root=root)\n",
         "",
         "a state store from a backup exports rows of a joined window a second time",
         (f"{DEATHS_OF_UPKEEP}::test_store_from_before_a_compaction_is_refused",),

@@ -64,6 +64,7 @@ BROKEN: dict[str, dict[str, Any]] = {
     "parts_can_be_read_in_ranges": {"open": lambda self, path: __import__("io").BytesIO(b"rows")},
     "swaps_are_fenced": {"swap": lambda self, path, content, *, expected: self.put(path, content) or "1"},
     "small_objects_are_replaced_and_removed": {"delete": lambda self, paths: None},
+    "listings_go_on_and_tell_versions": {"list_after": lambda self, path, *, most: dict.fromkeys(self.list(), "1")},
     "sweeps_spare_living_runs": {"sweep": lambda self, *, keep: len(list(keep))},
     "places_travel_and_can_be_proved": {"check": lambda self: self.put(".rivet_doctor_probe", b"1")},
 }

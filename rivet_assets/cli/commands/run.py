@@ -15,9 +15,9 @@ ELSEWHERE = {
     "--force": "nothing has to be forced: running a window again replaces it. To read finished chunks of a failed run "
     "again: rivet state reset -e NAME. To apply an old plan: rivet apply --force",
     "--parallel-exports": "exports of one run follow each other, each with many readers. To run several at once: "
-    "rivet apply --pool N, or Dagster with its pools",
+    "rivet run --pool N, or Dagster with its pools",
     "--parallel-export-processes": "exports of one run follow each other, each with many readers. To run several at "
-    "once: rivet apply --pool N, or Dagster with its pools",
+    "once: rivet run --pool N, or Dagster with its pools",
 }
 
 
@@ -43,6 +43,7 @@ def _elsewhere(context: click.Context, option: click.Parameter, wanted: bool) ->
 @click.option("--reconcile", is_flag=True, help="then count the source's rows against them too; implies --validate")
 @click.option("--full-refresh", is_flag=True, help="begin anew; what is published stays until this run replaces it")
 @click.option("--resume", is_flag=True, help="always on: finished chunks of a failed run are kept")
+@click.option("--pool", type=click.IntRange(min=1), default=1, metavar="N", help="so many exports at once")
 @click.option("--adopt", is_flag=True, help="go on though state or destination are of another database, or unproven")
 @click.option("--force", is_flag=True, hidden=True, expose_value=False, callback=_elsewhere)
 @click.option("--parallel-exports", is_flag=True, hidden=True, expose_value=False, callback=_elsewhere)
@@ -53,7 +54,7 @@ def _elsewhere(context: click.Context, option: click.Parameter, wanted: bool) ->
 def run_command(
     context: click.Context, path: Path, names: Sequence[str], partitions: Sequence[str], ranges: Sequence[str],
     params: Sequence[str], as_json: bool, summary_output: Path | None, validate: bool, reconcile: bool, resume: bool,
-    adopt: bool, full_refresh: bool, quiet: bool, verbose: bool,
+    adopt: bool, full_refresh: bool, pool: int, quiet: bool, verbose: bool,
 ) -> int:  # fmt: skip
     """Run exports now; progress and summary go to stderr."""
     from rivet_assets.cli.live import Screen  # start
@@ -71,7 +72,9 @@ def run_command(
     tags = {ADOPT: "true"} if adopt else {}
     options = {"full_refresh": True} if full_refresh else {}
     with Screen(quiet=quiet, verbose=verbose).showing() as screen:
-        outcomes = run_exports(config, names=names, partitions=keys, watch=screen, tags=tags, options=options)
+        outcomes = run_exports(
+            config, names=names, partitions=keys, watch=screen, tags=tags, options=options, pool=pool
+        )
     proofs = Proofs(validate or reconcile, reconcile)
     outcomes = close(config, outcomes, proofs=proofs, tell=_warn if quiet else say)
     summarise(outcomes, quiet=quiet, verbose=verbose)

@@ -29,6 +29,7 @@ from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 
 from rivet_assets.dagster.checks.check_events import BY_HAND
 from rivet_assets.dagster.checks.drain_checks import change_results
+from rivet_assets.dagster.unrecorded import UnrecordedEvents
 from rivet_assets.run.judge.drain_verdicts import ChangeVerdict
 from rivet_resources.dagster.errors import translated
 
@@ -102,7 +103,7 @@ def _take_back_plan(context: dg.AssetExecutionContext) -> None:
     """Forget that this run planned checks of the step; a storage that is not Dagster's own SQL keeps it."""
     storage, table = context.instance.event_log_storage, AssetCheckExecutionsTable
     keys = {spec.asset_key.to_string() for spec in context.assets_def.check_specs}
-    if not isinstance(storage, SqlEventLogStorage) or not keys:
+    if not isinstance(storage, SqlEventLogStorage) or isinstance(storage, UnrecordedEvents) or not keys:
         return
     try:
         with storage.index_connection() as connection:

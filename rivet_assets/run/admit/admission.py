@@ -30,7 +30,8 @@ from rivet_resources.state.schemas import Columns
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
-    from rivet_resources.contracts.destination import Root
+    from rivet_resources.contracts.destination import ReadableRoot, Root
+    from rivet_resources.contracts.extract import Window
     from rivet_resources.contracts.relation import Relation
     from rivet_resources.contracts.source import Session, Source
     from rivet_resources.state.provenances import KnownProvenance
@@ -75,8 +76,20 @@ class Admission:
     _found: dict[str, Provenance] = field(default_factory=dict)  # by shard
     _columns: Columns | None = None
 
-    def of(self, site: RunClaim, session: Session, relation: Relation) -> Provenance:
+    def of(
+        self,
+        site: RunClaim,
+        session: Session,
+        relation: Relation,
+        *,
+        seen: ReadableRoot | None = None,
+        window: Window | None = None,
+    ) -> Provenance:
         """Return whose rows the run reads, once it may; then remove what dead runs of the export left.
+
+        Args:
+            seen: the destination as this window knows it; None: as it is.
+            window: of time, that the run begins with; None: it has none of its own, or is not planned yet.
 
         Raises:
             ProvenanceRefused: state or destination are of another database, table or place.
@@ -84,7 +97,7 @@ class Admission:
         with self._lock:
             if site.shard not in self._found:
                 found = read_provenance(site.source, site.source_name, session, relation)
-                self._admit(site, found)
+                self._admit(site, found, standing_manifest(site, seen=seen, window=window))
                 # Only now: before it is admitted, what lies there may be another database's. Once, for all shards.
                 removed = 0 if self._found else sweep_if_due(site.root, export=site.export.name, state=site.state)
                 if removed:
@@ -98,12 +111,12 @@ class Admission:
             self._columns = self._columns or columns
             return self._columns
 
-    def _admit(self, site: RunClaim, found: Provenance) -> None:
+    def _admit(self, site: RunClaim, found: Provenance, standing: Manifest | None) -> None:
         name, state = site.export.name, site.state
         if self.is_adopting:
             state.adoptions().take_all(name)
         kept = kept_as(site.export, site.shard)
-        known, standing = state.provenance(kept), standing_manifest(site)
+        known = state.provenance(kept)
         if self.is_adopting:
             adopt(kept, found, known, standing, destination=site.place, state=state, tell=site.tell)
             if twins := list(_twins(site, found, known, self._found).values()):
@@ -130,14 +143,15 @@ def provenance_in(source: Source, source_name: str, identity: DatabaseIdentity, 
     return Provenance(source.type, source_name, identity.servers, identity.database, table)
 
 
-def standing_manifest(site: Claim) -> Manifest | None:
+def standing_manifest(
+    site: Claim, *, seen: ReadableRoot | None = None, window: Window | None = None
+) -> Manifest | None:
     """Read a manifest whose rows are of the database that a run would read, if all is well; None: there is none."""
-    if not site.shard:
-        return any_manifest(site.root)
-    return manifest_of_shard(site.root, site.shard)
+    root = seen or site.root
+    return manifest_of_shard(root, site.shard) if site.shard else any_manifest(root, near=window)
 
 
-def manifest_of_shard(root: Root, shard: str) -> Manifest | None:
+def manifest_of_shard(root: ReadableRoot, shard: str) -> Manifest | None:
     """Read a manifest of one shard, of times the last; None when nothing of it is committed."""
     if not root.keeps_manifests:
         return None
@@ -147,12 +161,15 @@ def manifest_of_shard(root: Root, shard: str) -> Manifest | None:
     return found[0] if found else None
 
 
-def any_manifest(root: Root) -> Manifest | None:
+def any_manifest(root: ReadableRoot, *, near: Window | None = None) -> Manifest | None:
     """Read one manifest of a place, since all there are of one database but for what was taken over on purpose.
 
     Of windows of time the last is looked at; None when nothing is committed there.
+
+    Args:
+        near: a window of time that is about to be committed.
     """
-    paths = last_paths(root, now=datetime.now(UTC)) if root.keeps_manifests else ()
+    paths = last_paths(root, now=datetime.now(UTC), near=near) if root.keeps_manifests else ()
     for path in reversed(paths):
         if found := read_manifest(root, path):
             return found[0]

@@ -30,6 +30,7 @@ class Csv(Settings):
     holds_lists: ClassVar[bool] = False
     tells_null: ClassVar[bool] = False
     is_parquet: ClassVar[bool] = False
+    is_text: ClassVar[bool] = True
     is_one_line_a_row: ClassVar[bool] = False
 
     compression: TextCodec | None = None

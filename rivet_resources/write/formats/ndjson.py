@@ -36,6 +36,7 @@ class Ndjson(Settings):
     holds_lists: ClassVar[bool] = True
     tells_null: ClassVar[bool] = True
     is_parquet: ClassVar[bool] = False
+    is_text: ClassVar[bool] = True
     is_one_line_a_row: ClassVar[bool] = True
 
     compression: TextCodec | None = None

@@ -35,6 +35,7 @@ class TextWriter:
         limit_bytes: int | None = None,
     ) -> None:
         self.bytes_written = 0
+        self.head = head
         self._render = render
         self._file = open(path, "wb", buffering=0)  # noqa: SIM115  pages are large; a buffer would only copy them
         self._compressor = Compressor(self._file, codec, limit_bytes=limit_bytes) if codec else None
@@ -50,6 +51,10 @@ class TextWriter:
         rows = max(1, min(SLICE_ROWS, SLICE_BYTES // wide))
         for batch in table.to_batches(max_chunksize=rows):
             self._put(self._render(batch))
+
+    def append(self, lines: bytes) -> None:
+        """Append rows that are spelled already."""
+        self._put(lines)
 
     def close(self) -> None:
         """Wait until the disk has all of it."""

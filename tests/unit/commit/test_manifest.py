@@ -15,17 +15,20 @@ import pyarrow as pa
 import pytest
 
 from rivet_resources.commit.chain import resolve_cursor
+from rivet_resources.commit.listing import first_paths
 from rivet_resources.commit.manifest import (
     Manifest,
     build_manifest,
     current_manifests,
     parse,
+    read_manifests,
     schema_fingerprint,
     schema_of,
     success_marker,
     window_manifest,
 )
 from rivet_resources.commit.publish import discard, publish, sweep, sweep_if_due
+from rivet_resources.commit.remembered import Remembered
 from rivet_resources.contracts.extract import CursorMove, Extract, Staged, Window
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.rows.boundary import Boundary
@@ -50,6 +53,7 @@ class Notebook:
     commits: list[str] = field(default_factory=list)
     failed: int = 0
     swept: dict[str, int] = field(default_factory=dict)
+    looked: bool = False
 
     def advance_cursor(
         self, export: str, value: str, *, expected: str | None, visit: int = 0, boundary: Boundary | None = None
@@ -82,6 +86,24 @@ class Notebook:
     def note_sweep(self, export: str, place: str, *, failures: int) -> None:
         """Note a look."""
         self.swept[place] = failures
+        self.looked = True
+
+    def is_look_due(self, export: str) -> bool:
+        """Tell whether a day went by."""
+        return not self.looked
+
+    def note_look(self, export: str) -> None:
+        """Note a look at what is staged."""
+        self.looked = True
+
+
+class TellingRoot(LocalRoot):
+    """A folder whose listings tell versions, as those of object stores do."""
+
+    def list_after(self, path: str, *, most: int) -> dict[str, str | None]:
+        """List with versions."""
+        found = {each: self.read(each) for each in super().list_after(path, most=most)}
+        return {each: content[1] for each, content in found.items() if content is not None}
 
 
 @dataclass
@@ -91,11 +113,16 @@ class Lake:
     folder: Path
     state: Notebook = field(default_factory=Notebook)
     runs: int = 0
+    remembers: bool = False  # as a run does on an object store, from its plan to its commit
+    seen: dict[str, Remembered] = field(default_factory=dict)  # by run
 
     @property
     def root(self) -> LocalRoot:
         """Address the export."""
-        return Local(path=str(self.folder)).root("orders")
+        root = Local(path=str(self.folder)).root("orders")
+        if not self.remembers:
+            return root
+        return TellingRoot(**{field.name: getattr(root, field.name) for field in fields(root)})
 
     def stage(self, window: Window, first: int, last: int, **changes: object) -> Staged:
         """Stage the numbers of a window under a new run id."""
@@ -105,11 +132,15 @@ class Lake:
             empty, destination=Local(path=str(self.folder)), window=window, run_id=f"orders_run_{self.runs:06x}",
             mode={"all": "full", "after": "incremental", "time": "time_window"}[window.kind], **changes,
         )  # fmt: skip
+        if self.remembers:
+            seen = self.seen[extract.run_id] = Remembered(self.root)
+            read_manifests(seen, first_paths(seen).paths)
         return stage(extract, self.root, first=first, last=last)
 
     def publish(self, staged: Staged, step: Callable[[str], None] = lambda name: None) -> Manifest | None:
         """Publish with this lake's state."""
-        return publish(staged, root=self.root, state=self.state, step=step)
+        seen = self.seen.get(staged.extract.run_id)
+        return publish(staged, root=self.root, state=self.state, step=step, seen=seen)
 
     def commit(self, window: Window, first: int, last: int, **changes: object) -> Manifest:
         """Stage and publish."""
@@ -136,12 +167,15 @@ class Lake:
         return sorted(path for path in self.root.list() if path.endswith(".parquet"))
 
 
-@pytest.fixture(params=["listed at once", "listed in pieces"])
+@pytest.fixture(params=["listed at once", "listed in pieces", "remembered"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """An empty one; the second time as if it had so many manifests that only those near a window are listed."""
+    """An empty one, also as if it had so many manifests that only those near a window are listed, and as runs see it.
+
+    Then each has looked at all there is when it was planned, and what changed until it commits must count.
+    """
     if request.param == "listed in pieces":
         monkeypatch.setattr("rivet_resources.commit.listing.MANY", 1)
-    return Lake(tmp_path)
+    return Lake(tmp_path, remembers=request.param == "remembered")
 
 
 def day(number: int, days: int = 1) -> Window:
@@ -747,6 +781,18 @@ def test_look_for_leftovers_is_taken_once_and_again_after_a_failure(lake: Lake, 
         sweep_if_due(blind, export="orders", state=lake.state)
 
 
+def test_what_is_staged_is_looked_at_once_a_day(lake: Lake) -> None:
+    """A task that was tried twice may leave something in a run that ended well: of a store that costs two listings."""
+    sweep_if_due(lake.root, export="orders", state=lake.state)
+    dead = lake.stage(ALL, 1, 3)
+    lake.state.commits.append(dead.extract.run_id)
+
+    assert 0 == sweep_if_due(lake.root, export="orders", state=lake.state)
+    lake.state.looked = False
+    assert len(dead.parts) == sweep_if_due(lake.root, export="orders", state=lake.state)
+    assert lake.state.looked
+
+
 def test_leftovers_that_were_spared_are_looked_for_again(lake: Lake, orphaned: Staged) -> None:
     """Of a run whose chunks another one may use, and of a stranger that began today; a living run tells its own end."""
     lake.state.resumable.add(orphaned.extract.run_id)
@@ -855,7 +901,7 @@ def test_chain_goes_on_without_a_list(blind: Lake) -> None:
 def test_stranger_beside_very_many_windows_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its name: before them, after them, or of a column whose name begins as theirs do."""
     monkeypatch.setattr("rivet_resources.commit.listing.MANY", 1)
-    for number in (1, 40):
+    for number in (1, 40, 200):
         lake.commit(day(number), 1, 2)
     for key, mode in (("after=5", "incremental"), ("all", "full")):
         stranger = lake.stage(Window("all"), 1, 2)

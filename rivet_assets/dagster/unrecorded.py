@@ -1,0 +1,60 @@
+"""An instance of Dagster for the runs of one command, which nobody looks at afterwards.
+
+Belongs here: an event log that keeps nothing. Not here: which command has it (`launch/run_exports.py`).
+
+Without DAGSTER_HOME the instance of `rivet run` ends with the process, and its events are read by nobody: what a run
+did is told by the state store, and shown by the log. Dagster's own in memory writes each of the fourteen events of an
+export to a SQLite table, which is a quarter of what an export without new rows costs, and memory that grows with each
+export (measured with 60 and 200 of them, 2026-11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+from dagster._core.event_api import EventRecordsResult
+from dagster._core.instance import InstanceType
+from dagster._core.launcher.sync_in_memory_run_launcher import SyncInMemoryRunLauncher
+from dagster._core.run_coordinator import DefaultRunCoordinator
+from dagster._core.storage.event_log import InMemoryEventLogStorage
+from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
+from dagster._core.storage.root import TemporaryLocalArtifactStorage
+from dagster._core.storage.runs import InMemoryRunStorage
+
+
+class UnrecordedEvents(InMemoryEventLogStorage):
+    """An event log that is told of events, and finds none; dynamic partitions it keeps."""
+
+    def store_event(self, event: Any) -> None:
+        """Keep nothing."""
+
+    def store_event_batch(self, events: Sequence[Any]) -> None:
+        """Keep nothing."""
+
+    @property
+    def asset_records_have_last_observation(self) -> bool:
+        """Return True: a record without an observation means that there is none, so nobody asks for it."""
+        return True
+
+    def fetch_materializations(self, *arguments: Any, **named: Any) -> EventRecordsResult:
+        """Find nothing, without a query."""
+        return EventRecordsResult([], cursor="", has_more=False)
+
+    def get_asset_records(self, asset_keys: Sequence[dg.AssetKey] | None = None) -> Sequence[Any]:
+        """Find nothing, without a query."""
+        return ()
+
+
+def unrecorded_instance() -> dg.DagsterInstance:
+    """Return an instance as `DagsterInstance.ephemeral()` does, whose event log keeps nothing."""
+    return dg.DagsterInstance(
+        instance_type=InstanceType.EPHEMERAL,
+        local_artifact_storage=TemporaryLocalArtifactStorage(),  # type: ignore[no-untyped-call]
+        run_storage=InMemoryRunStorage(),
+        event_storage=UnrecordedEvents(),
+        compute_log_manager=NoOpComputeLogManager(),
+        run_coordinator=DefaultRunCoordinator(),
+        run_launcher=SyncInMemoryRunLauncher(),
+    )

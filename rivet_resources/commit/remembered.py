@@ -1,0 +1,81 @@
+"""What one window has read of its place, from its plan to its commit: an object is asked for once per version.
+
+Belongs here: the memory. Not here: what is read and why (`listing.py`, `supersede.py`), the fence (`publish.py`).
+
+A listing tells the store's own version of each object (ETag, generation). What was read at that version is what the
+store holds, and what a listing of its span does not name is not there: S3, Google's and Azure's stores list every
+finished write. It spares requests and replaces no fence: the swap of a manifest names the version that the window was
+planned against, and the store compares it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rivet_resources.contracts.addressing import parent_of
+from rivet_resources.contracts.destination import ReadableRoot
+
+MOST_HELD = 16  # a window looks at its own manifest and its neighbours; one that replaces thousands reads each once
+
+
+@dataclass(frozen=True)
+class _Span:
+    """What a listing saw: all paths of a folder after one, up to another one; None: to the end."""
+
+    after: str
+    last: str | None
+
+    def covers(self, path: str) -> bool:
+        return (
+            parent_of(path) == parent_of(self.after) and path > self.after and (self.last is None or path <= self.last)
+        )
+
+
+@dataclass
+class Remembered:
+    """A folder as one window knows it; make one for each, and keep none longer."""
+
+    root: ReadableRoot
+    _held: dict[str, tuple[bytes, str]] = field(default_factory=dict)
+    _told: dict[str, str | None] = field(default_factory=dict)  # by the listings since `look_again`
+    _spans: list[_Span] = field(default_factory=list)
+
+    @property
+    def uri(self) -> str:
+        """Address the folder."""
+        return self.root.uri
+
+    @property
+    def keeps_manifests(self) -> bool:
+        """Return whether it has a commit point."""
+        return self.root.keeps_manifests
+
+    def look_again(self) -> None:
+        """Forget what listings told; what was read stays, with its version."""
+        self._told.clear()
+        self._spans.clear()
+
+    def list(self, prefix: str = "") -> dict[str, int]:
+        """List what is there now."""
+        return self.root.list(prefix)
+
+    def list_after(self, path: str, *, most: int) -> Mapping[str, str | None]:
+        """List what is there now, and remember which version of each."""
+        found = self.root.list_after(path, most=most)
+        self._told |= found
+        self._spans.append(_Span(path, None if len(found) < most else next(reversed(list(found)), None)))
+        return found
+
+    def read(self, path: str) -> tuple[bytes, str] | None:
+        """Return a small object as the latest listing tells of it; asked for where that version was not read yet."""
+        if any(span.covers(path) for span in self._spans):
+            if path not in self._told:
+                return None
+            held = self._held.get(path)
+            if held is not None and held[1] == self._told[path]:
+                return held
+        found = self.root.read(path)
+        if found is not None and len(self._held) < MOST_HELD:
+            self._held[path] = found
+        return found
