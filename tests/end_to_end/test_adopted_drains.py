@@ -116,7 +116,7 @@ def aged(store: str, lake: Path) -> None:
             for key in connection.execute(text(f"SELECT checkpoint_key FROM {table}")).scalars().all():
                 given = {"new": key.rpartition(SEPARATOR)[2], "old": key}
                 connection.execute(text(f"UPDATE {table} SET checkpoint_key = :new WHERE checkpoint_key = :old"), given)
-        for statement in (each for step in MIGRATIONS[BEFORE_SCOPES:] for each in step):
+        for statement in reversed([each for step in MIGRATIONS[BEFORE_SCOPES:] for each in step]):
             words = statement.split()
             undone = f"DROP TABLE {words[2]}" if words[0] == "CREATE" else f"ALTER TABLE {words[2]} DROP {words[5]}"
             connection.execute(text(undone))
