@@ -98,6 +98,10 @@ class Gcs(Settings):
             )
         return self
 
+    def __hash__(self) -> int:
+        """Hash it as `==` compares it: places are told apart by being keys of a mapping, and a dict is no key."""
+        return hash(self.model_dump_json())
+
     @property
     def location(self) -> GcsLocation:
         """Return what the client needs to know of this block."""

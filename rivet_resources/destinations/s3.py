@@ -126,6 +126,10 @@ class S3(Settings):
             raise ValueError("kms_key goes with encryption: sse-kms; set it, or remove kms_key")
         return self
 
+    def __hash__(self) -> int:
+        """Hash it as `==` compares it: places are told apart by being keys of a mapping, and a dict is no key."""
+        return hash(self.model_dump_json())
+
     @property
     def objects(self) -> S3Objects:
         """Return with what every object is written."""

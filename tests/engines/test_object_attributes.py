@@ -131,6 +131,15 @@ def test_a_key_that_cannot_be_used_is_named(code: str) -> None:
     )
 
 
+@pytest.mark.parametrize("place", [S3(bucket="b", tags={"team": "shop"}), Gcs(bucket="b", metadata={"team": "shop"})])
+def test_places_with_tags_are_told_apart_as_others_are(place: Any) -> None:
+    """Whoever looks at each place once keeps them in a mapping."""
+    same, other = place.model_copy(), place.model_copy(update={"prefix": "raw"})
+
+    assert {place, other} == {place, same, other}
+    assert 2 == len({place, same, other})
+
+
 # --- checksums of pieces -------------------------------------------------------------------------
 
 
