@@ -229,10 +229,18 @@ RUNNING = (
     Fault(
         "gate_after_publish_of_a_day",
         "rivet_assets/dagster/export_asset.py",
-        "    if made.is_refused:\n        held += evaluations(",
-        "    if made.is_refused:\n        _offer(site, made).publish()\n        held += evaluations(",
+        "    if made.is_refused:\n        yield from evaluations(",
+        "    if made.is_refused:\n        _offer(site, made).publish()\n        yield from evaluations(",
         "a bad day of a backfill is published before it turns red",
         ("tests/engines/test_modes.py::test_one_bad_day_fails_that_day_only[postgres]",),
+    ),
+    Fault(
+        "badge_forgets_a_refused_window",
+        "rivet_assets/dagster/red_lights.py",
+        "                self._write_anew(light)\n",
+        "                pass\n",
+        "a window that passed after a refused one turns the badge of the check green",
+        ("tests/assets/test_lights.py::test_refused_window_among_good_ones_is_what_the_badge_shows",),
     ),
     Fault(
         "checks_stay_planned",
