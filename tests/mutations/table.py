@@ -275,6 +275,14 @@ RUNNING = (
         ("tests/engines/test_modes.py::test_one_bad_day_fails_that_day_only[postgres]",),
     ),
     Fault(
+        "badge_forgets_a_refused_window",
+        "rivet_assets/dagster/checks/red_lights.py",
+        "                self._write_anew(light)\n",
+        "                pass\n",
+        "a window that passed after a refused one turns the badge of the check green",
+        ("tests/assets/test_lights.py::test_refused_window_among_good_ones_is_what_the_badge_shows",),
+    ),
+    Fault(
         "checks_stay_planned",
         "rivet_assets/dagster/checks/on_demand.py",
         "    _take_back_plan(context)\n    yield",
