@@ -64,6 +64,7 @@ def header(file: BinaryIO) -> Header:
         raise pa.ArrowInvalid("it is not one that Rivet wrote")
     try:
         schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(held[ARROW_SCHEMA.encode()], validate=True)))
+        str(schema)  # a name that is no UTF-8 is met by who asks for it, and nobody later expects that
     except (ValueError, OSError) as error:
         raise pa.ArrowInvalid("its schema does not unpack") from error
     return Header(schema, codec, sync)

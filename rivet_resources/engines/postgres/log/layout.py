@@ -95,11 +95,13 @@ class Difference:
 class Judged:
     """What a comparison found; `truncate_due`: only a truncate of the table, still to be read, explains it.
 
+    `rewrite`: all rows were written anew, which only a truncate of the table, still to be read, explains; '' for none.
     `doubts`: what may have changed rows, and cannot be known.
     """
 
     differences: list[Difference] = field(default_factory=list)
     truncate_due: bool = False
+    rewrite: str = ""
     doubts: list[Finding] = field(default_factory=list)
 
 
@@ -190,11 +192,9 @@ def _values(table: str, then: Known, now: Known, ask: Ask, found: Judged) -> Non
     if retyped:
         found.doubts.append(_retyped(table, retyped))
     else:
-        found.differences.append(
-            _column(
-                f"the rows of {table} were written anew by an ALTER TABLE, as `TYPE … USING` does, and the log does "
-                "not tell their values: they have the old ones in what is published"
-            )
+        found.rewrite = (
+            f"the rows of {table} were written anew by an ALTER TABLE, as `TYPE … USING` does, and the log does not "
+            "tell their values: they have the old ones in what is published"
         )
 
 

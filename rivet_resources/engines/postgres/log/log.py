@@ -110,6 +110,7 @@ class PostgresLog:
         self._seen: DatedSurvey | None = None
         self._peeked: _Peeked | None = None
         self._noted: dict[str, Any] = {}  # tables' layouts, as the checkpoint has them
+        self._rewrites: dict[str, str] = {}  # tables that a truncate in the log alone explains, with what else it is
         self._truncates_due: set[str] = set()  # tables whose partitions are explained by a truncate in the log alone
         self._due: Position | None = None  # durable with us, and not yet told to the source
         self._kept = 0  # changes given since the slot was last advanced
@@ -197,7 +198,7 @@ class PostgresLog:
             PositionLost: rows have changed without a word in the log, and nobody accepts that.
         """
         self._noted = json.loads(at.more.get("layouts", "{}"))
-        self._truncates_due = set()
+        self._truncates_due, self._rewrites = set(), {}
         doubts: list[Finding] = []
         for table, now in postgres_survey.layouts(survey.facts).items():
             if table not in self._noted:  # a checkpoint of before layouts were noted
@@ -209,6 +210,8 @@ class PostgresLog:
                     raise untold(difference.text, at=at.text, kind=difference.kind, slot=self.slot)
             if found.truncate_due and "partitions" not in self.capture.accepts:
                 self._truncates_due.add(table)
+            if found.rewrite and "columns" not in self.capture.accepts:
+                self._rewrites[table] = found.rewrite
             doubts += found.doubts
         return doubts
 
@@ -282,6 +285,9 @@ class PostgresLog:
             window.again(window.end)
             peeked = self._ask(end, limit)
         self._truncates_due -= window.truncated
+        self._rewrites = {table: text for table, text in self._rewrites.items() if table not in window.truncated}
+        for text in () if window.is_full else self._rewrites.values():
+            raise untold(text, at=after.text, kind="columns", slot=self.slot)
         if not window.is_full and self._truncates_due:
             self._refuse_emptied(after)
         if strange := {table: columns for table, columns in self._tables.strange.items() if columns}:
@@ -397,7 +403,7 @@ class PostgresLog:
     def _layouts(self) -> dict[str, Any]:
         """Note the tables' layouts; the one before of a table that was dropped, or whose truncate is still to come."""
         now = postgres_survey.layouts(self._last.facts) if self._last is not None else {}
-        due = self._truncates_due
+        due = {*self._truncates_due, *self._rewrites}
         kept = {table: known for table, known in self._noted.items() if table in due or table not in now}
         return {**{table: postgres_layout.note(layout) for table, layout in now.items()}, **kept}
 
