@@ -1,6 +1,6 @@
 """Checks of packages over the rows of a staged window, before anybody else can read them.
 
-Belongs here: opening the rows, and what a check's fault becomes. Not here: the number's bounds
+Belongs here: what a check's fault becomes. Not here: opening the rows (`staged_sql.py`), the number's bounds
 (`rivet_assets/run/judge/`).
 """
 
@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import pyarrow as pa
-
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.rows.window_check import WindowCheck
 from rivet_resources.contracts.transform import RowRefused
+from rivet_resources.prove.staged_sql import staged_rows
 
 
 def numbers_by_checks(checks: Mapping[str, WindowCheck], staged: Staged, root: Root) -> dict[str, float | None]:
@@ -23,11 +22,7 @@ def numbers_by_checks(checks: Mapping[str, WindowCheck], staged: Staged, root: R
     Raises:
         RowRefused: one raises, or returns something else.
     """
-    import pyarrow.dataset as ds  # start
-
-    schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
-    paths = [str(root.local_path(part.staged["path"])) for part in staged.parts]
-    rows = ds.dataset(paths, format="parquet", schema=schema) if paths else ds.dataset(schema.empty_table())
+    rows = staged_rows(staged, root)
     return {name: _number(name, check, rows) for name, check in checks.items()}
 
 

@@ -11,13 +11,16 @@ import math
 import re
 from collections.abc import Mapping
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.transform import RowRefused, TransformError
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 TABLE = "rows"
 # Types of DuckDB that are numbers, and those of `true` and of NULL alone.
@@ -40,13 +43,16 @@ def numbers_by_sql(texts: Mapping[str, str], staged: Staged, root: Root) -> dict
         TransformError: a statement is none, or gives no number.
         RowRefused: it fails on the rows; DuckDB's own text, which may hold a value, is not shown.
     """
-    schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
-    paths = [str(root.local_path(part.staged["path"])) for part in staged.parts]
-    if not paths:
-        return _ask(texts, schema.empty_table())
+    return _ask(texts, staged_rows(staged, root))
+
+
+def staged_rows(staged: Staged, root: Root) -> ds.Dataset:
+    """Open the rows of a staged window, Parquet on a local disk; nothing is read yet."""
     import pyarrow.dataset as ds  # start
 
-    return _ask(texts, ds.dataset(paths, format="parquet", schema=schema))
+    schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
+    paths = [str(root.local_path(part.staged["path"])) for part in staged.parts]
+    return ds.dataset(paths, format="parquet", schema=schema) if paths else ds.dataset(schema.empty_table())
 
 
 def check_sql(texts: Mapping[str, str], schema: pa.Schema) -> None:
