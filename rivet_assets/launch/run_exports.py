@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from rivet_assets.config.extras import extras_of, missing_extras
 from rivet_assets.config.selection import choose_exports, due
-from rivet_assets.launch.memory_instance import memory_instance
 from rivet_assets.launch.outcome import Outcome
 from rivet_assets.launch.outcome_of_run import RunRecords, history, outcome_of
 from rivet_assets.launch.recorder import Recorder, Watch
@@ -293,11 +292,13 @@ def _instance() -> Iterator[dg.DagsterInstance]:
     """Use the instance that the UI shows when DAGSTER_HOME names one, else one of which nothing stays."""
     import dagster as dg  # Dagster
 
+    from rivet_assets.dagster.unrecorded import unrecorded_instance  # Dagster
+
     if os.environ.get("DAGSTER_HOME"):
         with dg.DagsterInstance.get() as instance:
             yield instance
     else:
-        with memory_instance() as instance:
+        with unrecorded_instance() as instance:
             yield instance
 
 
