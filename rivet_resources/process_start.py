@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -48,13 +49,14 @@ def import_without_frames(*names: str) -> None:
 
 
 class _Hidden:
-    """A finder that comes before all others and finds nothing of some packages.
+    """A finder that comes before all others and finds nothing of some packages, in the thread that made it.
 
     Not None in `sys.modules`, as one does in Python: what Cython compiled takes that for the package.
     """
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
+        self._thread = threading.get_ident()  # others may want a frame meanwhile
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         """Leave a module to the next finder.
@@ -62,13 +64,13 @@ class _Hidden:
         Raises:
             ModuleNotFoundError: it is hidden.
         """
-        if name.partition(".")[0] in self._names:
+        if name.partition(".")[0] in self._names and threading.get_ident() == self._thread:
             raise ModuleNotFoundError(f"{name} is not needed here", name=name)
 
 
 @contextmanager
 def _hidden(names: tuple[str, ...]) -> Iterator[None]:
-    """Let no import find these packages meanwhile; those that are there already stay."""
+    """Let no import of this thread find these packages meanwhile; those that are there already stay."""
     finder = _Hidden(names)
     sys.meta_path.insert(0, finder)
     try:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 NO_TAGS: Mapping[str, str] = MappingProxyType({})
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+_loading = threading.Lock()
 Plan = Sequence[tuple["Export", list[str] | None]]  # windows to run; None for an export without partitions
 
 
@@ -188,22 +189,11 @@ def _execute(
     config: RivetConfig, plan: Plan, recorder: Recorder, extra: Mapping[str, str], options: Mapping[str, Any]
 ) -> None:
     """Start the Dagster runs one after another; nothing a run does raises here."""
-    import dagster as dg  # Dagster
-
     from rivet_assets.dagster.tell_success import RIVET_RUN, STARTED_BY  # Dagster
-    from rivet_assets.definitions import definitions_of  # Dagster
 
-    base = definitions_of(config)
-
-    logger = logging.Logger("rivet.run", logging.DEBUG)
-    logger.addHandler(recorder)
-    listening = dg.LoggerDefinition(lambda _: logger, description="What `rivet run` shows")
-    definitions = dg.Definitions.merge(base, dg.Definitions(loggers={"rivet": listening}))
-    job = definitions.resolve_implicit_global_asset_job_def()
+    job = _job_of(config, plan, recorder)
     beside = [key for export, _ in plan for key in _applied_keys(config, export)]
     with _instance() as instance:
-        process_start.import_without_frames(*_tries_frames(config, plan))
-        process_start.settle()
 
         def go(selection: list[dg.AssetKey], tags: dict[str, str], exports: Sequence[Export] = ()) -> None:
             steps = [_nodes(config, each)[0] for each in exports] if options else []
@@ -231,6 +221,28 @@ def _execute(
         # A run of their own: Dagster would skip them after a drain that found nothing.
         if beside and not interruption.is_asked_gently():
             go(beside, {})
+
+
+def _job_of(config: RivetConfig, plan: Plan, recorder: Recorder) -> dg.JobDefinition:
+    """Make the job of all assets, which tells the recorder; one thread after another.
+
+    Dagster wraps a resource at its first use, and remembers it without a lock: of two threads that load at once, one
+    gets assets that carry different wrappers of one resource, which Dagster refuses (1.13.27; one in 100 starts of two
+    lanes with a short switch interval). Imports are in here too, since drivers are hidden from one another meanwhile.
+    """
+    import dagster as dg  # Dagster
+
+    from rivet_assets.definitions import definitions_of  # Dagster
+
+    logger = logging.Logger("rivet.run", logging.DEBUG)
+    logger.addHandler(recorder)
+    listening = dg.LoggerDefinition(lambda _: logger, description="What `rivet run` shows")
+    with _loading:
+        process_start.import_without_frames(*_tries_frames(config, plan))
+        definitions = dg.Definitions.merge(definitions_of(config), dg.Definitions(loggers={"rivet": listening}))
+        job = definitions.resolve_implicit_global_asset_job_def()
+        process_start.settle()
+    return job
 
 
 def _tries_frames(config: RivetConfig, plan: Plan) -> set[str]:

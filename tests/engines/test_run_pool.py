@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
+from rivet_assets import definitions
+from rivet_assets.config.load import RivetConfig
 from rivet_assets.launch.recorder import News
 from rivet_assets.launch.run_exports import run_exports
 from tests.lab import Lab
@@ -44,6 +48,28 @@ def test_exports_run_in_so_many_lanes_at_once(lab: Lab) -> None:
     assert sorted(NAMES[:LANES]) == sorted(begun)
     assert NAMES == [outcome.export for outcome in outcomes]
     assert [(True, number + 1) for number in range(7)] == [(outcome.success, outcome.rows) for outcome in outcomes]
+
+
+def test_lanes_load_one_after_another(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dagster wraps resources at their first use, without a lock: two that load at once may be refused by it."""
+    load, busy, met = definitions.definitions_of, threading.Lock(), list[bool]()
+
+    def load_slowly(config: RivetConfig) -> dg.Definitions:
+        alone = busy.acquire(blocking=False)
+        met.append(alone)
+        time.sleep(0.1)
+        try:
+            return load(config)
+        finally:
+            if alone:
+                busy.release()
+
+    monkeypatch.setattr(definitions, "definitions_of", load_slowly)
+
+    outcomes = run_exports(lab.config(*(f"{{name: {name}, table: {name}}}" for name in NAMES)), pool=LANES)
+
+    assert [True] * LANES == met
+    assert all(outcome.success for outcome in outcomes)
 
 
 def test_failed_export_stops_none_of_any_lane(lab: Lab) -> None:
