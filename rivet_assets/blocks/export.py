@@ -318,6 +318,11 @@ class Export(Settings):
         return bool(self.row_policies)
 
     @property
+    def shares_snapshot(self) -> bool:
+        """Return whether one instant is held for all rows of a window, where the source can give it."""
+        return True
+
+    @property
     def by_value(self) -> PartitionBy | None:
         """Return the column whose values are windows of their own; None where they are not."""
         return self.partition_by if self.partition_by is not None and self.partition_by.is_by_value else None

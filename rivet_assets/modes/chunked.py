@@ -37,6 +37,7 @@ MANY_CHUNKS = 1_000  # of days, where more than four for each row are too many
 # tried, what is judged behind it.
 NOT_OF_A_CHUNK = NOT_OF_THE_ROWS | {
     "source", "tuning", "parallel", "chunk_checkpoint", "chunk_max_attempts", "on_schema_drift", "skip_empty",
+    "consistency",
 }  # fmt: skip
 
 
@@ -53,6 +54,7 @@ class Chunked(Export):
         fewer_because="rows were deleted",
     )
 
+    later_keys: ClassVar[tuple[str, ...]] = (*Export.later_keys, "consistency")
     mode: Literal["chunked"]
     chunk_column: str | None = Field(None, description="whole numbers, or dates with chunk_by_days; default: the key")
     chunk_size: int | None = Field(None, ge=1, description="width of a chunk in key values; default 100000")
@@ -65,7 +67,16 @@ class Chunked(Export):
         description="page along this NOT NULL column, then along the rest of the key. Where nothing is named, chunks "
         "are cut by the first column of the table's key",
     )
-    chunk_checkpoint: bool = Field(False, description="keep finished chunks of a run that dies; the next run resumes")
+    chunk_checkpoint: bool | None = Field(
+        None,
+        description="keep finished chunks of a run that dies; the next run resumes. Default: true, but where all "
+        "chunks are of one snapshot, which another run cannot have again",
+    )
+    consistency: Literal["snapshot", "per_chunk"] | None = Field(
+        None,
+        description="snapshot: all chunks of one instant, where the source can give it. per_chunk: each of its own, "
+        "so that none is held longer than a chunk takes. Default: snapshot",
+    )
     chunk_max_attempts: int | None = Field(None, ge=1, description="tries per chunk; default max_retries + 1")
 
     @model_validator(mode="after")
@@ -120,14 +131,19 @@ class Chunked(Export):
         return size if self.chunk_dense or self.chunk_size else f"{chunks or 'some'} chunks"
 
     @property
+    def shares_snapshot(self) -> bool:
+        """Return whether one instant is held for all chunks, where the source can."""
+        return self.consistency != "per_chunk"
+
+    @property
     def range_width(self) -> int | None:
         """Return `chunk_size`."""
         return self.chunk_size
 
     @property
     def cautions(self) -> Cautions:
-        """Return what was done about dead runs and sparse keys."""
-        return Cautions(has_checkpoint=self.chunk_checkpoint, is_dense=self.chunk_dense)
+        """Return what was done about sparse keys."""
+        return Cautions(is_dense=self.chunk_dense)
 
     def extract(self, planning: Planning) -> Extract:
         """Describe every row, cut by key; an empty table has no chunks.
@@ -135,6 +151,7 @@ class Chunked(Export):
         Raises:
             UnknownColumn, SourceError: no usable key, NULL keys, or a key too sparse for ranges.
         """
+        self._refuse_instants(planning.source)
         column = self._key(planning)
         cutting = self._cutting(planning, column)
         rows = window_rows(self, planning)
@@ -146,7 +163,7 @@ class Chunked(Export):
         if self.chunk_column is None and self.chunk_by_key is None:
             part = "the key" if len(planning.relation.key) == 1 else "the first column of the key"
             notes = (f"chunked by {column.name}, {part} of {planning.relation.name}", *notes)
-        fingerprint = self._fingerprint(planning, column, cutting, rows) if self.chunk_checkpoint else ""
+        fingerprint = self._fingerprint(planning, column, cutting, rows) if self._keeps_chunks(planning) else ""
         extract = compose(
             self,
             planning,
@@ -171,6 +188,24 @@ class Chunked(Export):
     def again(self, planning: Planning, manifest: Manifest) -> Extract:
         """Describe all rows once more, cut anew."""
         return replace(self.extract(planning), fingerprint="")
+
+    def _refuse_instants(self, source: Source) -> None:
+        """Refuse instants by chunk where a source cannot give them.
+
+        Raises:
+            ConfigError
+        """
+        if not self.shares_snapshot and not source.facts.has_chunk_instants:
+            raise ConfigError(
+                f"Export {self.name}: {source.type} reads each page of a chunk at an instant of its own, so "
+                f"`consistency: per_chunk` would promise too much. Leave it out: no snapshot is held here anyway."
+            )
+
+    def _keeps_chunks(self, planning: Planning) -> bool:
+        """Return whether chunks outlive a run that dies: as is said, else where that mixes no more instants."""
+        if self.chunk_checkpoint is not None:
+            return self.chunk_checkpoint
+        return not self.shares_snapshot or planning.session.consistency != "snapshot"
 
     def _key(self, planning: Planning) -> Column:
         """Find the column to cut by: the configured one, else the first of the table's key, which its index leads."""
@@ -291,14 +326,19 @@ class Chunked(Export):
             relation=planning.relation.sql,
             where=within(keys, column, planning.source),
             key=page_key(planning.relation, column),
+            one_instant=not self.shares_snapshot,
             identity=f"{column.name}{piece}",
             range=keys,
             halves=halves(piece, column, planning.source) if keys.low or keys.high else (),
         )
 
     def _reader(self, planning: Planning, cutting: Cutting) -> Reader:
-        """Page by key only along a proven unique key: ties of any other column would be lost at a page's edge."""
-        wanted = cutting == "keyset" or planning.session.snapshot is None
+        """Page by key only along a proven unique key: ties of any other column would be lost at a page's edge.
+
+        A chunk of one instant needs no pages where a cursor rests at no cost.
+        """
+        rests = not self.shares_snapshot and planning.source.facts.pages_cursors
+        wanted = cutting == "keyset" or (planning.session.snapshot is None and not rests)
         return "keyset" if wanted and planning.relation.key else "cursor"
 
     def _fingerprint(self, planning: Planning, column: Column, cutting: Cutting, rows: WindowRows) -> str:

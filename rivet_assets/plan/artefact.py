@@ -74,6 +74,8 @@ class Diagnostics(PlanSection):
     suggestions: tuple[str, ...] = ()
     drift: str = ""  # against the last commit; '' for none
     first_run: bool = False
+    duration: str = ""  # how long it takes, at which rate; '' where no run was measured
+    holds_back: str = ""  # what the server keeps meanwhile; '' nothing, or only for a moment
 
 
 class Prioritization(PlanSection):

@@ -17,6 +17,7 @@ from rivet_assets.modes.by_shard import naming, shard_of, source_of_shard
 from rivet_assets.modes.cdc import START, Cdc, drain_of
 from rivet_assets.modes.partitions import windows_of
 from rivet_assets.modes.protocol import Mode, Planning
+from rivet_assets.plan.duration import rate_of
 from rivet_assets.plan.priority import RunHistory
 from rivet_assets.run.baseline import baseline_of
 from rivet_assets.run.drain import checkpoint_key, checkpoints_of
@@ -166,12 +167,14 @@ def read_committed(place: PlanContext, windows: Sequence[tuple[str, str]], bound
 def history_of(place: PlanContext) -> RunHistory:
     """Sum up the newest runs that ended."""
     runs = [run for run in place.state.runs(place.export.name, last=RUNS_LOOKED_AT) if run.finished_at is not None]
-    seconds = [run.duration_ms / 1000 for run in runs if run.status == "success" and run.duration_ms is not None]
+    committed = [run for run in runs if run.status == "success" and run.duration_ms is not None]
+    seconds = [(run.duration_ms or 0) / 1000 for run in committed]
     return RunHistory(
         runs=len(runs),
         last_failed=bool(runs) and runs[0].status in ("failed", "interrupted"),
         retry_rate=sum(run.retries for run in runs) / len(runs) if runs else 0.0,
         average_seconds=sum(seconds) / len(seconds) if seconds else None,
+        rows_per_second=rate_of(committed),
     )
 
 
@@ -202,7 +205,7 @@ def look_at(place: PlanContext, windows: Sequence[tuple[str, Window]], boundary:
     wanted = [window for _, window in windows[:MOST_LOOKED_AT]]
     for shard, members in groupby(wanted, key=partial(shard_of, export)) if wanted else [("", iter(()))]:
         here = _at(place, shard)
-        with naming(shard), _session(here, snapshot=True, **INTERACTIVE_LIMITS) as session:
+        with naming(shard), _session(here, snapshot=export.shares_snapshot, **INTERACTIVE_LIMITS) as session:
             ((_, relation),) = _relations(export, session)
             seen += [_plan_window(here, export, session, relation, window=each, cursor=boundary) for each in members]
     notes = [note for each in seen if each.extract for note in each.extract.notes]

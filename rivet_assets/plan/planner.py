@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rivet_assets.config.selection import choose_exports, due
 from rivet_assets.plan import facts as plan_facts
 from rivet_assets.plan.artefact import Computed, Diagnostics, PlanArtefact, PlanEntry, Prioritization
+from rivet_assets.plan.duration import advice, duration_text, holds_back_text, seconds_of
 from rivet_assets.plan.facts import SourceLook
 from rivet_assets.plan.fingerprint import Hidden, collect_hidden, config_fingerprint, export_fingerprint, redact
 from rivet_assets.plan.priority import (
@@ -147,7 +148,9 @@ def _entry(desk: _Desk, export: Export, keys: list[str] | None, judged: Checked 
         plan_fingerprint=export_fingerprint(desk.config, export),
         resolved_plan=redact(desk.config, export, desk.hide),
         computed=found,
-        diagnostics=_diagnostics(export, judged, looked, history, desk.hide),
+        diagnostics=_with_duration(
+            _diagnostics(export, judged, looked, history, desk.hide), place, found, looked, history
+        ),
         prioritization=_prioritization(
             export, prioritise(replace(facts, is_narrow=is_narrow(bounds, at=desk.at))), history
         ),
@@ -225,6 +228,24 @@ def _diagnostics(
         suggestions=tuple(hide.text(text) for text in judged.suggestions) if judged else (),
         drift=str(looked.drift) if looked.drift else "",
         first_run=history.runs == 0,
+    )
+
+
+def _with_duration(
+    told: Diagnostics, place: plan_facts.PlanContext, found: Computed, looked: SourceLook, history: RunHistory
+) -> Diagnostics:
+    """Add how long it takes, and what the source keeps meanwhile; of several windows it is read for one at a time."""
+    facts, rate, rows = place.source.facts, history.rows_per_second, found.row_estimate
+    extract = looked.seen[0].extract if looked.seen else None
+    each = None if rows is None else rows // max(1, len(found.windows))
+    seconds = seconds_of(each, rate)
+    advised = advice(extract, facts, seconds=seconds)
+    return told.model_copy(
+        update={
+            "duration": duration_text(rows, rate),
+            "holds_back": holds_back_text(extract, facts, rows=each, seconds=seconds),
+            "suggestions": (*told.suggestions, *filter(None, (advised,))),
+        }
     )
 
 

@@ -69,6 +69,7 @@ class RunHistory:
     last_failed: bool = False
     retry_rate: float = 0.0  # retries per run
     average_seconds: float | None = None  # of those that committed
+    rows_per_second: float | None = None  # of those that committed rows; None: nobody has measured one
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def see(export: Export, relation: Relation, place: PreflightContext) -> Prefligh
         # The catalog knows no size: the planner's word on all of it has to do.
         whole = session.explain(Chunk(0, "cursor", relation.sql), extract.relation.columns, pace=extract.pace)
         facts = replace(facts, rows=whole.rows)
-    return PreflightFacts(_plan(export, facts, session.ends), extract, session.ends, session.is_empty)
+    return PreflightFacts(_plan(export, facts, session.ends, extract), extract, session.ends, session.is_empty)
 
 
 def _facts(
@@ -118,7 +118,7 @@ def _facts(
     )
 
 
-def _plan(export: Export, facts: VerdictFacts, ends: KeyEnds | None) -> PreflightPlan:
+def _plan(export: Export, facts: VerdictFacts, ends: KeyEnds | None, extract: Extract) -> PreflightPlan:
     unique = [rules.unique_columns for rules in (export.quality, export.contract) if rules is not None]
     cautions = export.cautions
     is_whole = ends is not None and ends.low.lstrip("-").isdigit() and ends.high.lstrip("-").isdigit()
@@ -127,7 +127,7 @@ def _plan(export: Export, facts: VerdictFacts, ends: KeyEnds | None) -> Prefligh
         "pages",
         widest=int(ends.high) - int(ends.low) + 1 if is_whole and ends is not None else None,
         batch_rows=facts.pace.batch_size if facts.pace.batch_size_is_explicit else None,
-        has_checkpoint=cautions.has_checkpoint,
+        has_checkpoint=bool(extract.fingerprint),
         is_dense=cautions.is_dense,
         has_fallback=cautions.has_fallback,
         fails_on_nulls=cautions.fails_on_nulls,

@@ -34,7 +34,7 @@ class PreflightPlan:
     access: Access
     widest: int | None = None  # whole numbers between the smallest and the largest key; None: not numbers, or unknown
     batch_rows: int | None = None  # the user's own `batch_size`
-    has_checkpoint: bool = False  # chunk_checkpoint
+    has_checkpoint: bool = False  # finished chunks outlive a run that dies
     is_dense: bool = False  # chunk_dense
     has_fallback: bool = False  # of the cursor
     fails_on_nulls: bool = False

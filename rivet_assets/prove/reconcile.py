@@ -129,7 +129,7 @@ def _compare_at(
     paced, run_id = pace(source.tuning, export.tuning), new_run_id(export.name, datetime.now(UTC))
     with (
         exporter.permits(source, run_id=run_id, pace=paced) as permits,
-        source.session(application=f"rivet:{export.name}", pace=paced) as session,
+        source.session(application=f"rivet:{export.name}", pace=paced, snapshot=export.shares_snapshot) as session,
     ):
         relation = session.describe(
             table=export.table, query=export.query, params=export.params, rules=export.type_rules()

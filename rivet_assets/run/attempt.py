@@ -10,7 +10,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -241,8 +241,11 @@ def _stage(
     planned = pace(site.source.tuning, export.tuning)
     with (
         site.exporter.permits(site.source, run_id=run_id, pace=planned, on_event=_waiting(site, journal)) as permits,
-        site.source.session(application=f"rivet:{export.name}", pace=planned) as session,
+        ExitStack() as connected,
     ):
+        session = connected.enter_context(
+            site.source.session(application=f"rivet:{export.name}", pace=planned, snapshot=export.shares_snapshot)
+        )
         relation = session.describe(
             table=export.table, query=export.query, params=export.params, rules=export.type_rules()
         )
@@ -277,6 +280,8 @@ def _stage(
         # Readable while it runs; windows of time follow each other quickly, and what is empty has no while.
         if window is None and not all(chunk.is_empty for chunk in extract.chunks):
             journal.write()
+        if extract.snapshot is None:
+            connected.close()  # nothing rests on it, and its transaction would hold the server back until the last page
         plan_seconds = time.monotonic() - began
         staged = site.exporter.stage(
             extract, on_progress=_progress(site, extract, journal), on_event=journal.add, permits=permits, seen=seen

@@ -60,7 +60,9 @@ def take_sample(site: Site, limit: int, *, window: Window | None = None, from_st
     held = site.state.cursor(export.name) if export.answers.keeps_cursor and not from_start else None
     with (
         site.exporter.permits(site.source, run_id=run_id, pace=planned) as permits,
-        site.source.session(application=f"rivet:{export.name}", pace=planned) as session,
+        site.source.session(
+            application=f"rivet:{export.name}", pace=planned, snapshot=export.shares_snapshot
+        ) as session,
     ):
         relation = session.describe(
             table=export.table, query=export.query, params=export.params, rules=export.type_rules()

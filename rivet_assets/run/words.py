@@ -14,6 +14,22 @@ def human_bytes(count: float) -> str:
     return f"{count:.1f} TB"
 
 
+def human_seconds(seconds: float) -> str:
+    """Write a duration as people read it: 0.4 s, 12 s, 5 min, 3 h 20 min, 2 d 4 h."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
+
+
 def window_words(windows: Sequence[str]) -> str:
     """Name windows shortly: the one, or first … last and how many."""
     if len(windows) <= 1:

@@ -25,6 +25,8 @@ class EngineFacts:
     samples_bounds: bool = False  # inner bounds come from statistics, a sample of bounded size, or arithmetic
     knows_its_end: bool = False  # the newest value is arithmetic, and costs nothing to ask for
     pages_cursors: bool = False  # a cursor is read by short statements, or rests between fetches at no cost
+    has_chunk_instants: bool = True  # a chunk can be read in a transaction of its own, which sees one instant
+    holds_back: str = ""  # what the server keeps while a snapshot is read, for everybody; '': nothing
     reads_blocks: bool = False  # a table without a key is read by blocks, side by side
     tells_sizes: bool = True  # the catalog knows how many bytes a table has
     types_bind: bool = True  # a column holds nothing but values of its declared type

@@ -46,7 +46,6 @@ class ModeFacts:
 class Cautions:
     """What a user did about things that a preflight warns of."""
 
-    has_checkpoint: bool = False  # chunks of a dead run count
     is_dense: bool = False  # chunks have equal numbers of rows
     has_fallback: bool = False  # another column stands in for NULLs of the cursor
     fails_on_nulls: bool = False

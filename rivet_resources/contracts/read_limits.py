@@ -169,8 +169,8 @@ SourceWindows = Annotated[
     tuple[ReadWindow, ...] | None,
     AfterValidator(_some),
     Field(
-        description="when it may be read: no run begins outside. What has begun ends, but drains, and chunks with "
-        "`chunk_checkpoint`, of which no new one begins"
+        description="when it may be read: no run begins outside. What has begun ends, but drains, and chunks that are "
+        "kept for the next run, of which no new one begins"
     ),
 ]
 SourceBudget = Annotated[Budget | None, Field(description="how much of it may be read in a month, by failed runs too")]

@@ -13,10 +13,11 @@ import pytest
 from rivet_assets.config.load import RivetConfig, load_config
 from rivet_assets.launch.apply_plan import AppliedPlan, PlanExpired, PlanStale, apply_plan
 from rivet_assets.launch.recorder import News
+from rivet_assets.launch.run_exports import run_exports
 from rivet_assets.plan import artefact as plan_artefact
 from rivet_assets.plan.artefact import PlanArtefact
 from rivet_assets.plan.planner import UnsealedPlan, plan_exports
-from rivet_assets.plan.report import render
+from rivet_assets.plan.report import metadata, render
 from rivet_resources.errors import RivetError, WindowBusy
 from tests import processes
 from tests.lab import Lab, lab_in
@@ -443,6 +444,23 @@ def test_export_that_cannot_be_planned_does_not_hide_the_others(lab: Lab) -> Non
     )  # fmt: skip
     assert "! lost cannot be planned" in str(render(found.artefact, found.unplanned))
     assert json.dumps(plan_artefact.seal(found.artefact))
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_plan_says_how_long_at_the_rate_of_its_runs(lab: Lab) -> None:
+    """Unknown before the first run; afterwards on the terminal, in the artefact and on the asset's page."""
+    config = lab.config(MODES["chunked"])
+    (before,) = plan_exports(config).artefact.exports
+    assert before.diagnostics.duration == ""
+
+    (outcome,) = run_exports(config)
+    assert outcome.success, outcome.message
+    found = plan_exports(config).artefact
+
+    told = found.exports[0].diagnostics.duration
+    assert told.endswith("rows/s as its largest run")
+    assert told in str(render(found))
+    assert told == metadata(found.exports[0])["rivet/plan_duration"]
 
 
 def rivet(*arguments: str) -> subprocess.CompletedProcess[str]:

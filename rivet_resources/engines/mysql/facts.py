@@ -10,6 +10,7 @@ FACTS = EngineFacts(
     create_index="CREATE INDEX {name} ON {relation} ({columns});",
     analyze="ANALYZE TABLE {relation};",
     folds_texts=True,
+    holds_back="InnoDB keeps old versions of all changed rows (undo log)",
     schema_is_database=True,
     has_log=True,
 )

@@ -12,6 +12,7 @@ FACTS = EngineFacts(
     analyze="ANALYZE {relation};",
     samples_bounds=True,
     pages_cursors=True,
+    holds_back="vacuum keeps the dead rows of every table of the database (xmin)",
     reads_blocks=True,
     has_log=True,
     has_slots=True,

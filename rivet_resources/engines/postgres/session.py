@@ -99,6 +99,7 @@ class PostgresSession:
         self.floor: postgres_horizon.Floor | None = None
         self._connection = connection
         self._export = export
+        self._level = "REPEATABLE READ"
 
     # --- the transaction -------------------------------------------------------------------------
 
@@ -106,6 +107,8 @@ class PostgresSession:
         """Begin the transaction everything is planned in, with a shared snapshot if asked and possible."""
         # The list of open transactions before the snapshot, never after: one that commits between would be in neither.
         self.floor = postgres_horizon.floor(self)
+        # A transaction that only rests holds nothing back then.
+        self._level = "REPEATABLE READ" if snapshot else "READ COMMITTED"
         self._start()
         if not snapshot:
             self.note = "no snapshot was asked for; each statement sees its own instant"
@@ -135,7 +138,7 @@ class PostgresSession:
             self.snapshot = self._export(self)
 
     def _start(self) -> None:
-        self.ask("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", doing=BEGINNING)
+        self.ask(f"BEGIN ISOLATION LEVEL {self._level} READ ONLY", doing=BEGINNING)
         self.ask(pin(self.conn_params.settings), doing="pinning the session")
 
     def ask(self, statement: str, values: Sequence[Any] = (), *, doing: str) -> Rows:

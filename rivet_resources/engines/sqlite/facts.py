@@ -9,6 +9,7 @@ FACTS = EngineFacts(
     create_index="CREATE INDEX {name} ON {relation} ({columns});",
     analyze="ANALYZE;",
     pages_cursors=True,
+    holds_back="the write-ahead log grows, since no checkpoint can pass the reader",
     tells_sizes=False,
     types_bind=False,
     default_schema="main",
