@@ -65,13 +65,13 @@ def holds_back_text(extract: Extract | None, facts: EngineFacts, *, rows: int | 
     return f"{what}, {how_long}: {facts.holds_back}"
 
 
-def advice(extract: Extract | None, facts: EngineFacts, *, seconds: float | None) -> str:
+def advice(extract: Extract | None, facts: EngineFacts, *, seconds: float | None, is_chunked: bool) -> str:
     """Return how to hold back less, where much is; '' otherwise."""
     if extract is None or not facts.holds_back or not facts.has_chunk_instants or not extract.relation.is_table:
         return ""
     if (seconds or 0.0) * _share_held(extract) < LONG or _share_held(extract) < 1:
         return ""
-    keys = "consistency: per_chunk" if extract.mode == "chunked" else "mode: chunked with consistency: per_chunk"
+    keys = "consistency: per_chunk" if is_chunked else "mode: chunked with consistency: per_chunk"
     return f"{keys} holds a snapshot for one chunk at a time; its rows are then of several instants"
 
 

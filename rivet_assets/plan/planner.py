@@ -239,7 +239,7 @@ def _with_duration(
     extract = looked.seen[0].extract if looked.seen else None
     each = None if rows is None else rows // max(1, len(found.windows))
     seconds = seconds_of(each, rate)
-    advised = advice(extract, facts, seconds=seconds)
+    advised = advice(extract, facts, seconds=seconds, is_chunked=place.export.answers.by_ranges)
     return told.model_copy(
         update={
             "duration": duration_text(rows, rate),

@@ -73,12 +73,12 @@ def test_plan_says_what_a_server_keeps_and_for_how_long(
 
 def test_advice_names_the_key_that_holds_less() -> None:
     """Only where a long snapshot is held, and the source can do without."""
-    assert advice(extract(), POSTGRES, seconds=10 * HOUR).startswith("consistency: per_chunk holds")
-    assert advice(extract(mode="full"), POSTGRES, seconds=10 * HOUR).startswith("mode: chunked with consistency")
-    assert advice(extract(), POSTGRES, seconds=60.0) == ""
-    assert advice(extract(), POSTGRES, seconds=None) == ""
-    assert advice(extract(), replace(POSTGRES, has_chunk_instants=False), seconds=10 * HOUR) == ""
-    assert advice(extract(snapshot=None, consistency="per_query"), POSTGRES, seconds=10 * HOUR) == ""
+    assert advice(extract(), POSTGRES, seconds=10 * HOUR, is_chunked=True).startswith("consistency: per_chunk holds")
+    assert advice(extract(), POSTGRES, seconds=10 * HOUR, is_chunked=False).startswith("mode: chunked with consistency")
+    assert advice(extract(), POSTGRES, seconds=60.0, is_chunked=True) == ""
+    assert advice(extract(), POSTGRES, seconds=None, is_chunked=True) == ""
+    assert advice(extract(), replace(POSTGRES, has_chunk_instants=False), seconds=10 * HOUR, is_chunked=True) == ""
+    assert advice(extract(snapshot=None, consistency="per_query"), POSTGRES, seconds=10 * HOUR, is_chunked=True) == ""
 
 
 @pytest.mark.parametrize(
