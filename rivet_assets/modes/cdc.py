@@ -15,13 +15,14 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from rivet_assets.blocks.export import Export
-from rivet_assets.blocks.export_values import ColumnsOnce, TableName, rule_broken
+from rivet_assets.blocks.export_values import ColumnsOnce, Duration, TableName, rule_broken
 from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.contracts.change_log import Capture, Untold
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.extract import CursorMove, Extract, Window
 from rivet_resources.contracts.mode_facts import ModeFacts
-from rivet_resources.contracts.settings import Settings
+from rivet_resources.contracts.settings import Settings, Size
+from rivet_resources.drain.window_size import WINDOW_BYTES
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.registry import FORMATS
 from rivet_resources.shape.transforms.filter import Filter
@@ -47,6 +48,17 @@ class CdcBlock(Settings):
     max_events: int | None = Field(None, ge=1, description="end with the first commit at or past so many changes")
     rollover: int = Field(100_000, ge=1, description="changes per part, all tables together")
     rollover_memory_mb: int = Field(64, ge=1, description="megabytes of changes per part, all tables together")
+    window_bytes: Size = Field(
+        WINDOW_BYTES,
+        ge=1 << 20,
+        description="changes of a window, about: 256MB; it is committed as a whole, and a transaction is never parted",
+    )
+    commit_every: Duration | None = Field(
+        None,
+        ge=1,
+        description="seconds, or a number with s, m, h or d, that a window takes, about: large ones are made smaller, "
+        "and with until_current: false none follows sooner. Default: windows as large as they may be, a second apart",
+    )
     initial: Literal["snapshot"] | None = Field(
         None, description="snapshot: first a consistent copy of each table, then its changes"
     )

@@ -204,6 +204,8 @@ def plan_of(site: DrainSite, run_id: str, started_at: datetime) -> DrainPlan:
         keys=_message_keys(site) if is_topic(export.destination) else {},
         rollover=block.rollover,
         rollover_bytes=block.rollover_memory_mb << 20,
+        window_bytes=block.window_bytes,
+        commit_every=block.commit_every,
     )
 
 

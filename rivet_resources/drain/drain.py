@@ -29,9 +29,9 @@ from rivet_resources.drain.in_topics import catch_up
 from rivet_resources.drain.lines import lines
 from rivet_resources.drain.parts import WindowParts, scratch_of
 from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, TableDrained, write_finding
+from rivet_resources.drain.window_size import WindowSize
 from rivet_resources.errors import SourceLost
 
-WINDOW_CHANGES = 500_000  # a PostgreSQL peek pays for itself from here on (`cdc.md`, 4.3)
 IDLE_SECONDS = 1.0  # between two looks of a drain that has no end
 ENDING_SECONDS = 5.0  # so long a window may still be read once an end was asked for; the next run reads it again
 
@@ -61,6 +61,7 @@ class _Drain:
         self.plan, self.hands, self.log = plan, hands, log
         self.book = CheckpointBook(plan, hands.checkpoints)
         self.committing = Committing(plan, hands, self.book)
+        self.size = WindowSize(plan.window_bytes, plan.commit_every)
         self.seconds: dict[str, float] = {}
         self.published: dict[str, str] = {}  # table → `__pos` up to which a topic has its changes
         self.began = time.monotonic()
@@ -104,10 +105,16 @@ class _Drain:
                     return position, target
             if self.plan.until_current or (most is not None and done.changes >= most) or self.hands.is_asked_to_end():
                 return position, target
-            time.sleep(IDLE_SECONDS)
+            self._rest()
             survey = self.log.survey()
             self._check_position(position, survey, done)
             target = survey.target
+
+    def _rest(self) -> None:
+        """Wait for changes to come, as long as windows are apart, unless an end is asked for."""
+        until = time.monotonic() + max(IDLE_SECONDS, self.plan.commit_every or 0.0)
+        while (left := until - time.monotonic()) > 0 and not self.hands.is_asked_to_end():
+            time.sleep(min(left, IDLE_SECONDS))
 
     def _check_position(self, position: Position, survey: Survey, done: Drained) -> None:
         """Refuse a position that the source no longer serves, and tell what it warns of; each warning once a run.
@@ -122,7 +129,7 @@ class _Drain:
 
     def _window(self, start: Position, target: Position, done: Drained) -> Position:
         """Read, commit and acknowledge one window."""
-        limit = WINDOW_CHANGES
+        limit, began = self.size.changes, time.monotonic()
         if self.plan.capture.max_events is not None:
             limit = min(limit, self.plan.capture.max_events - done.changes)
         with scratch_of(self.plan.run_id, self.hands.scratch) as folder:
@@ -150,6 +157,7 @@ class _Drain:
             # Last: what the source forgets here stands in a manifest and behind a saved position.
             self.log.acknowledge(commit.position)
             self.hands.step("acknowledged")
+        self.size.learn(parts.changes, parts.size_bytes, time.monotonic() - began)
         done.windows += bool(staged)
         done.changes += parts.changes
         done.disorder += parts.disorder

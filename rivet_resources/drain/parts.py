@@ -182,6 +182,7 @@ class WindowParts:
         after: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.changes = 0
+        self.size_bytes = 0  # of changes as they came, in memory
         self.disorder = 0  # rows that do not stand above the row before in their table; 0 is what must be
         self._tables = {
             name: _TableParts(number, extract, ChangeShaping(extract.transforms, extract.meta.exported_at), root)
@@ -207,6 +208,7 @@ class WindowParts:
             self._thread = threading.Thread(target=self._work, name="rivet-change-parts", daemon=True)
             self._thread.start()
         self.changes += changes.data.num_rows
+        self.size_bytes += changes.data.nbytes
         self._put(changes)
 
     def close(self) -> dict[str, TableWindow]:

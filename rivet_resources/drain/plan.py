@@ -24,6 +24,7 @@ from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.transform import Transform
+from rivet_resources.drain.window_size import WINDOW_BYTES
 from rivet_resources.state.checkpoints.stores import Checkpoints
 from rivet_resources.state.leases import Lease
 
@@ -50,6 +51,10 @@ class DrainPlan:
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of messages, by table; {}: there are none
     rollover: int = 100_000
     rollover_bytes: int = 64 << 20
+    window_bytes: int = WINDOW_BYTES  # about, of the changes of a window
+    commit_every: float | None = (
+        None  # seconds, about: no window takes longer, and none follows sooner at the log's end
+    )
 
     @property
     def export(self) -> str:

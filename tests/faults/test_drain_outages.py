@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from rivet_resources.drain import drain as drain_module
+from rivet_resources.drain import window_size
 from rivet_resources.errors import DestinationUnreachable, DiskFull, SourceLost, SourceUnreachable
 from tests import room
 from tests.faults.shop import Shop, begun, mysql_shop, postgres_shop
@@ -104,7 +104,7 @@ def test_postgres_killed_amid_an_answer(
     from rivet_resources.engines.postgres.log import log as postgres
 
     monkeypatch.setattr(postgres, "SMALL_BYTES", 0)
-    monkeypatch.setattr(drain_module, "WINDOW_CHANGES", 1000)
+    monkeypatch.setattr(window_size, "MOST_CHANGES", 1000)
     with postgres_shop(own_postgres.url, tmp_path, rollover=2000) as shop:
         try:
             begun(shop)
@@ -115,7 +115,7 @@ def test_postgres_killed_amid_an_answer(
                 shop.at("acknowledged", lambda: own_postgres.kill())
             assert len(shop.seen()) > before
             own_postgres.start()
-            monkeypatch.setattr(drain_module, "WINDOW_CHANGES", 50_000)
+            monkeypatch.setattr(window_size, "MOST_CHANGES", 50_000)
             shop.drain()
             shop.must_hold()
         finally:

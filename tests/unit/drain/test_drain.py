@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from rivet_resources.contracts.source import TypeRules
 from rivet_resources.contracts.types import Column
 from rivet_resources.destinations.local import Local
 from rivet_resources.drain import drain as drain_module
+from rivet_resources.drain import window_size
 from rivet_resources.drain.drain import drain
 from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, EndWithin, never_ends
 from rivet_resources.errors import CheckpointUnusable, LogSetup, PositionLost, RivetError, WindowTaken
@@ -116,6 +118,11 @@ class Bench:
                 found += pq.read_table(f"{root.uri}/{part.path}", partitioning=None).to_pylist()
         return sorted(found, key=lambda row: (row["__pos"], row["__seq"]))
 
+    def sizes(self, table: str) -> list[int]:
+        """Count the rows of each window of a table, in their order."""
+        found = current_manifests(Local(type="local", path=str(self.folder / "lake")).root(f"shop/{table}")).values()
+        return [each.row_count for each in sorted(found, key=lambda each: each.cursor.high) if each.row_count]
+
     def ids(self, table: str) -> list[int]:
         return [row["id"] for row in self.rows(table)]
 
@@ -201,6 +208,46 @@ def test_drain_without_end_follows_until_its_bound_or_until_it_is_asked(
 
     assert done.changes == (8 if most else 10)
     assert bench.ids("orders") == list(range(1, done.changes // 2 + 1))
+
+
+def test_windows_are_made_smaller_where_changes_are_large(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first window goes by a guess, the next ones by what it came to; none parts a transaction."""
+    monkeypatch.setattr(window_size, "FEWEST_CHANGES", 1)
+    bench.run()
+    write(bench.log, 0, 60)  # two changes each
+
+    done = bench.run(window_bytes=40 * window_size.FIRST_BYTES)
+
+    assert list(range(60)) == bench.ids("orders")
+    first, *others = bench.sizes("orders")
+    assert (20, 120) == (first, done.changes)
+    assert [40] == others  # a change has fewer bytes than was guessed
+
+    write(bench.log, 60, 20)
+    bench.run(window_bytes=4 * window_size.FIRST_BYTES)
+
+    assert list(range(80)) == bench.ids("orders")
+    assert 2 == bench.sizes("orders")[2]
+
+
+def test_drain_without_end_waits_between_windows_and_hears_that_it_is_to_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`commit_every: 60` is a minute between two looks, in naps of a second."""
+    clock, naps = [1000.0], list[float]()
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        clock[0] += seconds
+
+    monkeypatch.setattr(drain_module, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=nap))
+    bench.run()
+    bench.log.statements.clear()
+
+    bench.run(is_asked_to_end=lambda: len(naps) >= 90, until_current=False, commit_every=60.0)
+
+    assert [1.0] * 90 == naps
+    assert ["survey"] * 3 == bench.log.statements  # at its start, after a minute, and when it was woken to end
 
 
 @pytest.mark.parametrize(("patience", "published"), [(60.0, [0, 1, 2]), (-1.0, [])], ids=["short", "long"])
