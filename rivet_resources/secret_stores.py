@@ -2,7 +2,8 @@
 
 Belongs here: one read of one secret, and what a store's refusal means. Not here: how long it is kept (`secrets.py`),
 the block (`contracts/secret_reference.py`). How each store signs in is its client's own way: AWS's and Google's default
-chains, for Vault `VAULT_TOKEN` or the token file that `vault login` and Vault's agent write.
+chains, for Vault `VAULT_TOKEN`, the token file that `vault login` and Vault's agent write, or the service account of
+a pod.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ SECONDS = 10  # for one answer
 AWS_FOR_A_WHILE = frozenset(
     {"InternalServiceError", "RequestLimitExceeded", "ServiceUnavailable", "ThrottlingException"}
 )
+# Where a pod finds the token of its service account; source: Kubernetes documentation, "Configure Service Accounts".
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 VAULT_TOKEN_FILE = Path(".vault-token")  # below the home folder; source: Vault documentation, "login"
 
 
@@ -159,8 +162,13 @@ def _from_vault(name: str, reference: SecretReference) -> str:
         raise _refused(name, reference, "neither `endpoint` nor VAULT_ADDR says where Vault is")
     if why := refused_address(endpoint):
         raise _refused(name, reference, f"VAULT_ADDR {why}")
-    with _closed(hvac.Client(url=endpoint, token=_vault_token(), timeout=SECONDS)) as client:
+    token = None if reference.role is not None else _vault_token()
+    with _closed(hvac.Client(url=endpoint, token=token, timeout=SECONDS)) as client:
         try:
+            if reference.role is not None:
+                client.auth.kubernetes.login(
+                    role=reference.role, jwt=_service_account(name, reference), mount_point=reference.sign_in_mount
+                )
             answer = client.secrets.kv.v2.read_secret_version(
                 path=str(reference.vault), mount_point=reference.mount, raise_on_deleted_version=True
             )
@@ -182,6 +190,19 @@ def _closed(client: Any) -> Iterator[Any]:
         yield client
     finally:
         client.adapter.close()
+
+
+def _service_account(name: str, reference: SecretReference) -> str:
+    """Read who this pod is; Kubernetes exchanges the token, so it is read anew each time.
+
+    Raises:
+        SecretUnreadable: this is no pod, or one without a service account.
+    """
+    try:
+        return SERVICE_ACCOUNT.read_text().strip()
+    except OSError:
+        why = f"`role` signs in with a pod's service account, and there is no {SERVICE_ACCOUNT}"
+        raise _refused(name, reference, why) from None
 
 
 def _vault_token() -> str | None:

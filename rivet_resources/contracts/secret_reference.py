@@ -17,7 +17,10 @@ from rivet_resources.contracts.settings import Settings
 CODE = "RIVET_CONFIG_SECRET"
 STORES = ("aws", "gcp", "vault", "keyring", "file")
 # Which keys belong to one store only.
-OF_STORE = {"region": ("aws",), "endpoint": ("aws", "gcp", "vault"), "username": ("keyring",), "mount": ("vault",)}
+OF_STORE = {
+    "region": ("aws",), "endpoint": ("aws", "gcp", "vault"), "username": ("keyring",), "mount": ("vault",),
+    "role": ("vault",), "sign_in_mount": ("vault",),
+}  # fmt: skip
 
 
 def _broken(message: str) -> PydanticCustomError:
@@ -41,6 +44,12 @@ class SecretReference(Settings):
     )
     username: str | None = Field(None, min_length=1, description="keyring: the user name of the entry")
     mount: str = Field("secret", min_length=1, description="vault: where the engine is mounted")
+    role: str | None = Field(
+        None, min_length=1, description="vault: sign in as this role with the pod's service account (Kubernetes)"
+    )
+    sign_in_mount: str = Field(
+        "kubernetes", min_length=1, description="vault, with role: where the way to sign in is mounted"
+    )
     region: str | None = Field(None, min_length=1, description="aws: the region; default: as AWS's own tools find it")
     endpoint: str | None = Field(
         None, min_length=1, description="address of the store; vault: default VAULT_ADDR; else the provider's own"
@@ -57,6 +66,8 @@ class SecretReference(Settings):
                 raise _broken(f"sets {key}, which belongs to {', '.join(stores)}, beside {named[0]}; remove it")
         if self.vault is not None and self.field is None:
             raise _broken("has no field; a secret of Vault has several, so write which one")
+        if "sign_in_mount" in self.model_fields_set and self.role is None:
+            raise _broken("sets sign_in_mount, which belongs to role; add that, or remove it")
         if self.keyring is not None and self.username is None:
             raise _broken("has no username; an entry of a keyring is a service and a user name")
         if self.endpoint is not None:

@@ -26,7 +26,7 @@ from keyring.backend import KeyringBackend
 
 from rivet_assets.config.load import load_text
 from rivet_assets.notify.notify import _Unset, _variable
-from rivet_resources import secrets
+from rivet_resources import secret_stores, secrets
 from rivet_resources.contracts.secret_reference import SecretReference
 from rivet_resources.engines.shared import credentials
 from rivet_resources.errors import ConfigError, SecretStoreUnreachable, SecretUnreadable
@@ -55,6 +55,9 @@ def answering(answer: Callable[[BaseHTTPRequestHandler], tuple[int, Any]]) -> It
     """Serve JSON over HTTP on a free port; the address of the server."""
 
     class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.do_GET()
+
         def do_GET(self) -> None:
             status, body = answer(self)
             content = json.dumps(body).encode()
@@ -136,6 +139,36 @@ def test_vault_keeps_fields(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.delenv("VAULT_ADDR")
     with pytest.raises(SecretUnreadable, match="neither `endpoint` nor VAULT_ADDR"):
         read_secret("A", reference(vault="shop", field="port"))
+
+
+def test_vault_lets_a_pod_sign_in_by_its_role(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With the token of its service account, which is read each time; no other token is sent."""
+    account = tmp_path / "token"
+    monkeypatch.setattr(secret_stores, "SERVICE_ACCOUNT", account)
+    monkeypatch.setenv("VAULT_TOKEN", "somebody else's")
+
+    def of_pods(request: BaseHTTPRequestHandler) -> tuple[int, Any]:
+        if request.command == "GET":
+            return of_vault(request)
+        given = json.loads(request.rfile.read(int(request.headers["Content-Length"])))
+        if request.path != "/v1/auth/eu/login" or given != {"role": "rivet", "jwt": "the pod"}:
+            return 403, {"errors": ["permission denied"]}
+        return 200, {"auth": {"client_token": "a token", "lease_duration": 600}}
+
+    with answering(of_pods) as url:
+        found = reference(vault="shop", field="password", role="rivet", sign_in_mount="eu", endpoint=url)
+        with pytest.raises(SecretUnreadable, match="pod's service account, and there is no"):
+            read_secret("A", found)
+        account.write_text("the pod\n")
+        assert SECRET == read_secret("A", found)
+        account.write_text("another pod")
+        with pytest.raises(SecretUnreadable, match="Forbidden") as caught:
+            read_secret("A", found)
+        assert "another pod" not in str(caught.value)
+    with pytest.raises(ValueError, match="sign_in_mount, which belongs to role"):
+        reference(vault="shop", field="password", sign_in_mount="eu")
+    with pytest.raises(ValueError, match="role, which belongs to vault"):
+        reference(aws="shop", role="rivet")
 
 
 def test_google_keeps_versions(monkeypatch: pytest.MonkeyPatch) -> None:
