@@ -48,9 +48,7 @@ from rivet_assets.run.judge.drain_verdicts import lag_text, lag_verdict, sequenc
 from rivet_assets.run.judge.quality import schema_drift, special_values
 from rivet_assets.run.progress import Reporter
 from rivet_assets.run.schema_agreement import schema_gate
-from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.change_log import Lag, LogSource
-from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.settings import pace
 from rivet_resources.dagster.errors import translated
@@ -184,15 +182,9 @@ def _results(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drained) 
     has_drift = site.export.on_schema_drift != "continue"
     for verdict in join_column_verdicts([special_values(mine.measures), drift], has_drift=has_drift):
         yield result(spec.key, verdict)
-    sequence = sequence_verdict(_links(site.roots[table]), disorder=drained.disorder, rows=mine.rows)
+    # Of this drain and the window it follows: `rivet validate` reads all manifests, and proves the whole chain.
+    sequence = sequence_verdict(mine.links, disorder=drained.disorder, rows=mine.rows)
     yield from change_results(spec.key, [*lags, sequence])
-
-
-def _links(root: Root) -> list[tuple[str | None, str]]:
-    """Return (low, high] of every current window."""
-    manifests = current_manifests(root).values() if root.keeps_manifests else ()
-    cursors = [each.cursor for each in manifests if each.cursor is not None]
-    return [(cursor.low, cursor.high) for cursor in cursors if cursor.high is not None]
 
 
 def _facts(site: DrainSite, table: str, drained: Drained) -> dict[str, Any]:

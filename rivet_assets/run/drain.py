@@ -15,13 +15,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from rivet_assets.modes.protocol import Planning
 from rivet_assets.run import interruption
-from rivet_assets.run.admit.admission import POSITION, adopt, any_manifest, refuse_destination, refuse_elsewhere
+from rivet_assets.run.admit.drained_tables import DrainedTables
 from rivet_assets.run.attempt import Tell, new_run_id, safe_text
 from rivet_assets.run.baseline import META_COLUMNS, baseline_of
 from rivet_assets.run.drift import Drift, compare, judge
@@ -30,24 +30,29 @@ from rivet_assets.run.observation import ObservedRun, ObservedTable, Observer, b
 from rivet_assets.run.progress import Progress
 from rivet_assets.run.read_limits import ends_at_closing
 from rivet_resources.commit.manifest import window_manifest
-from rivet_resources.commit.publish import sweep
 from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, Handover, Lag, LogSource, Position
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.messages import Registered, is_topic
 from rivet_resources.contracts.parts import Measures
-from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session
 from rivet_resources.contracts.transform import at_clock
 from rivet_resources.drain.checkpoint_book import chain_of
 from rivet_resources.drain.drain import drain
-from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, EndWithin, never_ends, write_finding
+from rivet_resources.drain.plan import (
+    Drained,
+    DrainPlan,
+    DrainServices,
+    EndWithin,
+    never_ends,
+    table_run,
+    write_finding,
+)
 from rivet_resources.errors import ConfigError
 from rivet_resources.read.meter import refuse_now
 from rivet_resources.read.source_cost import log_harm, total
 from rivet_resources.shape.shape import schema_of
 from rivet_resources.state.checkpoints.stores import Checkpoints, file_checkpoints, state_checkpoints
-from rivet_resources.state.provenances import KnownProvenance
 from rivet_resources.state.runs import RunRecord
 
 if TYPE_CHECKING:
@@ -117,7 +122,7 @@ def run_drain(site: DrainSite) -> Drained:
     with (
         watched(site.observer, _observed(site, run_id, started_at)) as seen,
         site.state.lease(export.name, LEASE, run_id) as lease,
-        _record_runs(site, run_id, started_at) as outcome,
+        _record_runs(site, RunRecord(run_id, export.name, LEASE, started_at, mode=export.mode)) as (outcome, tables),
     ):
         refuse_now(
             site.source, name=f"Export {export.name}", state=site.state, pace=pace(site.source.tuning, export.tuning),
@@ -127,7 +132,6 @@ def run_drain(site: DrainSite) -> Drained:
             site.begin_anew()
         plan = plan_of(site, run_id, started_at)
         roots = site.roots
-        _sweep_after_death(site, roots)
         hands = DrainServices(
             state=site.state,
             checkpoints=checkpoints_of(export, folder=site.folder, state=site.state),
@@ -135,7 +139,9 @@ def run_drain(site: DrainSite) -> Drained:
             roots=roots,
             copy=_Copies(site, plan, roots),
             judge=_Judge(site),
-            admit=_Admit(site),
+            admit=tables.admit,
+            begin=tables.begin,
+            is_adopting=site.is_adopting,
             scratch=Path(tempfile.gettempdir()),
             tell=site.tell,
             step=site.step,
@@ -312,43 +318,6 @@ class _Copies:
 
 
 @dataclass(frozen=True)
-class _Admit:
-    """Looks at each table's destination before its changes are read; the position's source is the checkpoint's."""
-
-    site: DrainSite
-
-    def __call__(self, table: str, found: Provenance) -> None:
-        """Refuse a folder that holds another source's rows, or take it over when asked to; then keep whose it is.
-
-        Raises:
-            ProvenanceRefused
-        """
-        site, root = self.site, self.site.roots[table]
-        name = site.export.folder_of(table)
-        known, standing = site.state.provenance(name), any_manifest(root)
-        if site.is_adopting:
-            site.state.adoptions().take_all(name)
-            adopt(name, found, known, standing, destination=root.uri, state=site.state, tell=site.tell)
-            return
-        refuse_destination(name, found, known, standing, root=root)
-        if known.destination not in ("", root.uri):
-            self._refuse_moved(table, known)
-        site.state.remember(name, found, destination=root.uri)
-
-    def _refuse_moved(self, table: str, known: KnownProvenance) -> None:
-        """Refuse to go on at a place to which the changes before the position never came.
-
-        Raises:
-            ProvenanceRefused
-        """
-        site, root = self.site, self.site.roots[table]
-        kept = checkpoints_of(site.export, state=site.state, folder=site.folder)
-        ends = chain_of(kept.load(checkpoint_key(site.export, site.source_name)))
-        if table in ends:
-            refuse_elsewhere(site.export.name, ends[table], known, root=root, place=root.uri, what=POSITION)
-
-
-@dataclass(frozen=True)
 class _Judge:
     """Compares the columns of a staged window with the last commit's."""
 
@@ -378,35 +347,31 @@ class _Judge:
                 self.site.tell(f"{name}: the columns of {table} changed: {drift}.")
 
 
-def _sweep_after_death(site: DrainSite, roots: Mapping[str, Root]) -> None:
-    """Remove what dead runs left; only where a run did not end well, since it reads every manifest."""
-    for table, root in roots.items():
-        name = site.export.folder_of(table)
-        is_due = site.state.failures_to_sweep(name, root.uri) is not None
-        removed = sweep(root, export=name, state=site.state) if is_due else 0
-        if removed:
-            site.tell(f"{name}: removed {removed} leftovers of dead runs.")
-
-
 @contextmanager
-def _record_runs(site: DrainSite, run_id: str, started_at: datetime) -> Iterator[dict[str, Any]]:
+def _record_runs(site: DrainSite, run: RunRecord) -> Iterator[tuple[dict[str, Any], DrainedTables]]:
     """Keep the run's row: running, then what the drain made of it; tables of several have rows of their own too."""
     outcome: dict[str, Any] = {"status": "success"}
-    names = {site.export.name, *(site.export.folder_of(table) for table in site.export.captured)}
+    tables = DrainedTables(
+        site.export, site.state, site.roots, run,
+        run_of=lambda table: table_run(run.run_id, site.export.folder_of(table), export=site.export.name),
+        ends=lambda: _ends(site), tell=site.tell, is_adopting=site.is_adopting,
+    )  # fmt: skip
     with ExitStack() as stack:
-        site.state.begin_run(RunRecord(run_id, site.export.name, LEASE, started_at, mode=site.export.mode))
-        stack.callback(_finish, site, run_id, outcome, started_at)
-        for name in sorted(names - {site.export.name}):
-            # The last 26 characters of a run's id are its stamp and its random end (`new_run_id`).
-            table_run = f"{name.replace('/', '.')}_{run_id[-26:]}"
-            site.state.begin_run(RunRecord(table_run, name, LEASE, started_at, mode=site.export.mode))
-            stack.callback(_finish_table, site, table_run, outcome, started_at)
+        site.state.begin_run(run)
+        stack.callback(_finish, site, run.run_id, outcome, run.started_at)
+        stack.callback(tables.finish, outcome)
         try:
-            yield outcome
+            yield outcome, tables
         except BaseException as error:
             outcome["status"] = interruption.status_of(error)
             outcome |= {"error_code": getattr(error, "code", type(error).__name__), "error_message": safe_text(error)}
             raise
+
+
+def _ends(site: DrainSite) -> dict[str, str]:
+    """Read where the last window of each table ended."""
+    kept = checkpoints_of(site.export, state=site.state, folder=site.folder)
+    return chain_of(kept.load(checkpoint_key(site.export, site.source_name)))
 
 
 def _finish(site: DrainSite, run_id: str, outcome: Mapping[str, Any], started_at: datetime) -> None:
@@ -421,12 +386,6 @@ def _finish(site: DrainSite, run_id: str, outcome: Mapping[str, Any], started_at
         journal.drifted(drift, table=table)
     journal.completed(status, known)
     site.state.finish_run(run_id, status, finished_at=finished_at, **known)
-
-
-def _finish_table(site: DrainSite, run_id: str, outcome: Mapping[str, Any], started_at: datetime) -> None:
-    """End a table's own row; its figures came with its commits."""
-    told = {key: outcome[key] for key in ("error_code", "error_message") if key in outcome}
-    site.state.finish_run(run_id, outcome["status"], finished_at=datetime.now(UTC), **cast(Any, told))
 
 
 def _figures(site: DrainSite, drained: Drained) -> dict[str, Any]:

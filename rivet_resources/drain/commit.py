@@ -101,6 +101,10 @@ class Committing:
         mine.size_bytes += sum(part.size_bytes for part in staged.parts)
         mine.measures += staged.measures
         mine.last, mine.manifest = staged, manifest
+        before = self.book.chain.get(table)
+        if not mine.links and before is not None:
+            mine.links.append((None, before))
+        mine.links.append((manifest.cursor.low if manifest and manifest.cursor else before, end.key))
         self.book.chain[table] = end.key
 
     def _before(self, step: str) -> None:

@@ -63,6 +63,8 @@ class _Drain:
         self.committing = Committing(plan, hands, self.book)
         self.size = WindowSize(plan.window_bytes, plan.commit_every)
         self.seconds: dict[str, float] = {}
+        self.admitted: set[str] = set()
+        self.begun: set[str] = set()
         self.published: dict[str, str] = {}  # table → `__pos` up to which a topic has its changes
         self.began = time.monotonic()
 
@@ -70,8 +72,12 @@ class _Drain:
         survey = self.log.survey()
         self.book.take(survey.identity, roots=self.hands.roots)
         self.published = catch_up(self.book, self.hands.roots, self.hands.state)
-        for table in self.plan.capture.tables:
-            self.hands.admit(table, self.committing.provenance(table))
+        # All before a first copy; later the first, as all lie at one destination, and the others with their changes.
+        is_going_on = self.book.has_begun and not self.hands.is_adopting
+        for table in self.plan.capture.tables[: 1 if is_going_on else None]:
+            self._admit(table)
+            if not is_going_on:
+                self._begin(table)
         done = Drained(survey.target, None, {table: TableDrained() for table in self.plan.capture.tables})
         if self.book.has_begun:
             position = done.started_from = self.book.position
@@ -89,6 +95,27 @@ class _Drain:
             done.lag = self.log.lag(done.position)
         done.seconds = {**self.seconds, "drain": time.monotonic() - self.began}
         return done
+
+    def _admit(self, table: str) -> None:
+        """Look at what lies at a table's destination, once.
+
+        Raises:
+            ProvenanceRefused
+        """
+        if table not in self.admitted:
+            self.admitted.add(table)
+            self.hands.admit(table, self.committing.provenance(table))
+
+    def _begin(self, table: str) -> None:
+        """Let a table have rows, which it must be admitted for.
+
+        Raises:
+            ProvenanceRefused
+        """
+        self._admit(table)
+        if table not in self.begun:
+            self.begun.add(table)
+            self.hands.begin(table)
 
     def _windows(self, position: Position, survey: Survey, done: Drained) -> tuple[Position, Position]:
         """Drain window by window; return where it ended, and where the log did when it was last looked at."""
@@ -211,6 +238,7 @@ class _Drain:
             while (item := self._next(items)) is not None:
                 if isinstance(item, Commit):
                     return item
+                self._begin(item.table)
                 parts.add(item)
                 self.hands.step("part")
                 if self.hands.is_asked_to_end():

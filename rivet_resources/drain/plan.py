@@ -63,8 +63,15 @@ class DrainPlan:
 
     def run_of(self, table: str) -> str:
         """Name the run of one table: its own where several share the drain, with the same time and nonce."""
-        folder = self.folders[table]
-        return self.run_id if folder == self.export else f"{folder.replace('/', '.')}_{self.run_id[-26:]}"
+        return table_run(self.run_id, self.folders[table], export=self.export)
+
+
+def table_run(run_id: str, folder: str, *, export: str) -> str:
+    """Name the run of one table of a drain: the drain's own where the folder is the export's.
+
+    The last 26 characters of a run's id are its stamp and its random end (`new_run_id`).
+    """
+    return run_id if folder == export else f"{folder.replace('/', '.')}_{run_id[-26:]}"
 
 
 def write_finding(finding: Finding) -> str:
@@ -72,7 +79,7 @@ def write_finding(finding: Finding) -> str:
     return f"{finding.text}{f'. Fix: {finding.fix}' if finding.fix else ''}"
 
 
-# Told a table and whose changes it gets, before the first one is read; raises ProvenanceRefused.
+# Told a table and whose changes it gets, before the first one is written; raises ProvenanceRefused.
 Admit = Callable[[str, Provenance], None]
 
 
@@ -122,6 +129,8 @@ class DrainServices:
     judge: Judge
     scratch: Path
     admit: Admit = lambda table, found: None
+    begin: Callable[[str], None] = lambda table: None  # told once of each table that gets rows in this run
+    is_adopting: bool = False  # so that all tables are admitted, whether or not they have changes
     tell: Callable[[str], None] = lambda text: None
     step: Step = no_hook
     is_asked_to_end: Callable[[], bool] = lambda: False
@@ -140,6 +149,7 @@ class TableDrained:
     measures: Measures = field(default_factory=Measures)
     last: Staged | None = None
     manifest: Manifest | None = None
+    links: list[tuple[str | None, str]] = field(default_factory=list)  # (low, high] of the window before, and of these
 
 
 @dataclass

@@ -90,6 +90,22 @@ def test_nothing_holds_vacuum_back_between_two_chunks(lab: Lab, keys: str, held:
     assert {held} == {min(number, 1) for number in seen}
 
 
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_planning_connection_is_gone_before_rows_are_read(lab: Lab) -> None:
+    """Nothing rests on it where chunks have instants of their own: between two of them nobody is connected."""
+    seen = set[int]()
+
+    def watch(news: News) -> None:
+        if news.progress is not None and 0 < news.progress.done < news.progress.of:
+            with psycopg.connect(lab.url) as looking:
+                seen.add(looking.execute(f"{HOLDERS.partition('AND backend_xmin')[0]}").fetchone()[0])
+
+    (outcome,) = run_exports(lab.config(BLOCK % PER_CHUNK), watch=watch)
+
+    assert outcome.success, outcome.message
+    assert 0 in seen
+
+
 def test_finished_chunks_of_a_run_that_died_are_kept_without_being_asked_for(lab: Lab) -> None:
     """The next run reads the rest, and says that it did."""
     lab.config(BLOCK % PER_CHUNK)

@@ -87,7 +87,7 @@ def sequence_verdict(links: Iterable[tuple[str | None, str]], *, disorder: int, 
     """Judge whether the committed windows cover the log without a hole, and whether parts are in log order.
 
     Args:
-        links: (low, high] of every current window, as sort keys of positions; low None: the first snapshot. Windows
+        links: (low, high] of windows, as sort keys of positions; low None: of the first that is looked at. Windows
             that hold nothing (low = high) are passed over.
         disorder: rows whose (__pos, __seq) is not above that of the row before, in this drain's parts.
     """

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +33,14 @@ from rivet_resources.drain import drain as drain_module
 from rivet_resources.drain import window_size
 from rivet_resources.drain.drain import drain
 from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, EndWithin, never_ends
-from rivet_resources.errors import CheckpointUnusable, LogSetup, PositionLost, RivetError, WindowTaken
+from rivet_resources.errors import (
+    CheckpointUnusable,
+    LogSetup,
+    PositionLost,
+    ProvenanceRefused,
+    RivetError,
+    WindowTaken,
+)
 from rivet_resources.state.checkpoints.stores import state_checkpoints
 from rivet_resources.state.leases import export_lease
 from rivet_resources.state.store import State, default_url, open_state
@@ -82,6 +89,7 @@ class Bench:
         step: Callable[[str], None] = lambda name: None,
         is_asked_to_end: Callable[[], bool] = lambda: False,
         end_within: EndWithin = never_ends,
+        services: Mapping[str, Any] = MappingProxyType({}),
         **changes: Any,
     ) -> Drained:
         plan = self.plan(**changes)
@@ -105,7 +113,7 @@ class Bench:
             hands = DrainServices(
                 state=self.state, checkpoints=state_checkpoints(self.state), lease=lease, roots=roots, copy=copy,
                 judge=lambda table, staged, is_between=False: None, scratch=self.folder, step=step,
-                is_asked_to_end=is_asked_to_end, end_within=end_within,
+                is_asked_to_end=is_asked_to_end, end_within=end_within, **services,
             )  # fmt: skip
             return drain(plan, hands)
 
@@ -248,6 +256,32 @@ def test_drain_without_end_waits_between_windows_and_hears_that_it_is_to_end(
 
     assert [1.0] * 90 == naps
     assert ["survey"] * 3 == bench.log.statements  # at its start, after a minute, and when it was woken to end
+
+
+def test_table_is_admitted_before_its_first_change_is_written(bench: Bench) -> None:
+    """All tables before a first copy; later the first one of the list, and others when they have changes."""
+    told: list[str] = []
+    services = {"admit": lambda table, found: told.append(f"admit {table}"), "begin": told.append}
+    bench.run(services=services)
+    assert ["admit orders", "orders", "admit lines", "lines"] == told
+
+    told.clear()
+    bench.run(services=services)
+    assert ["admit orders"] == told
+
+    told.clear()
+    bench.log.commit(("lines", "insert", {"id": 1, "text": "x"}))
+    bench.run(services=services, step=lambda name: told.append(name) if name == "part" else None)
+    assert ["admit orders", "admit lines", "lines", "part"] == told
+
+    def refuse(table: str, found: object) -> None:
+        if table == "lines":
+            raise ProvenanceRefused("another database's")
+
+    bench.log.commit(("lines", "insert", {"id": 2, "text": "x"}))
+    with pytest.raises(ProvenanceRefused):
+        bench.run(services={"admit": refuse})
+    assert [1] == bench.ids("lines")
 
 
 @pytest.mark.parametrize(("patience", "published"), [(60.0, [0, 1, 2]), (-1.0, [])], ids=["short", "long"])
