@@ -44,7 +44,7 @@ def seconds_of(rows: int | None, rate: float | None) -> float | None:
 def duration_text(rows: int | None, rate: float | None) -> str:
     """Return it in words: `about 3 h 20 min, at 41,000 rows/s as its largest run`; '' where it is unknown."""
     seconds = seconds_of(rows, rate)
-    if seconds is None or rate is None:
+    if not seconds or rate is None:
         return ""
     return f"about {human_seconds(seconds)}, at {rate:,.0f} rows/s as its largest run"
 
@@ -58,7 +58,8 @@ def holds_back_text(extract: Extract | None, facts: EngineFacts, *, rows: int | 
     if extract is None or not facts.holds_back:
         return ""
     share = _share_held(extract)
-    if share == 0 or (seconds is None and (rows or 0) < MANY_ROWS) or (seconds or LONG) * share < A_MOMENT:
+    is_long = (rows or 0) >= MANY_ROWS if seconds is None else seconds * share >= A_MOMENT
+    if share == 0 or not is_long:
         return ""
     how_long = "as long as it takes" if seconds is None else f"about {human_seconds(seconds * share)}"
     what = "one snapshot" if share == 1 else f"one snapshot for each of {len(extract.chunks)} chunks"

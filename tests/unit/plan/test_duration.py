@@ -47,6 +47,7 @@ def test_duration_needs_rows_and_a_rate() -> None:
     """Nothing is said where either is unknown."""
     assert duration_text(480_000_000, 40_000.0) == "about 3 h 20 min, at 40,000 rows/s as its largest run"
     assert duration_text(None, 40_000.0) == ""
+    assert duration_text(0, 40_000.0) == ""
     assert duration_text(480_000_000, None) == ""
 
 
@@ -57,6 +58,7 @@ def test_duration_needs_rows_and_a_rate() -> None:
         ({}, {"rows": 9_000_000, "seconds": None}, "one snapshot, as long as it takes: vacuum waits"),
         ({}, {"rows": 900, "seconds": None}, ""),
         ({}, {"rows": 9_000_000, "seconds": 40.0}, ""),
+        ({}, {"rows": 0, "seconds": 0.0}, ""),
         ({"snapshot": None, "consistency": "single"}, ALL, "one snapshot, about 10 h: vacuum waits"),
         ({"snapshot": None, "consistency": "per_query", "parallel": 2}, ALL,
          "one snapshot for each of 10 chunks, about 2 h: vacuum waits"),
