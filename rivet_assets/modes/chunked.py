@@ -10,20 +10,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
-import pyarrow as pa
 import xxhash
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from rivet_assets.blocks.export import NOT_OF_THE_ROWS, Export
 from rivet_assets.modes.by_value import WindowRows, predicate_of, window_rows
-from rivet_assets.modes.key_ranges import Range, between_inner_bounds, by_days, equal_width, middle
+from rivet_assets.modes.chunk_predicates import halves, is_whole, key_ranges, page_key, within, within_window
+from rivet_assets.modes.key_ranges import Range, between_inner_bounds, by_days, equal_width
 from rivet_assets.modes.protocol import Planning, compose, require_bound
 from rivet_resources.commit.manifest import Manifest
-from rivet_resources.contracts.aligning import Aligns
 from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.mode_facts import Cautions, ModeFacts
-from rivet_resources.contracts.relation import Chunk, KeyRange, Reader, Relation
+from rivet_resources.contracts.relation import Chunk, KeyRange, Reader
 from rivet_resources.contracts.source import Source
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import ConfigError, SourceError
@@ -157,8 +156,8 @@ class Chunked(Export):
         rows = window_rows(self, planning)
         ranges, notes = self._ranges(planning, column, cutting, rows)
         chunks = tuple(
-            _within_window(self._chunk(planning, column, piece, keys, index=index, cutting=cutting), rows)
-            for index, (piece, keys) in enumerate(zip(ranges, _key_ranges(planning, column, ranges), strict=True))
+            within_window(self._chunk(planning, column, piece, keys, index=index, cutting=cutting), rows)
+            for index, (piece, keys) in enumerate(zip(ranges, key_ranges(planning, column, ranges), strict=True))
         )
         if self.chunk_column is None and self.chunk_by_key is None:
             part = "the key" if len(planning.relation.key) == 1 else "the first column of the key"
@@ -356,26 +355,6 @@ class Chunked(Export):
         return xxhash.xxh3_64_hexdigest("".join(f"{len(part)}:{part}" for part in parts).encode())
 
 
-def _key_ranges(planning: Planning, column: Column, ranges: Sequence[Range]) -> list[KeyRange]:
-    """Return what chunks cover: from the least to the greatest value that there was when it was asked for.
-
-    Where the rows will be of a later instant (`contracts/aligning.py`), the first and the last are open to their side:
-    a key may have come meanwhile.
-    """
-    found = [KeyRange(column.name, each.low, each.high, each.low_inclusive, each.high_inclusive) for each in ranges]
-    if found and isinstance(planning.source, Aligns) and planning.source.is_aligned:
-        found[0] = replace(found[0], low=None)
-        found[-1] = replace(found[-1], high=None)
-    return found
-
-
-def _within_window(chunk: Chunk, rows: WindowRows) -> Chunk:
-    """Narrow a chunk to the rows of its window; its range alone does not say then which rows it has."""
-    if not rows.where:
-        return chunk
-    return replace(chunk, where=" AND ".join(filter(None, (rows.where, chunk.where))), range=None)
-
-
 def mask_keys(transforms: Sequence[object]) -> Iterator[str]:
     """Yield the keys of the hashes, which a dump of the block hides; '' for one that only a task can read."""
     for step in transforms:
@@ -384,39 +363,3 @@ def mask_keys(transforms: Sequence[object]) -> Iterator[str]:
                 yield step.key_text() or ""
             except ConfigError:
                 yield ""
-
-
-def within(keys: KeyRange, column: Column, source: Source) -> str:
-    """Render a range as a predicate, its bounds as typed literals; '' for all keys.
-
-    Raises:
-        SourceError: a bound is not a value of the column's type.
-    """
-    quoted, ends = source.quote(column.name), []
-    if keys.low is not None:
-        ends.append(f"{quoted} {'>=' if keys.low_inclusive else '>'} {source.literal(keys.low, column)}")
-    if keys.high is not None:
-        ends.append(f"{quoted} {'<=' if keys.high_inclusive else '<'} {source.literal(keys.high, column)}")
-    return " AND ".join(ends)
-
-
-def halves(piece: Range, column: Column, source: Source) -> tuple[str, ...]:
-    """Return the predicates that part a range in its middle; () where it has none."""
-    found = middle(piece, column)
-    if found is None:
-        return ()
-    try:
-        name, bound = source.quote(column.name), source.literal(found, column)
-    except SourceError:  # `columns:` gives cells another type than the server compares
-        return ()
-    return f"{name} <= {bound}", f"{name} > {bound}"
-
-
-def page_key(relation: Relation, column: Column) -> tuple[str, ...]:
-    """Page along the chunk's column, then the key, so that ties are told apart."""
-    return (column.name, *(name for name in relation.key if name != column.name))
-
-
-def is_whole(column: Column) -> bool:
-    """Return whether the column holds whole numbers, so that ranges of equal width exist."""
-    return bool(pa.types.is_integer(column.arrow))

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
-from rivet_assets.modes.chunked import is_whole, page_key, within
+from rivet_assets.modes.chunk_predicates import is_whole, page_key, within
 from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.commit.manifest_entries import ManifestChunk

@@ -596,7 +596,7 @@ ROWS = (
     ),
     Fault(
         "exclusive_bounds_are_included",
-        "rivet_assets/modes/chunked.py",
+        "rivet_assets/modes/chunk_predicates.py",
         "{'<=' if keys.high_inclusive else '<'}",
         "<=",
         "`chunk_by_days`: a row at midnight is exported twice",
@@ -2400,7 +2400,7 @@ TOPICS = (
 PROMISES = (
     Fault(
         "halves_of_a_chunk_share_their_middle",
-        "rivet_assets/modes/chunked.py",
+        "rivet_assets/modes/chunk_predicates.py",
         'return f"{name} <= {bound}", f"{name} > {bound}"',
         'return f"{name} <= {bound}", f"{name} >= {bound}"',
         "a row in the middle of a chunk that was too long comes twice",
