@@ -142,6 +142,7 @@ FORMATS = Registry(
         "csv": "rivet_resources.write.formats.csv:Csv",
         "ndjson": "rivet_resources.write.formats.ndjson:Ndjson",
         "avro": "rivet_resources.write.formats.avro:Avro",
+        "protobuf": "rivet_resources.write.formats.staged_messages:ProtobufMessages",
     },
     kind="format",
 )

@@ -24,7 +24,7 @@ Rule = Callable[[Block, ModeFacts], Iterator[InitErrorDetails]]
 
 NOT_BESIDE_TIME = frozenset("[],")  # in values: Dagster's, of partitions of two dimensions
 # Formats of messages → the language of their schemas.
-MESSAGE_FORMATS: Mapping[str, str] = {"avro": "avro", "ndjson": "json"}
+MESSAGE_FORMATS: Mapping[str, str] = {"avro": "avro", "ndjson": "json", "protobuf": "protobuf"}
 RELATIONS = ("query", "query_file", "table")
 
 
@@ -206,11 +206,14 @@ def profile_is_of_rows(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetai
 
 def topics_take_messages(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     """Refuse what is about files, and messages whose schema nobody could look up."""
-    if not _is_topic(block):
-        return
     code, form = "RIVET_CONFIG_KAFKA", str(block.get("format"))
+    if not _is_topic(block):
+        if form == "protobuf":
+            message = "protobuf is of messages (`destination: {type: kafka}`); files are parquet, csv, ndjson or avro"
+            yield refusal(code, message, loc=("format",))
+        return
     if form in FORMATS and form not in MESSAGE_FORMATS:
-        message = f"{form} is of files; messages are {', '.join(MESSAGE_FORMATS)} (one JSON object each)"
+        message = f"{form} is of files; messages are {', '.join(MESSAGE_FORMATS)} (ndjson: one JSON object each)"
         yield refusal(code, message, loc=("format",))
     registry = block.get("schema_registry")
     given = registry if isinstance(registry, str) else inner(block, "schema_registry", "format") or "avro"

@@ -14,9 +14,9 @@ It is registered when its window is ready to be published, so that a window that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -38,6 +38,7 @@ from rivet_resources.schema_registry.errors import (
     SubjectTaken,
 )
 from rivet_resources.schema_registry.languages.language import breaks, fingerprints, is_same, language
+from rivet_resources.schema_registry.languages.protobuf import numbers_of
 from rivet_resources.secrets import resolve_secret
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from rivet_resources.state.store import State
 
 MOST_BREAKS = 10  # told in one message
+_numbers: dict[str, dict[str, tuple[int, Any]]] = {}  # of Protobuf's fields, by the checksum of the schema
 
 
 @dataclass(frozen=True)
@@ -137,13 +139,30 @@ class SchemaGate:
             SchemaRegistryError: whatever asking raises.
         """
         if proposal.remembered is not None:
-            return proposal.remembered
+            return self._numbered(proposal.remembered, proposal.text)
         found = proposal.registered or self._register(proposal)
-        registered = RegisteredSchema(
-            self.subject, found.version, found.id, self.form, **fingerprints(self.form, proposal.text)
-        )
+        prints = fingerprints(self.form, proposal.text)
+        registered = RegisteredSchema(self.subject, found.version, found.id, self.form, prints["md5"], prints["sha256"])
         self.state.agree_schema(self.export, self.registry.key, proposal.columns, registered)
-        return registered
+        return self._numbered(registered, proposal.text)
+
+    def _numbered(self, registered: RegisteredSchema, text: str) -> RegisteredSchema:
+        """Add the numbers of its fields, in a language that has them: they are part of what its checksum is over.
+
+        Raises:
+            SchemaRegistryContradiction: the registry does not have it, or something else under its id.
+        """
+        if self.form != "protobuf":
+            return registered
+        if registered.sha256 not in _numbers:
+            meant = (self.form, text) if text else self.registry.schema(registered.id)
+            if meant is None or fingerprints(self.form, meant[1])["sha256"] != registered.sha256:
+                what = "no schema" if meant is None else "another schema"
+                raise self._contradiction(
+                    f"has {what} under id {registered.id}, by which messages of export {self.export} are written."
+                )
+            _numbers[registered.sha256] = numbers_of(meant[1])
+        return replace(registered, numbers=_numbers[registered.sha256])
 
     def check(self, schema: pa.Schema) -> SchemaCheck:
         """Hold a schema against its subject's versions; nothing is registered, and nothing remembered.

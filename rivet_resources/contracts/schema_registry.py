@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 SchemaFormat = Literal["avro", "json", "protobuf"]
@@ -46,6 +47,8 @@ class RegisteredSchema:
     format: SchemaFormat
     md5: str  # of the canonical form
     sha256: str
+    # Of Protobuf: {column: (number, the same of its members)}; told to whom encodes rows, and kept nowhere.
+    numbers: Mapping[str, Any] | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         """Return it in one line."""
@@ -54,7 +57,7 @@ class RegisteredSchema:
     @property
     def facts(self) -> dict[str, Any]:
         """Return it as manifests hold it."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "numbers"}
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,18 @@ def name_of(text: str) -> str:
     return _parsed(text).name
 
 
+def numbers_of(text: str) -> dict[str, tuple[int, Any]]:
+    """Return the number of each field of the first message, with the same of a message inside: {name: (number, …)}."""
+    return _numbers(_parsed(text))
+
+
+def _numbers(message: ProtoMessage) -> dict[str, tuple[int, Any]]:
+    return {
+        each.name: (each.number, _numbers(each.message) if each.message is not None else None)
+        for each in message.fields.values()
+    }
+
+
 # --- the message of columns ----------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from rivet_resources.errors import ValueDoesNotFit
 from rivet_resources.shape.cell_text import renderer
 from rivet_resources.write.formats.avro_schema import UINT64_DIGITS, decimal_width, is_json, is_uuid, plain_type
+from rivet_resources.write.formats.varints import ragged, varints
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
@@ -156,17 +157,7 @@ def _heads(numbers: Numbers, present: Present | None, *, is_nullable: bool) -> P
     """Spell integers as varints, behind the mark of NULL where the column may hold one."""
     # Zigzag: the sign goes into the lowest bit, so that small negative numbers are short as well.
     zigzag = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
-    top = int(zigzag.max(initial=0))
-    # As many bytes as the largest needs, seven bits in each; short ones are cut behind.
-    width = max(1, -(-top.bit_length() // 7))
-    lengths = np.ones(len(zigzag), np.int64)
-    matrix = np.empty((len(zigzag), width), np.uint8)
-    for place in range(width):
-        rest = zigzag >> np.uint64(7 * place)
-        more = rest > 127
-        matrix[:, place] = (rest & np.uint64(127)) | (more.astype(np.uint64) << np.uint64(7))
-        if place + 1 < width:
-            lengths += more
+    matrix, lengths = varints(zigzag)
     return _marked(matrix, lengths, present, is_nullable=is_nullable)
 
 
@@ -179,22 +170,11 @@ def _marked(matrix: Bytes, lengths: Numbers, present: Present | None, *, is_null
     """Return the first `lengths` bytes of each row, and before them the mark where a column is nullable."""
     if present is None:
         mark = [pa.scalar(bytes([PRESENT]), pa.binary())] if is_nullable else []  # at import it would load pandas
-        return [*mark, _ragged(matrix, lengths)]
+        return [*mark, ragged(matrix, lengths)]
     if not is_nullable:  # inside a struct that is NULL itself, which leaves them out
-        return [_ragged(matrix, lengths)]
+        return [ragged(matrix, lengths)]
     marks = np.where(present, PRESENT, NULL).astype(np.uint8).reshape(-1, 1)
-    return [_ragged(np.concatenate([marks, matrix], axis=1), np.where(present, lengths + 1, 1))]
-
-
-def _ragged(matrix: Bytes, lengths: Numbers) -> pa.BinaryArray:
-    """Cut each row of bytes to its length."""
-    ends = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=ends[1:])
-    if ends[-1] == matrix.size:
-        content = np.ascontiguousarray(matrix).reshape(-1)
-    else:
-        content = matrix[np.arange(matrix.shape[1]) < lengths[:, None]]
-    return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(ends), pa.py_buffer(content)])
+    return [ragged(np.concatenate([marks, matrix], axis=1), np.where(present, lengths + 1, 1))]
 
 
 def _marks(rows: int, present: Present | None, *, is_nullable: bool) -> Pieces:
@@ -229,5 +209,5 @@ def _lists(column: pa.Array, kind: pa.DataType, present: Present | None, *, is_n
     starts = pa.py_buffer(np.ascontiguousarray(ends[bounds]))
     content = pa.Array.from_buffers(pa.binary(), len(column), [None, starts, joined.buffers()[2]])
     # Items come in blocks, each with its count; a count of zero ends them, and is all of an empty list.
-    closing = _ragged(np.zeros((len(column), 1), np.uint8), (counts > 0).astype(np.int64))
+    closing = ragged(np.zeros((len(column), 1), np.uint8), (counts > 0).astype(np.int64))
     return [*_heads(counts, present, is_nullable=is_nullable), content, closing]

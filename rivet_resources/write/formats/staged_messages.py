@@ -21,6 +21,7 @@ from rivet_resources.contracts.format import FormatKeys
 from rivet_resources.contracts.messages import Encoding, value_schema
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.errors import PartCorrupt, UnknownColumn
+from rivet_resources.write.formats import protobuf_cells
 from rivet_resources.write.formats.avro import Avro
 from rivet_resources.write.formats.ndjson import Ndjson
 
@@ -70,6 +71,8 @@ class StagedMessages(Settings):
             Avro().check_schema(values, export=export)
         elif self.type == "ndjson":
             Ndjson().check_schema(values, export=export)
+        else:
+            protobuf_cells.check_columns(values)
         return ()
 
     def writer(
@@ -110,19 +113,31 @@ class StagedMessages(Settings):
             yield from self.tables(file, schema)
 
 
+class ProtobufMessages(StagedMessages):
+    """`format: protobuf`, which is of messages only: there are no files of it."""
+
+    type: Encoding = "protobuf"
+
+    @classmethod
+    def from_keys(cls, keys: FormatKeys) -> Self:
+        """Return messages: the keys of an export are about files."""
+        return cls()
+
+
 class _Writer:
     """Writes one Arrow file."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._file = open(path, "wb")  # noqa: SIM115  closed by `close`
         # These files live for minutes: the quickest codec is the cheapest.
+        self._closed_at = 0
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         self._writer = pa.ipc.new_file(self._file, schema, options=options)
 
     @property
     def bytes_written(self) -> int:
-        """Return the bytes so far."""
-        return self._file.tell()
+        """Return the bytes so far; of a closed file, all."""
+        return self._closed_at if self._file.closed else self._file.tell()
 
     def write(self, table: pa.Table) -> None:
         """Append rows."""
@@ -133,4 +148,5 @@ class _Writer:
         self._writer.close()
         self._file.flush()
         os.fsync(self._file.fileno())
+        self._closed_at = self._file.tell()
         self._file.close()

@@ -23,7 +23,7 @@ from rivet_resources.contracts.messages import RUN_HEADER, WINDOW_HEADER, Encodi
 from rivet_resources.contracts.schema_registry import RegisteredSchema
 from rivet_resources.errors import ValueDoesNotFit
 from rivet_resources.shape.cell_text import renderer
-from rivet_resources.write.formats import avro_cells, ndjson_cells
+from rivet_resources.write.formats import avro_cells, ndjson_cells, protobuf_cells
 from rivet_resources.write.formats.staged_messages import StagedMessages
 from rivet_resources.write.formats.text_writer import SLICE_BYTES, SLICE_ROWS
 
@@ -113,6 +113,11 @@ def _headers(rows: pa.RecordBatch, common: tuple[Header, ...]) -> list[list[Head
 def spelling(encoding: Encoding, registered: RegisteredSchema | None) -> Callable[[pa.Schema], Spell]:
     """Return what spells values; `registered` None: as plain JSON."""
     head = b"" if registered is None else b"\0" + registered.id.to_bytes(4, "big")
+    if encoding == "protobuf":
+        assert registered is not None, "the configuration refuses such messages without a registry"
+        numbers = registered.numbers or {}
+        first = head + b"\0"  # the path to the message: the first of its text
+        return lambda schema: lambda batch: protobuf_cells.render_rows(batch, first, numbers)
     if encoding == "avro":
         return lambda schema: lambda batch: avro_cells.render_rows(batch, head)
     return lambda schema: lambda batch: _behind(head, ndjson_cells.render_rows(batch))

@@ -337,7 +337,7 @@ def test_fault_in_a_component_stands_on_its_line(tmp_path: Path, monkeypatch: py
 
     with pytest.raises(ConfigError) as caught:
         config_from_attributes({"source": {"type": "postgres", "url_env": "SHOP_URL"}, "exports": [block]}, file=file)
-    told = "format 'parqet' is not one of parquet, csv, ndjson, avro. Did you mean parquet?"
+    told = "format 'parqet' is not one of parquet, csv, ndjson, avro, protobuf. Did you mean parquet?"
     assert f"shop/defs.yaml:7: exports.orders: {told}" == str(caught.value)
 
 
