@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -63,6 +64,16 @@ def test_each_chunk_sees_the_rows_of_its_own_instant(lab: Lab) -> None:
     assert (ROWS, "after") == (len(lab.rows("orders")), lab.rows("orders")[80]["note"])
     (manifest,) = lab.manifests("orders").values()
     assert "per_query" == manifest.consistency
+
+
+@pytest.mark.parametrize("engine", ["mariadb"], indirect=True)
+def test_export_may_have_chunks_of_their_own_where_its_source_aligns(lab: Lab) -> None:
+    """The export's word counts: no lock is taken, and each chunk sees its own instant."""
+    lab.engine = replace(lab.engine, source=lab.engine.source | {"consistency": "aligned"})
+
+    assert run(lab, PER_CHUNK, "UPDATE orders SET note = 'after' WHERE id IN (3, 80)").success
+
+    assert {"before": 99, "after": 1} == count(lab)
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)

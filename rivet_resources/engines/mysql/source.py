@@ -103,9 +103,12 @@ class MySql(Server):
     # --- what a Source does ----------------------------------------------------------------------
 
     def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
-        """Connect for planning; see the protocol. There is no instant to hold: chunks take their own."""
+        """Connect for planning; see the protocol. There is no instant to hold: chunks take their own, or one by a lock.
+
+        Without `snapshot` that is not asked for either.
+        """
         conn_params = self.conn_params(application, pace)
-        opened = partial(mysql_session.open_session, conn_params, is_aligned=self.is_aligned)
+        opened = partial(mysql_session.open_session, conn_params, is_aligned=self.is_aligned and snapshot)
         return planning(opened, pace=pace)
 
     def pages(
