@@ -30,15 +30,19 @@ chunk_task = Table(
 )
 
 
-def save(connection: Connection, export: str, window: str, row: dict[str, str], result: ChunkResult) -> None:
+def save(connection: Connection, export: str, window: str, row: dict[str, str], result: ChunkResult) -> bool:
     """Note a finished chunk, over the same chunk of an earlier run; `row`: identity, fingerprint, run_id.
 
     Chunks of another plan of this window are forgotten: their parts can never be published any more.
+
+    Returns:
+        Whether there were such chunks, whose parts are to be swept now.
     """
     other = chunk_task.c.fingerprint != row["fingerprint"]
-    connection.execute(delete(chunk_task).where(*_of(export, window), other))
+    forgotten = connection.execute(delete(chunk_task).where(*_of(export, window), other)).rowcount
     key = {"export_name": export, "window_key": window, **row}
     upsert(connection, chunk_task, {**key, "result": json.dumps(asdict(result)), "finished_at": now(connection)})
+    return forgotten > 0
 
 
 def finished_chunks(
@@ -54,6 +58,13 @@ def finished_chunks(
 def forget(connection: Connection, export: str, window: str | None = None) -> None:
     """Drop the progress of a window, or of all windows of an export."""
     connection.execute(delete(chunk_task).where(*_of(export, window)))
+
+
+def forget_committed(connection: Connection, export: str, window: str, run_id: str) -> bool:
+    """Drop the progress of a window that a run committed; return whether other runs had some."""
+    others = connection.execute(delete(chunk_task).where(*_of(export, window), chunk_task.c.run_id != run_id)).rowcount
+    forget(connection, export, window)
+    return others > 0
 
 
 def runs(connection: Connection, export: str) -> set[str]:

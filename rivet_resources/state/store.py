@@ -322,10 +322,11 @@ class State:
     def save_chunk(
         self, export: str, window: str, fingerprint: str, run_id: str, result: ChunkResult, identity: str
     ) -> None:
-        """Note a finished chunk; chunks of this window under another plan are forgotten."""
-        row = {"identity": identity, "fingerprint": fingerprint, "run_id": run_id}
+        """Note a finished chunk; those of this window under another plan are forgotten, and their parts due a sweep."""
+        row, key = {"identity": identity, "fingerprint": fingerprint, "run_id": run_id}, self._key(export)
         with self._database.write() as connection:
-            chunks.save(connection, self._key(export), window, row, result)
+            if chunks.save(connection, key, window, row, result):
+                leftovers.note_failure(connection, key)
 
     def finished_chunks(self, export: str, window: str, fingerprint: str) -> dict[str, tuple[str, ChunkResult]]:
         """Return the finished chunks of exactly this plan: {identity: (run id that staged it, result)}."""
@@ -429,7 +430,8 @@ class State:
         with self._database.write() as connection:
             changed = schemas.save(connection, key, columns_of(manifest))
             files.record(connection, manifest.parts, origin=origin_of(manifest, key=key))
-            chunks.forget(connection, key, manifest.window)
+            if chunks.forget_committed(connection, key, manifest.window, manifest.run_id):
+                leftovers.note_failure(connection, key)  # what others had finished is of no use any more
             runs.commit(connection, run_of(manifest, key=key, schema_changed=changed))
 
     def reset(self, export: str) -> None:

@@ -222,7 +222,7 @@ def test_mirror_and_history_follow_the_table(
     )  # fmt: skip
     config = load_config(Path("rivet.yaml"))
     one_jvm(config, request)
-    assert ["success"] == [outcome.status for outcome in run_exports(config)]
+    assert [("success", "")] == [(outcome.status, outcome.message) for outcome in run_exports(config)]
     shop.run_sql("UPDATE orders SET note = NULL WHERE id = 3", "UPDATE orders SET id = 300 WHERE id = 4")
     shop.run_sql("DELETE FROM orders WHERE id = 5")
 
@@ -257,7 +257,7 @@ def test_reconcile_compares_a_mirror_with_its_table(
     def reconciled(depth: Depth) -> Reconciled:
         return reconcile_export(config, config.exports[0], depth=depth, state=state, tell=lambda line: None)
 
-    assert ["success"] == [outcome.status for outcome in run_exports(config)]
+    assert [("success", "")] == [(outcome.status, outcome.message) for outcome in run_exports(config)]
     before = sorted(Path("lake").rglob("*"))
     same = [reconciled(depth) for depth in ("counts", "checksums")]
     shop.run_sql("UPDATE orders SET total = 0 WHERE id IN (7, 8)", "DELETE FROM orders WHERE id = 9")

@@ -174,6 +174,28 @@ def test_chunks_of_another_plan_do_not_count(state: State):
     assert state.resumable_runs("orders") == {"r2"}
 
 
+def test_parts_of_forgotten_chunks_are_due_a_sweep(state: State):
+    """Nothing else would look for them: the run that staged them was swept for already, and they were kept then."""
+    state.note_sweep("orders", "s3://lake", failures=0)
+    state.save_chunk("orders", "all", "plan", "r1", RESULT, "a")
+    assert state.failures_to_sweep("orders", "s3://lake") is None
+
+    state.save_chunk("orders", "all", "other", "r2", RESULT, "b")
+
+    assert state.failures_to_sweep("orders", "s3://lake") == 1
+
+
+@pytest.mark.parametrize(("run_id", "expected"), [("r1", None), ("r2", 1)])
+def test_chunks_of_others_than_who_commits_are_due_a_sweep(state: State, run_id: str, expected: int | None):
+    """A run's own chunks are in what it committed."""
+    state.note_sweep("orders", "s3://lake", failures=0)
+    state.save_chunk("orders", "all", "plan", "r1", RESULT, "a")
+
+    state.record_commit(manifest(run_id=run_id))
+
+    assert (set(), expected) == (state.resumable_runs("orders"), state.failures_to_sweep("orders", "s3://lake"))
+
+
 def test_chunk_done_again_replaces_its_first_result(state: State):
     """One row per chunk: a later run that had to redo it stands for it."""
     state.save_chunk("orders", "all", "plan", "r1", RESULT, "a")
