@@ -412,13 +412,26 @@ def test_export_through_a_pool_of_transactions_is_right(server: Own, server_fold
     assert {"snapshot"} == {told for name in ("orders", "asked", "wide") for told in consistencies(tmp_path, name)}
 
 
-def test_pool_that_is_too_small_is_named(server: Own, server_folder: Path, tmp_path: Path) -> None:
-    """The planner holds the one connection while the task waits for another; the refusal says how many are needed."""
+def test_pool_of_one_connection_is_enough_for_one_task(server: Own, server_folder: Path, tmp_path: Path) -> None:
+    """No snapshot can be shared through it, which the run says; the planner lets go before the task comes."""
     narrow = ("default_pool_size = 1", "query_wait_timeout = 1")
-    with pooled(server, server_folder / "pool-narrow", *narrow) as through:
+    with pooled(server, server_folder / "pool-one", *narrow) as through:
         (outcome,) = run_exports(config(tmp_path, through.url(user="rivet")))
 
-    assert ("failed", True) == (outcome.status, "raise default_pool_size" in outcome.message)
+    assert ("success", ROWS) == (outcome.status, outcome.rows), outcome.message
+    assert {"per_query"} == set(consistencies(tmp_path, "orders"))
+
+
+def test_pool_that_is_too_small_is_named(server: Own, server_folder: Path, tmp_path: Path) -> None:
+    """Somebody holds the one connection, and the planner waits for another; the refusal says how many are needed."""
+    narrow = ("default_pool_size = 1", "query_wait_timeout = 1")
+    with pooled(server, server_folder / "pool-narrow", *narrow) as through:
+        loaded = config(tmp_path, through.url(user="rivet"))
+        with psycopg.connect(through.url(user="rivet")) as other:
+            other.execute("SELECT 1")  # a transaction, which is not ended
+            (outcome,) = run_exports(loaded)
+
+    assert ("failed", True) == (outcome.status, "raise default_pool_size" in outcome.message), outcome.message
 
 
 def pooled(server: Own, folder: Path, *more: str) -> Any:
