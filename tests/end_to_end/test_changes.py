@@ -22,6 +22,7 @@ from rivet_assets.run.admit.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.destinations.local import Local
 from rivet_resources.prove.compare_rows import RowDifferences
+from rivet_resources.spark import runtime as runtimes
 from rivet_resources.spark.runtime import SparkRuntime
 from tests.end_to_end.test_cli import ROOT, Shell
 from tests.servers.logical import logical_database
@@ -202,7 +203,12 @@ def test_reset_begins_anew_and_replaces_what_was_there(shop: Shop) -> None:
 
 
 def one_jvm(config: RivetConfig, request: pytest.FixtureRequest) -> None:
-    """Keep one Spark session for all that the test does, with the environment as it is now."""
+    """Keep one Spark session for all that the test does, with the environment as it is now.
+
+    One that tests of this worker share has the environment of its start, so it ends first; they start another.
+    """
+    for user in [*(runtimes._started.users if runtimes._started is not None else ())]:
+        user.stop()
     runtime = SparkRuntime(config.spark)
     request.addfinalizer(runtime.stop)
     runtime.session()
