@@ -1904,12 +1904,10 @@ LATEST = (
     Fault(
         "chunks_of_a_snapshot_are_mixed_unasked",
         "rivet_assets/modes/chunked.py",
-        '        return not self.shares_snapshot or planning.session.consistency != "snapshot"\n',
+        "        return not self.shares_snapshot if self.chunk_checkpoint is None else self.chunk_checkpoint\n",
         "        return True\n",
-        "a run that follows a dead one mixes two snapshots, though nobody asked for that",
-        (
-            "tests/engines/test_per_chunk.py::test_chunks_of_one_snapshot_are_not_kept_without_being_asked_for[postgres]",
-        ),
+        "a run that follows a dead one publishes rows of then, though nobody asked for that",
+        ("tests/engines/test_per_chunk.py::test_chunks_of_a_run_that_died_are_not_published_unasked[sqlite]",),
     ),
     Fault(
         "rows_of_earlier_visits_are_forgotten",
