@@ -172,6 +172,8 @@ class Chunked(Export):
             decisive=(column.name, *rows.decisive),
             notes=(f"cut by {cutting}", *notes),
         )
+        if not self.shares_snapshot:  # whatever the session could give
+            extract = replace(extract, consistency="per_query")
         if self.chunk_max_attempts is None:
             return extract
         return replace(extract, pace=extract.pace.model_copy(update={"max_retries": self.chunk_max_attempts - 1}))

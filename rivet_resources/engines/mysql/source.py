@@ -103,12 +103,9 @@ class MySql(Server):
     # --- what a Source does ----------------------------------------------------------------------
 
     def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
-        """Connect for planning; see the protocol. There is no instant to hold: chunks take their own, or one by a lock.
-
-        Without `snapshot` that is not asked for either.
-        """
+        """Connect for planning; see the protocol. There is no instant to hold: chunks take their own."""
         conn_params = self.conn_params(application, pace)
-        opened = partial(mysql_session.open_session, conn_params, is_aligned=self.is_aligned and snapshot)
+        opened = partial(mysql_session.open_session, conn_params, is_aligned=self.is_aligned)
         return planning(opened, pace=pace)
 
     def pages(
