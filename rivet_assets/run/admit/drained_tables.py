@@ -58,13 +58,13 @@ class DrainedTables:
             self.state.remember(name, found, destination=root.uri)
 
     def begin(self, table: str) -> None:
-        """Begin the run of a table that gets rows: sweep what dead runs left of it, and note that it runs."""
+        """Begin the run of a table that gets rows, by which dead ones are noticed; then sweep what they left of it."""
         name = self.export.folder_of(table)
-        self._sweep(name, self.roots[table])
         if name != self.export.name:
             run_id = self.run_of(table)
             self.state.begin_run(RunRecord(run_id, name, self.run.window, self.run.started_at, mode=self.run.mode))
             self.begun.append(run_id)
+        self._sweep(name, self.roots[table])
 
     def finish(self, outcome: Mapping[str, Any]) -> None:
         """End the tables' own rows; their figures came with their commits."""
