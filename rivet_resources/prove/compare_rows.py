@@ -28,6 +28,7 @@ from rivet_resources.contracts.format import FileFormat
 from rivet_resources.contracts.transform import run_clock_columns
 from rivet_resources.destinations.local import Local
 from rivet_resources.errors import DestinationError, DestinationUnreachable, PartCorrupt
+from rivet_resources.prove.reread import StandInFormat
 from rivet_resources.read.connections import Permits
 from rivet_resources.read.stage import Exporter
 from rivet_resources.scratch import temporary
@@ -250,21 +251,11 @@ def _connect(folder: Path) -> Any:
 
 
 @dataclass(frozen=True)
-class ReducedRows:
+class ReducedRows(StandInFormat):
     """A format whose files hold keys and hashes; rows are first what a reader of the export's format would get."""
 
     of: FileFormat
     reduced: Reduced
-
-    @property
-    def type(self) -> str:
-        """Name the export's format: rows are shaped for it."""
-        return self.of.type
-
-    @property
-    def holds_lists(self) -> bool:
-        """Return what holds of the export's format."""
-        return self.of.holds_lists
 
     @property
     def extension(self) -> str:
@@ -275,10 +266,6 @@ class ReducedRows:
     def codec(self) -> str:
         """Name the compression."""
         return "snappy"
-
-    def check_schema(self, schema: pa.Schema, *, export: str) -> tuple[str, ...]:
-        """Ask the export's format."""
-        return self.of.check_schema(schema, export=export)
 
     def writer(
         self, path: Path, schema: pa.Schema, *, key: tuple[str, ...] = (), limit_bytes: int | None = None

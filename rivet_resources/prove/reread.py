@@ -132,20 +132,29 @@ class NullRoot:
 
 
 @dataclass(frozen=True)
-class NullFormat:
-    """A format whose files hold nothing but the number of their rows; in all else the format of the export."""
+class StandInFormat:
+    """What a format whose files only we read has of the export's own, so that rows are shaped for that one."""
 
     of: Format
 
     @property
     def type(self) -> str:
-        """Name the export's format: rows are shaped for it."""
+        """Name the export's format."""
         return self.of.type
 
     @property
     def holds_lists(self) -> bool:
         """Return what holds of the export's format."""
         return self.of.holds_lists
+
+    def check_schema(self, schema: pa.Schema, *, export: str) -> tuple[str, ...]:
+        """Ask the export's format."""
+        return self.of.check_schema(schema, export=export)
+
+
+@dataclass(frozen=True)
+class NullFormat(StandInFormat):
+    """A format whose files hold nothing but the number of their rows."""
 
     @property
     def extension(self) -> str:
@@ -156,10 +165,6 @@ class NullFormat:
     def codec(self) -> str:
         """Name no compression."""
         return "none"
-
-    def check_schema(self, schema: pa.Schema, *, export: str) -> tuple[str, ...]:
-        """Ask the export's format."""
-        return self.of.check_schema(schema, export=export)
 
     def writer(
         self, path: Path, schema: pa.Schema, *, key: tuple[str, ...] = (), limit_bytes: int | None = None

@@ -100,7 +100,7 @@ def _floats(column: pa.Array) -> pa.StringArray:
     if b"e" not in _bytes(text) and b"nan" not in _bytes(text):
         return text
     odd = pc.match_substring_regex(text, "e|nan")
-    return _mend(text, odd, lambda cell: "NaN" if cell == "nan" else format(Decimal(cell), "f"))
+    return mend(text, odd, lambda cell: "NaN" if cell == "nan" else format(Decimal(cell), "f"))
 
 
 def _decimals(column: pa.Array) -> pa.StringArray:
@@ -108,14 +108,15 @@ def _decimals(column: pa.Array) -> pa.StringArray:
     text = column.cast(pa.string())
     if column.type.scale <= 6 or b"E" not in _bytes(text):
         return text
-    return _mend(text, pc.match_substring(text, "E"), lambda cell: format(Decimal(cell), "f"))
+    return mend(text, pc.match_substring(text, "E"), lambda cell: format(Decimal(cell), "f"))
 
 
-def _mend(text: pa.StringArray, odd: pa.BooleanArray, spell: Callable[[str], str]) -> pa.StringArray:
-    """Spell the `odd` cells anew, each different one once."""
+def mend(text: pa.StringArray, odd: pa.BooleanArray, spell: Callable[[str], str]) -> pa.StringArray:
+    """Spell the `odd` cells anew, each different one once; NULL stays NULL."""
+    odd = pc.and_(odd, text.is_valid()).fill_null(False)
     cells = text.filter(odd).dictionary_encode()
     spelled = pa.array([spell(cell) for cell in cells.dictionary.to_pylist()], pa.string())
-    return pc.replace_with_mask(text, odd.fill_null(False), spelled.take(cells.indices))
+    return pc.replace_with_mask(text, odd, spelled.take(cells.indices))
 
 
 def _dates(column: pa.Array) -> pa.StringArray:

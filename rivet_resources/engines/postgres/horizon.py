@@ -24,11 +24,11 @@ Measured on the prototype: 4 writers, transactions up to 1.5 s: rows missed 25 %
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Protocol, Self
 
 from rivet_resources.contracts.relation import Relation
@@ -37,12 +37,12 @@ from rivet_resources.contracts.types import Column
 from rivet_resources.engines.postgres import sql
 from rivet_resources.engines.postgres.catalog import Catalog
 from rivet_resources.engines.shared.future_stamps import Looking, ahead
+from rivet_resources.engines.shared.settling import settle
 from rivet_resources.errors import SourceError
 
 MARGIN = timedelta(milliseconds=250)
 PREPARED_MARGIN = timedelta(minutes=5)
 STANDBY_LAG = timedelta(seconds=60)
-SETTLE_SECONDS, SETTLE_STEP_SECONDS = 2.0, 0.05
 STAMPS = frozenset({"timestamp", "timestamptz", "date"})
 DIGITS = re.compile(r"\((\d)\)")  # of a second: timestamp(3) with time zone
 
@@ -219,7 +219,7 @@ def _settle_cap(session: HorizonSession) -> tuple[datetime | None, str]:
     # The clock first, then the list: whoever begins between them is in neither, and starts above this instant.
     now = session.now()
     with session.beside() as beside:
-        left = _settle(beside)
+        left = settle(partial(_open, beside))
     if left:
         return None, f"nothing new is read while {_names(left)} is open; {HIDDEN}"
     session.restart()
@@ -256,7 +256,7 @@ def _settle_horizon(
         rows = beside.ask(newest, doing=f"finding the newest row of {relation.name}")
         high = rows[0][0] if rows else None
         check_finite(high, relation=relation.name, expression=expression)
-        left = _settle(beside) if high is not None else {}
+        left = settle(partial(_open, beside)) if high is not None else {}
     if high is None:
         return Horizon(after)
     if left:
@@ -264,18 +264,6 @@ def _settle_horizon(
     session.restart()
     standby = session.floor is not None and session.floor.is_standby
     return Horizon(high, f"{STANDBY}: a late commit can be missed" if standby else "")
-
-
-def _settle(beside: HorizonSession) -> Mapping[str, _Other]:
-    """Wait for the transactions open now to end; give the ones that did not."""
-    left = _open(beside)
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while left and time.monotonic() < deadline:
-        time.sleep(SETTLE_STEP_SECONDS)
-        still = _open(beside)
-        # Who began after the first list is not waited for, or a busy server would never let go: its values lie above.
-        left = {name: other for name, other in left.items() if name in still}
-    return left
 
 
 def _open(beside: HorizonSession) -> dict[str, _Other]:

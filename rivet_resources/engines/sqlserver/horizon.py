@@ -19,23 +19,23 @@ Our own sessions carry `rivet:` in CONTEXT_INFO (the driver allows no applicatio
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.source import Horizon
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared.future_stamps import Looking, ahead
+from rivet_resources.engines.shared.settling import settle
 from rivet_resources.engines.sqlserver import sql
 from rivet_resources.engines.sqlserver.catalog import Catalog
 from rivet_resources.errors import SourcePermission
 
 MARGIN = timedelta(seconds=2)
 LEAST_LAG = timedelta(seconds=60)
-SETTLE_SECONDS, SETTLE_STEP_SECONDS = 2.0, 0.05
 STAMPS = frozenset({"date", "datetime", "smalldatetime", "datetime2", "datetimeoffset"})
 HIDDEN = "this login may not see open transactions (GRANT VIEW SERVER STATE would let it)"
 REPLICA = "a read-only replica does not show the primary's open transactions"
@@ -197,19 +197,8 @@ def _settle_horizon(
     blind = _blind(session)
     if blind:
         return Horizon(high, f"{blind}: a late commit can be missed")
-    left = _settle(session)
+    left = settle(partial(open_transactions, session))
     if left:
         names = ", ".join(str(other) for other in list(left.values())[:3])
         return Horizon(after, f"nothing new is read while {names} is open: older values may still be committed")
     return Horizon(high)
-
-
-def _settle(session: HorizonSession) -> Mapping[int, Open]:
-    """Wait for the transactions open now to end; give the ones that did not."""
-    left = open_transactions(session)
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while left and time.monotonic() < deadline:
-        time.sleep(SETTLE_STEP_SECONDS)
-        still = open_transactions(session)
-        left = {name: other for name, other in left.items() if name in still}
-    return left

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivet_resources.shape.cell_text import mend
 from rivet_resources.shape.rowhash import numbers as digits
 from rivet_resources.shape.rowhash import times as clock
 from rivet_resources.shape.rowhash.frames import (
@@ -159,7 +160,7 @@ def _float_texts(found: npt.NDArray[Any], arrow: pa.DataType) -> tuple[Bytes, Pl
     if not (size.min(initial=least) >= least and size.max(initial=least) < end):
         low, high = POINT[arrow]
         odd = ~((size >= least) & (size < end))
-        text = _mend(text, pa.array(odd), lambda cell: _float(cell, low, high))
+        text = mend(text, pa.array(odd), lambda cell: _float(cell, low, high))
     values, offsets = _pieces(text)
     values = padded(values)  # to write into
     values[offsets[1:][whole] - 1] = ord("0")
@@ -192,16 +193,8 @@ def _decimals(column: pa.Array) -> Cut:
     text = column.cast(pa.string())
     # Arrow takes an exponent where more than six zeros lead, and for a negative scale.
     if b"E" in memoryview(text.buffers()[2] or b"").tobytes():
-        text = _mend(text, pc.match_substring(text, "E"), lambda cell: format(Decimal(cell), "f"))
+        text = mend(text, pc.match_substring(text, "E"), lambda cell: format(Decimal(cell), "f"))
     return _texts(text)
-
-
-def _mend(text: pa.StringArray, odd: pa.BooleanArray, spell: Callable[[str], str]) -> pa.StringArray:
-    """Spell the `odd` cells anew, each different one once."""
-    odd = pc.and_(odd, text.is_valid()).fill_null(False)
-    found = text.filter(odd).dictionary_encode()
-    spelled = pa.array([spell(cell) for cell in found.dictionary.to_pylist()], pa.string())
-    return pc.replace_with_mask(text, odd, spelled.take(found.indices))
 
 
 def _dates(column: pa.Array) -> Cut:
