@@ -73,6 +73,17 @@ class KafkaLocation:
         Raises:
             ConfigError: the variable of the password is not set.
         """
+        return self._settings(self.password())
+
+    def password(self) -> str | None:
+        """Read the password as it is now, since a secret may be changed while a process lives.
+
+        Raises:
+            ConfigError
+        """
+        return resolve_secret(None, env=self.password_env, key="password") if self.mechanism else None
+
+    def _settings(self, password: str | None) -> dict[str, Any]:
         protocol = ("SASL_" if self.mechanism else "") + ("SSL" if self.tls else "PLAINTEXT")
         told: dict[str, Any] = {
             **dict(self.client_settings),
@@ -83,7 +94,6 @@ class KafkaLocation:
             "log_level": 0,  # what matters comes as an error of ours
         }
         if self.mechanism:
-            password = resolve_secret(None, env=self.password_env, key="password")
             told |= {"sasl.mechanisms": self.mechanism, "sasl.username": self.username, "sasl.password": password}
         files = {
             "ssl.ca.location": self.ca_file,
@@ -103,13 +113,23 @@ class Heard:
 
     def error(self, error: Any) -> None:
         """Note a fault; one that says why is not forgotten for one that says only that all brokers are away."""
-        if self.fault is None or self.fault.name() not in ("_AUTHENTICATION", "_SSL"):
+        if self.fault is None or not says_why(self.fault):
             self.fault = error
 
     def delivered(self, error: Any, message: Any) -> None:
         """Note a message that did not arrive."""
         if error is not None and self.undelivered is None:
             self.undelivered = error
+
+
+def says_why(fault: Any) -> bool:
+    """Return whether a fault of a connection names a cause that waiting does not cure."""
+    return fault.name() in AUTH or _is_of_tls(fault)
+
+
+def _is_of_tls(fault: Any) -> bool:
+    """Return whether TLS failed; a broker that refuses our certificate is told of as a line that broke."""
+    return fault.name() == "_SSL" or (fault.name() == "_TRANSPORT" and "SSL" in fault.str())
 
 
 def make_producer(location: KafkaLocation, heard: Heard, **settings: Any) -> Any:
@@ -134,11 +154,12 @@ def make_consumer(location: KafkaLocation, heard: Heard, **settings: Any) -> Any
 
 def admin_of(location: KafkaLocation) -> tuple[Any, Heard]:
     """Return the admin client of this process for a cluster, and what it heard."""
-    return _admin(location, os.getpid())
+    return _admin(location, os.getpid(), location.password())
 
 
 @lru_cache(maxsize=8)
-def _admin(location: KafkaLocation, process: int) -> tuple[Any, Heard]:
+def _admin(location: KafkaLocation, process: int, password: str | None) -> tuple[Any, Heard]:
+    """Keep a client for each password: one that signed in with an older one could not come back."""
     from confluent_kafka.admin import AdminClient  # driver
 
     heard = Heard()
@@ -161,7 +182,7 @@ def ask(location: KafkaLocation, request: Callable[[Any], Mapping[Any, Any]], *,
         told.fault = None
         futures, until = list(request(admin).values()), time.monotonic() + location.timeout_seconds
         while not all(future.done() for future in futures) and time.monotonic() < until:
-            if told.fault is not None and told.fault.name() in {*AUTH, "_SSL"}:  # waiting would not change it
+            if told.fault is not None and says_why(told.fault):
                 raise KafkaException(told.fault)
             admin.poll(0.01)  # else nobody is told of faults
         return [future.result(timeout=0) for future in futures]
@@ -178,6 +199,7 @@ RIGHTS: Mapping[str, str] = {
     "CLUSTER_AUTHORIZATION_FAILED": "CREATE on the cluster, or make the topic of windows yourself",
     "GROUP_AUTHORIZATION_FAILED": "READ on the group rivet",
 }
+TO_CREATE = "CREATE on it, or make it yourself, with one partition and cleanup.policy=compact"
 MISSING = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"})
 NO_TRANSACTIONS = frozenset({"_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION", "UNSUPPORTED_FOR_MESSAGE_FORMAT"})
 AWAY = frozenset({
@@ -238,7 +260,7 @@ def code_of(error: DestinationError) -> str:
 def meaning(reasons: list[Any], *, uri: str, action: str, servers: str) -> RivetError:
     """Return the error of ours for what was said; one that names a cause goes before one that says it took long."""
     named = [each for each in reasons if each is not None]
-    causes = [each for each in named if each.name() not in AWAY] or named
+    causes = [each for each in named if each.name() not in AWAY or _is_of_tls(each)] or named
     cause = causes[0] if causes else None
     name, where = (cause.name() if cause is not None else "_TIMED_OUT"), f"{uri}: cannot {action}"
     if name in FENCED:
@@ -253,9 +275,13 @@ def meaning(reasons: list[Any], *, uri: str, action: str, servers: str) -> Rivet
             f"password_env; without `mechanism` nobody signs in."
         )
     if name in RIGHTS:
-        return DestinationPermission(f"{where}: it is not allowed ({name}). Grant {RIGHTS[name]}.")
-    if name == "_SSL":
-        return DestinationTls(f"{where}: TLS with {servers} failed. Check `tls`, ca_file and the broker's certificate.")
+        right = TO_CREATE if action.startswith("create ") else RIGHTS[name]
+        return DestinationPermission(f"{where}: it is not allowed ({name}). Grant {right}.")
+    if cause is not None and _is_of_tls(cause):
+        return DestinationTls(
+            f"{where}: TLS with {servers} failed. Check `tls`, ca_file and the broker's certificate; where brokers ask "
+            f"clients for one, certificate_file and key_file."
+        )
     if name in MISSING:
         return TopicMissing(
             f"{where}: there is no such topic. Rivet creates none that holds rows; create it with as many partitions "

@@ -19,6 +19,7 @@ from rivet_resources.destinations.kafka_topic import KafkaTopic
 from rivet_resources.destinations.kafka_windows import ACCOUNT, TopicFacts, offsets, spell_account
 from rivet_resources.destinations.stores import window_taken
 
+PURGED = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")  # what waits when a transaction fails, as for a right that is missing
 OVERHEAD_BYTES = 512  # of a message in a batch: lengths, offsets, headers; what is left to the broker's own account
 LARGEST_BYTES = 1_000_000_000  # what librdkafka can be told
 # How a producer gathers messages; `client_settings` may say otherwise.
@@ -37,7 +38,10 @@ def produce_window(
     with at.translate("produce") as said:
         said.append(heard)
         producer = _producer(at, heard, limit)
-        producer.init_transactions(float(at.location.timeout_seconds))
+        try:
+            producer.init_transactions(float(at.location.timeout_seconds))
+        finally:
+            producer.poll(0)  # nobody hears of a refused sign-in meanwhile
         # Behind the fence: what an earlier run with our id had open is decided by now, and no more of it can come.
         standing = at.windows.read(at.export, settled=True)
         found = standing.get(path)
@@ -187,7 +191,11 @@ class _Window:
 
     def _refuse_undelivered(self) -> None:
         """Raise what the first message that did not arrive was told; messages wait at most `timeout_s`."""
-        if self.heard.undelivered is not None:
-            from confluent_kafka import KafkaException  # driver
+        if self.heard.undelivered is None:
+            return
+        from confluent_kafka import KafkaException  # driver
 
-            raise KafkaException(self.heard.undelivered)
+        if self.heard.undelivered.name() in PURGED:
+            # The transaction was given up for a reason that only its next step is told; this one changes nothing.
+            self.producer.begin_transaction()
+        raise KafkaException(self.heard.undelivered)
