@@ -10,7 +10,7 @@ holds behind every pooler, and saves a transaction's worth of statements. Measur
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rivet_resources.deadlines import MARGIN_SECONDS, interruptible
+from rivet_resources.deadlines import MARGIN_SECONDS, Ahead, interruptible
 from rivet_resources.engines.postgres.connect import Arrow, ConnectionParams, connect, open_arrow
 from rivet_resources.engines.postgres.errors import connect_fault
 from rivet_resources.engines.postgres.log.errors import log_fault
@@ -118,10 +118,10 @@ class Wire:
                 cursor.adbc_statement.set_options(**options)
                 with connection.bounded():
                     interruptible(partial(cursor.execute, peek.statement), cursor.adbc_cancel)
-                reader = cursor.fetch_record_batch()
-                while (batch := _next(connection, reader, cursor.adbc_cancel)) is not None:
-                    if batch.num_rows:
-                        yield batch.column(0)
+                fetch = partial(_next, connection, cursor.fetch_record_batch())
+                # The driver reads and copies without the interpreter, so the batch before is decoded meanwhile.
+                with Ahead(fetch, cursor.adbc_cancel) as batches:
+                    yield from (batch.column(0) for batch in batches if batch.num_rows)
         except RivetError:
             raise
         except Exception as error:
@@ -168,10 +168,10 @@ class Wire:
             plain.close()
 
 
-def _next(connection: Arrow, reader: Any, cancel: Callable[[], object]) -> pa.RecordBatch | None:
-    """Wait for the next batch; what is done with it does not count."""
+def _next(connection: Arrow, reader: Any) -> pa.RecordBatch | None:
+    """Wait for the next batch, None behind the last; what is done with it does not count."""
     with connection.bounded():
-        return interruptible(lambda: next(reader, None), cancel)
+        return next(reader, None)
 
 
 def has_adbc() -> bool:
