@@ -116,6 +116,7 @@ class _Drain:
         if table not in self.begun:
             self.begun.add(table)
             self.hands.begin(table)
+            self.hands.step("admitted")
 
     def _windows(self, position: Position, survey: Survey, done: Drained) -> tuple[Position, Position]:
         """Drain window by window; return where it ended, and where the log did when it was last looked at."""
