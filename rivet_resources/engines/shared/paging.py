@@ -120,8 +120,6 @@ def keyset(reader: PageReader, dialect: Dialect) -> Iterator[Page]:
         # A page that is not full is the last; one more question would only confirm it.
         if page.table.num_rows < size.now:
             return
-        # The bound goes back as it came, and the database alone compares it (`engine.md`, section 5): an order of
-        # ours over texts could be another one.
         passed, last = last, [canonical(page.table.column(c.name)[-1]) for c in columns]
         # Without this a server that orders a key otherwise than it compares
         # it (char(n) cast to one letter did) sends the same page for ever.
@@ -130,6 +128,8 @@ def keyset(reader: PageReader, dialect: Dialect) -> Iterator[Page]:
                 f"A page of {chunk.relation} by {', '.join(chunk.key)} ended where the one before it did, so the "
                 f"server does not compare this key as it orders it. Nothing was published; choose another key."
             )
+        # The bound goes back as it came, and the database alone compares it (`engine.md`, section 5): an order of
+        # ours over texts could be another one.
         bounds = [dialect.literal(text, column) for text, column in zip(last, columns, strict=True)]
         after = dialect.after_key(key, bounds)
         size = size.after(size.now, page, share=reader.wait(page.table.num_rows))

@@ -99,9 +99,8 @@ class TableMaps:
         self._session = session
         self._collations: Mapping[int, str] | None = None
         self._last: dict[str, Schema] = {}
-        self.dropped: dict[
-            str, dict[str, BinlogPosition | None]
-        ] = {}  # columns by table, and where; None: before this dump
+        # Columns by table, and where they were dropped; None: before this dump.
+        self.dropped: dict[str, dict[str, BinlogPosition | None]] = {}
         self._wanted: dict[tuple[str, str], str] = {}
         for table in capture.tables:
             schema, name = split_name(table)
@@ -120,6 +119,7 @@ class TableMaps:
         """
         schema, name, _ = ev.table_name(data)
         table = self._wanted.get(self._fold(schema, name))
+        # Before anything else of the map is read: tables of others may have types that nobody here knows.
         if table is None:
             return None
         described = ev.table_map(data, is_mariadb=self._is_mariadb)
@@ -141,6 +141,7 @@ class TableMaps:
         catalog, hidden, key, is_weak = self._catalog(described)
         columns, places = [], []
         for i, (field, charset) in enumerate(zip(fields, charsets, strict=True)):
+            # A hidden column is exported only where the user names it.
             listed = any(each.rpartition(".")[2] == field.name for each in self._capture.rules.columns)
             if (field.name in hidden or not field.visible) and not listed:
                 continue
@@ -180,7 +181,8 @@ class TableMaps:
         name = f"{sql.quote(described.schema)}.{sql.quote(described.table)}"
         try:
             found = mysql_catalog.describe_table(session, name, self._capture.rules)
-        except UnknownTable:  # dropped or renamed since
+        # Dropped or renamed since; the log's own description is enough then.
+        except UnknownTable:
             return {}, set(), (), False
         words = {"schema": sql.quote_text(described.schema), "name": sql.quote_text(described.table)}
         doing = f"reading the columns of {described.schema}.{described.table}"
@@ -192,6 +194,7 @@ class TableMaps:
             )
         rows = session.ask(ALL_NAMES.format(**words), doing=doing)
         columns = {column.name: column for column in found.relation.columns}
+        # What the catalog lists and `describe_table` leaves out.
         hidden = {str(row[0]) for row in rows} - set(columns)
         return columns, hidden, found.relation.key, bool(found.weakness)
 
@@ -223,6 +226,7 @@ class TableMaps:
         if table is None:
             return None
         if table not in self._last:
+            # Its columns are as they are now; a truncate has no values, so only their number and types matter.
             self._last[table] = self._from_catalog(table, query.database)
         return self._last[table]
 
@@ -243,6 +247,7 @@ class TableMaps:
         if "cascades" in self._capture.accepts or not self._hides_cascades:
             return ""
         match = ALTER.match(query.bare) or CREATE.match(query.bare)
+        # The two patterns have the name at different places.
         name = match[1] if match and match.re is ALTER else match[2] if match else ""
         table = self._ours(name, query.database) if name else None
         return table if table is not None and has_cascades(query.bare) else ""
@@ -268,6 +273,7 @@ class TableMaps:
         found = parse_alter(match[2])
         gone = self.dropped.setdefault(table, {})
         for name in found.dropped:
+            # Its first drop counts: a column of that name which is added anywhere behind it is another one.
             gone.setdefault(name, place)
         again = [name for name in found.added if name in gone]
         if "columns" in self._capture.accepts:
