@@ -62,6 +62,7 @@ class MySqlGauge:
         self._conn_params = conn_params
         self._connection = connection
         names = ", ".join(f"'{name}'" for name in PRESSURE)
+        # Found once, at the start: a look must be one statement.
         self._statement = next((way.format(names=names) for way in WAYS if self._rows(way.format(names=names))), "")
         self._replica = next((way for way in REPLICA if self._rows(way)), "")
         limit = self._rows("SELECT @@GLOBAL.max_connections")
@@ -70,6 +71,7 @@ class MySqlGauge:
     def look(self) -> Pressure:
         """Look once; see the protocol. On a replica a second statement follows, outside of the latency."""
         started = time.monotonic()
+        # A server that tells nothing still shows how long a short statement takes.
         rows = self._ask(self._statement or "SELECT 'nothing', '0', '0'")
         latency = (time.monotonic() - started) * 1000
         return pressure_of(latency, {**digest(rows), "connections_limit": self._limit, "lag_seconds": self._lag()})
