@@ -91,6 +91,8 @@ class TransactionBatch:
         batch = messages.split(array)
         self.messages += len(batch)
         for first, last in self._runs(batch):
+            # What comes behind the full window waits in `rest`, undecoded: relations behind it are not looked at
+            # yet.
             if self.is_full:
                 return
             part = Messages(
@@ -105,6 +107,7 @@ class TransactionBatch:
         first, known = 0, dict(self.relations)
         for i in np.nonzero((batch.kinds == messages.RELATION) | (batch.kinds == messages.TRUNCATE))[0].tolist():
             if batch.kinds[i] == messages.TRUNCATE:
+                # A truncate stands alone in its run, since it has no row and its place among the rows counts.
                 yield from ((a, b) for a, b in ((first, i), (i, i + 1)) if b > a)
                 first = i + 1
                 continue
@@ -129,6 +132,7 @@ class TransactionBatch:
         owners = batch.number(batch.starts[rows] + 1, 4)
         ours = {oid: found for oid in np.unique(owners).tolist() if (found := self._captured_relation(oid)) is not None}
         is_kept = np.zeros(len(batch), bool)
+        # Owners are tables, and each row belongs to a transaction; wanted must be both.
         is_kept[rows] = np.isin(owners, np.array(list(ours), np.int64)) & stamps.wanted[stamps.owner[rows]]
         upto = self._close(batch, stamps, is_kept)
         within = is_kept[rows] & (rows < upto)
@@ -178,6 +182,7 @@ class TransactionBatch:
         found = [captured for oid in oids if (captured := self._captured_relation(oid)) is not None]
         if not found or not stamps.wanted[stamps.owner[0]]:
             return
+        # Counted as one change, whichever number of tables it names.
         self._close(batch, stamps, np.array([True]))
         self.truncated |= {one.table for one in found}
         for captured in {one.table: one for one in found}.values():
