@@ -104,10 +104,10 @@ class MySqlGauge:
 
         try:
             return rows_of(self._connection, self._conn_params.comment + statement)
-        # Only a lost line is a fault here: a statement that is refused is a word this server, or this user, does
-        # not have.
         except (pymysql.MySQLError, OSError) as error:
             found = fault(error, doing="opening the gauge", secrets=self._conn_params.secrets)
+            # Only a lost line is a fault here: a statement that is refused is a word this server, or this user,
+            # does not have.
             if isinstance(found, SourceLost):
                 raise found from None
             return []
@@ -124,8 +124,8 @@ class MySqlGauge:
 def digest(rows: list[Any]) -> dict[str, int]:
     """Turn (name, value, how many of ours run) into the numbers of a look."""
     names = {name.lower(): ours for name, ours in PRESSURE.items()}
-    # Ours are taken out of what runs, this very look among them.
     found = {names[str(name).lower()]: int(value) for name, value, _ in rows if str(name).lower() in names}
+    # Ours are taken out of what runs, this very look among them.
     if "active" in found:
         found["active"] = max(0, found["active"] - int(rows[0][2] or 0))
     return found
