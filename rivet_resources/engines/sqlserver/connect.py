@@ -94,6 +94,7 @@ def connect(conn_params: ConnectionParams) -> Any:
     try:
         run(connection, "; ".join(conn_params.settings), timeout=conn_params.statement_timeout_s)
     except sqlserver_driver.DriverRefused as error:
+        # Pinned in part it must not be used: a setting that is missing may change cells.
         sqlserver_driver.close(connection)
         raise fault(error, doing=f"pinning the session at {conn_params.where}", secrets=conn_params.secrets) from None
     return connection
@@ -111,7 +112,8 @@ def _refusal(error: sqlserver_driver.DriverRefused, conn_params: ConnectionParam
         return refused
     try:
         number, may_enter, status, access = _standing(conn_params)
-    except sqlserver_driver.DriverRefused:  # the password is wrong; or a user of that database alone, as on Azure
+    # The password is wrong; or it is a user of that database alone, as on Azure.
+    except sqlserver_driver.DriverRefused:
         return refused
     if number is None:
         return missing_database(conn_params.database, where=conn_params.where)

@@ -75,6 +75,7 @@ def _one(catalog: Catalog, statement: str) -> tuple[Any, ...] | None:
     """Ask for one row; None where this server does not answer that."""
     try:
         rows = catalog.ask(statement, doing="looking at the server")
+    # One view that is missing, or hidden, must not cost the other findings.
     except SourceError:
         return None
     return rows[0] if rows else None

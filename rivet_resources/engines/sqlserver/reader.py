@@ -64,6 +64,7 @@ class Reader:
         doing = f"reading {what} of {self.name}"
         limit = ABORT_BYTES if can_shrink else None
         try:
+            # A fresh connection would be in another transaction, so at another instant.
             if self.chunk.one_instant and self._has_begun:
                 batches, seconds = self._whole(statement, doing=doing, limit=limit)
             else:
@@ -78,6 +79,7 @@ class Reader:
                 if self._has_timed_out or not can_shrink:
                     raise
                 self._has_timed_out = True
+            # The connection stays: its cursor is closed, which ended the statement.
             return None
         self._has_begun = True
         return self._page(batches, seconds)
@@ -93,6 +95,7 @@ class Reader:
             self._open()
             self._cursor = self._execute(statement, doing=f"opening the stream of {self.name}")
 
+        # Only the start is tried again: rows of a stream that were handed on cannot be taken back.
         retry.call(start, pace=self.pace, on=SourceLost, on_retry=lambda error: self.close())
 
     def bite(self, rows: int) -> Page:

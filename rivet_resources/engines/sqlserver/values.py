@@ -57,6 +57,7 @@ def _text(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
         return array
     kinds = pc.unique(pc.struct_field(pc.extract_regex(array, "^(?P<base>[^:]*):"), "base")).drop_null()
     if len(kinds) > 1:
+        # Numbers compare otherwise than texts: two base types in one column have no one text form.
         array = masked(array, {"mixed_types": pc.is_valid(array)}, counts, nulls(column))
     return pc.replace_substring_regex(array, "(?s)^[^:]*:", "")
 

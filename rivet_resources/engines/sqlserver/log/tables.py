@@ -78,6 +78,7 @@ def read_survey(rows: Rows) -> ChangeTables:
     offset = round(int(first[9] or 0) / 15) * 15
     return ChangeTables(
         instances=instances,
+        # All zero means that nothing was captured yet, as NULL does.
         high=int(first[6], 16) if first[6] and int(first[6], 16) else None,
         guid=first[7] or "",
         age_seconds=None if first[8] is None else int(first[8]),
@@ -107,7 +108,8 @@ def instances_of(capture: Capture, known: Sequence[Instance]) -> tuple[Instance,
 def _instance(table: str, name: str, known: Sequence[Instance]) -> Instance:
     schema, bare = split_name(table)
     mine = [i for i in known if i.table.lower() == bare.lower() and i.schema.lower() == (schema or i.schema).lower()]
-    if len({i.schema for i in mine}) > 1:  # as the server resolves a bare name
+    # As the server resolves a bare name.
+    if len({i.schema for i in mine}) > 1:
         mine = [i for i in mine if i.schema == "dbo"] or mine
     if name:
         chosen = [i for i in known if i.name == name]
@@ -185,7 +187,8 @@ def _capture_table(table: str, instance: Instance, rows: Rows, rules: TypeRules)
 
 def _column(row: tuple[Any, ...], rules: TypeRules, relation: str) -> Column:
     """Type one column; any cell of a log may be missing, also of columns that are NOT NULL in their table."""
-    is_rowversion = row[9] == "timestamp"  # its change table calls it binary(8)
+    # Its change table calls it binary(8).
+    is_rowversion = row[9] == "timestamp"
     described = Described(
         name=row[1],
         base="timestamp" if is_rowversion else row[4],
