@@ -172,11 +172,9 @@ def chain_of(stored: Checkpoint | None) -> dict[str, str]:
 
 
 def has_windows(stored: Checkpoint | None, roots: Mapping[str, Root]) -> bool:
-    """Return whether destinations have the last windows that a checkpoint tells of; a stream keeps none, and proves it.
-
-    The source's identity is its server's. Without its windows, the position of another project's drain of that server
-    would be taken over, and the tables never be copied.
-    """
+    """Return whether destinations have the last windows that a checkpoint tells of; a stream keeps none."""
+    # The source's identity is its server's. Without its windows, the position of another project's drain of that server
+    # would be taken over, and the tables never be copied.
     ends = chain_of(stored)
     return bool(ends) and all(
         ends[table] in {each.cursor.high for each in current_manifests(root).values() if each.cursor}

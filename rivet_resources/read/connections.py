@@ -61,7 +61,6 @@ class Permits:
         for number in range(1, self.most + 1):
             if got == wanted:
                 break
-            # A lease is held per run, so the store alone would grant this run the same number twice.
             if number not in self._taken and self._take(number):
                 got += 1
         return got

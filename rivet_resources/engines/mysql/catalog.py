@@ -186,7 +186,7 @@ def _columns_of(catalog: Catalog, table: _Table, rules: TypeRules) -> list[Descr
     """Read the columns that `SELECT *` gives, and the invisible ones that the user lists."""
     doing = f"reading the columns of {table.label}"
     try:
-        # Prepared, not run: the server expands the star and reads no row.
+        # Described by LIMIT 0: the server expands the star and reads no row.
         shown = [d.name for d in catalog.prepare(f"SELECT * FROM {table.sql}", doing=doing)]
     except SourcePermission:
         raise _denial(catalog, table) from None

@@ -148,7 +148,7 @@ def _pooler(
     connections: int,
 ) -> Iterator[Finding]:
     """Judge what stands between; an application name that got lost, too, hides us from the server's people."""
-    # What the server reports back as a parameter it has taken; a pooler keeps `options` to itself.
+    # What was connected with in the end: without `options` where a pooler refused them (connect.py).
     took_options = "options" in connection.info.get_parameters()
     # libpq was told of a backend when it connected. A pooler gives out a number of its own.
     if connection.info.backend_pid == server["pid"] and took_options:

@@ -101,15 +101,13 @@ def connect(conn_params: ConnectionParams) -> Any:
 
 
 def _refusal(error: sqlserver_driver.DriverRefused, conn_params: ConnectionParams) -> RivetError:
-    """Turn a refused connection into ours; where the database may be the matter, ask the server how it stands.
-
-    After a start a server takes log-ins before it has recovered its databases, and says the same of these as of one
-    that is not there at all: that it cannot be opened, and that the log-in failed, of which the driver tells the latter
-    alone. Whoever gets into `master` has the right password.
-    """
+    """Turn a refused connection into ours; where the database may be the matter, ask the server how it stands."""
     refused = connect_fault(error, where=conn_params.where, secrets=conn_params.secrets)
     if number_of(error) not in (CANNOT_OPEN, LOGIN_FAILED) or not conn_params.database:
         return refused
+    # After a start a server takes log-ins before it has recovered its databases, and says the same of these as of one
+    # that is not there at all: that it cannot be opened, and that the log-in failed, of which the driver tells the
+    # latter alone. Whoever gets into `master` has the right password.
     try:
         number, may_enter, status, access = _standing(conn_params)
     # The password is wrong; or it is a user of that database alone, as on Azure.

@@ -75,9 +75,6 @@ def _announce(connection: Connection[Any]) -> None:
 def events(connection: Connection[Any], *, where: str) -> Iterator[bytes]:
     """Yield events to the end of the log, each with its packet's first byte before it and without its checksum.
 
-    Packets are cut out of large reads and checked where they lie: a read, or a copy, for each would cost more than
-    decoding it. One loop for all of it, as it runs some five times for a transaction of one row.
-
     Raises:
         pymysql.err.MySQLError: what the server says instead of an event.
         SourceLost: the line closed before the end packet.
@@ -86,6 +83,8 @@ def events(connection: Connection[Any], *, where: str) -> Iterator[bytes]:
     # Taken for checked until the first format event says how its file is written.
     has_checksum, buffer, start, parts = True, PADDING, 0, list[bytes]()
     head = struct.Struct("<IB4xB").unpack_from  # length and number of the packet, whether it is an event, its type
+    # Packets are cut out of large reads and checked where they lie: a read, or a copy, for each would cost more than
+    # decoding it. One loop for all of it, as it runs some five times for a transaction of one row.
     while True:
         end, view = len(buffer) - len(PADDING), memoryview(buffer)
         while end - start >= 4:

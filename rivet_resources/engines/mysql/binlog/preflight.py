@@ -45,7 +45,7 @@ SELECT COUNT(*) FROM (SELECT 1 FROM information_schema.statistics
 WHERE table_schema = {schema} AND table_name = {name} AND non_unique = 0
 GROUP BY index_name HAVING SUM(nullable = 'YES') = 0) AS keys_of"""
 VERSION = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'innodb_native_foreign_keys')"
-# MySQL's own foreign keys became the server's business, and their changes are logged.
+# Of MySQL: from here on foreign keys are the server's business, and their changes are logged.
 CASCADES_LOGGED = (9, 6)
 FOREIGN_KEY = re.compile(r"(?is)CONSTRAINT (`(?:[^`]|``)+`) FOREIGN KEY[^\n]*")
 

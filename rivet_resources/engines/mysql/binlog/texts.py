@@ -37,11 +37,7 @@ LONG = 1024
 
 
 def gather(buffer: Bytes, cells: RowCells) -> pa.Array:
-    """Cut cells out of the buffer into one Arrow binary array.
-
-    Cell, gap, cell, gap … is a binary array over the buffer already, whose even elements `take` copies at the speed of
-    memory (see wire/rows.py).
-    """
+    """Cut cells out of the buffer into one Arrow binary array."""
     count, total = len(cells.start), int(cells.length.sum())
     if not count:
         return pa.array([], pa.binary())
@@ -50,6 +46,8 @@ def gather(buffer: Bytes, cells: RowCells) -> pa.Array:
         return _copy_cells(buffer, cells, valid, total)
     # By the buffer and not by the cells: offsets point into all of it, and 32 bits reach to 2 GB.
     is_large = len(buffer) > LONGEST
+    # Cell, gap, cell, gap … is a binary array over the buffer already, whose even elements `take` copies at the speed
+    # of memory (see wire/rows.py).
     bounds = np.empty(2 * count + 1, np.int64 if is_large else np.int32)
     bounds[:-1:2] = cells.start
     np.add(cells.start, cells.length, out=bounds[1::2], casting="same_kind")

@@ -80,8 +80,7 @@ class Windows:
             if group.file != file:
                 file, number = group.file, group.end.number
             here = (number, group.offset)
-            # A dump begins at a place, but what it sends first may end there: that was given out by the window
-            # before.
+            # Ends at or before our place: the window before gave it out.
             if here <= begun:
                 continue
             rows = group.rows

@@ -316,15 +316,13 @@ def walk(buffer: Bytes) -> Places | None:
 
 
 def _walk_by_zeros(buffer: Bytes) -> Places | None:
-    """Walk all packets at once; None when that does not work out, and steps must do.
-
-    A packet below 64 KB has a zero as third byte of its header, and text has no zeros. So zeros are the candidates,
-    those that lead to another one of them are kept, and if each of these leads to the next from first to last, they
-    are the headers: 70 ns a packet, a loop of Python 200 to 300.
-    """
+    """Walk all packets at once; None when that does not work out, and steps must do."""
     size = len(buffer)
     if size < 2 * HEADER or int.from_bytes(buffer[:3].tobytes(), "little") > LARGEST_BY_ZEROS:
         return None
+    # A packet below 64 KB has a zero as third byte of its header, and text has no zeros. So zeros are the candidates,
+    # those that lead to another one of them are kept, and if each of these leads to the next from first to last, they
+    # are the headers: 70 ns a packet, a loop of Python 200 to 300.
     header = _third_bytes(buffer)
     if header is None:
         return None

@@ -317,11 +317,9 @@ class PostgresLog:
         )
 
     def _taken_up(self, window: TransactionBatch, begin: int, end: int, most: int) -> _Peeked:
-        """Go on with the answer in which the window before ended, or ask for a new one.
-
-        The server has laid a whole answer by before its first row, and lets go of the slot then: one peek serves
-        several windows, with acknowledgements between, and the log is decoded once for all of them.
-        """
+        """Go on with the answer in which the window before ended, or ask for a new one."""
+        # The server has laid a whole answer by before its first row, and lets go of the slot then: one peek serves
+        # several windows, with acknowledgements between, and the log is decoded once for all of them.
         peeked, self._peeked = self._peeked, None
         if peeked is not None and (peeked.end, peeked.upto) == (begin, end):
             # Relation messages come once in a peek, and they were read by the window before.

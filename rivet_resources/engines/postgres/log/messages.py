@@ -207,11 +207,7 @@ def _walk_cells(buffer: Bytes, at: Numbers, columns: int) -> tuple[list[TupleCel
 
 
 def gather(buffer: Bytes, cells: TupleCells) -> pa.Array:
-    """Copy scattered texts into one string column; rows must stand in the order of the buffer.
-
-    The bytes between two cells are given offsets of their own, so that Arrow's take copies every second piece:
-    no index per byte, no Python object per value.
-    """
+    """Copy scattered texts into one string column; rows must stand in the order of the buffer."""
     count = len(cells.kinds)
     is_text = cells.kinds == TEXT
     if not count or not is_text.any():
@@ -220,7 +216,8 @@ def gather(buffer: Bytes, cells: TupleCells) -> pa.Array:
     if not is_text.all():
         rows = np.nonzero(is_text)[0]
         starts, lengths = starts[rows], lengths[rows]
-    # As Arrow's own offsets of what came: below 2 GiB.
+    # The bytes between two cells are given offsets of their own, so that Arrow's take copies every second piece: no
+    # index per byte, no Python object per value. Offsets are as Arrow's own of what came: below 2 GiB.
     offsets = np.empty(2 * len(starts) + 1, np.int32)
     offsets[0:-1:2], offsets[1::2] = starts, starts + lengths
     offsets[-1] = offsets[-2]

@@ -118,7 +118,6 @@ class Decoder:
         ends = [*starts[1:].tolist(), rows.num_rows]
         order: list[int] = []
         for start, end in zip(starts.tolist(), ends, strict=True):
-            # Two rows are the halves of one update, and already in the order of their operations.
             order += range(start, end) if end - start < 3 else self._told_apart(rows, operations, range(start, end))
         return rows.take(pa.array(order))
 
