@@ -70,8 +70,7 @@ class _Drain:
         self.began = time.monotonic()
 
     def run(self) -> Drained:
-        # The end of the log is looked at once, before reading. A target that moves with the writers would never be
-        # reached.
+        # The end of the log is fixed before reading: a target that moves with the writers would never be reached.
         survey = self.log.survey()
         # The checkpoint is compared with the survey's identity before anything is read or published.
         self.book.take(survey.identity, roots=self.hands.roots)
@@ -137,9 +136,9 @@ class _Drain:
                     return position, target
                 try:
                     position = self._window(position, target, done)
-                # The window that was given up is not committed anywhere: its parts are gone, and the next run reads
-                # it from the same place.
                 except _GivenUp:
+                    # The window that was given up is not committed anywhere: its parts are gone, and the next run
+                    # reads it from the same place.
                     self.hands.tell(f"{self.plan.export}: ends as asked, and leaves a window to the next run.")
                     return position, target
             # Only a drain without an end goes on below, with the target of a new survey.
@@ -181,9 +180,9 @@ class _Drain:
             try:
                 commit = self._read(start, target, parts, limit)
                 staged = self._staged(parts, commit)
-            # An interrupt and the end that was asked for, too: what is staged without a manifest is known to
-            # nobody.
             except BaseException:
+                # An interrupt and the end that was asked for, too: what is staged without a manifest is known to
+                # nobody.
                 parts.abandon()
                 raise
         # Else the loop would ask for the same window for ever.

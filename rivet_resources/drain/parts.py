@@ -277,8 +277,8 @@ class WindowParts:
                     return
                 if self._fault is None:
                     self._write(changes)
-            # Told by the thread that reads the log, at its next batch.
             except BaseException as error:
+                # Told by the thread that reads the log, at its next batch.
                 self._fault = error
                 if changes is None:
                     return

@@ -85,8 +85,8 @@ def parse(text: str | None, *, export: str) -> Watermark:
         counts = int(found.get("diffs", 0)), int(found.get("windows", 1))
         ties = [_tie(found.get(name)) for name in ("updated_tie", "deleted_tie")]
         return Watermark(places["updated"] or None, places["deleted"] or None, *counts, *ties)
-    # Whatever is wrong with it: the cursor of another mode may be any text, also JSON of another shape.
     except (ValueError, TypeError, AttributeError):
+        # Whatever is wrong with it: the cursor of another mode may be any text, also JSON of another shape.
         raise StateError(
             f"The cursor of export {export} is no watermark of mode poll. Was the export of another mode before? "
             f"Run `rivet state reset` for it: the next run then reads the table from its beginning."

@@ -139,9 +139,9 @@ class Governor:
                     application=f"rivet:{self.extract.export}", pace=self.extract.pace
                 ) as gauge:
                     self._look_often(gauge, interval)
-            # Any exception: a rule of good behaviour that is broken by its own fault is worse than none, and a look
-            # that cannot be read three times ends the thread by itself.
             except Exception as error:
+                # Any exception: a rule of good behaviour that is broken by its own fault is worse than none, and a
+                # look that cannot be read three times ends the thread by itself.
                 self._take(None)
                 if self.course.is_blind:
                     self._stop(error)
@@ -218,8 +218,8 @@ class Governor:
             return
         try:
             self.on_event(event, facts)
-        # A journal that is away for a moment must not end the governing.
         except Exception as error:
+            # A journal that is away for a moment must not end the governing.
             log.warning("Event %s of export %s was not kept: %s", event, self.extract.export, type(error).__name__)
 
 

@@ -137,7 +137,6 @@ class Exporter:
         extract = self._metered(extract)
         root = extract.destination.root(extract.export)
         # Read before the first row, and compared at the swap: whoever commits the window in between wins it.
-        # Read before the first row, and compared at the swap: whoever commits the window in between wins it.
         standing = window_manifest(seen or root, extract.window) if root.keeps_manifests else None
         if isinstance(root, Topic):
             refuse_rerun(extract, standing[0] if standing else None, root=root)
@@ -399,9 +398,9 @@ def _run_in_pool(
         try:
             for future in as_completed(futures):
                 yield from future.result()
-        # Also for GeneratorExit, when the caller stops iterating: leaving the pool's block waits for all threads,
-        # and tasks that nobody stops would be waited for to their end.
         except BaseException:
+            # Also for GeneratorExit, when the caller stops iterating: leaving the pool's block waits for all
+            # threads, and tasks that nobody stops would be waited for to their end.
             call_off()
             raise
 

@@ -74,9 +74,9 @@ def run_chunk(extract: Extract, chunk: Chunk, *, attempt: int, scratch: Path) ->
             reread += 1
             log.warning("Export %s, chunk %d is read again from its start: %s", extract.export, chunk.index, error)
             time.sleep(pause + error.extra_seconds)
-        # The same statement would run into the same limit, and each try costs the source all of it: hence smaller
-        # pieces, once.
         except StatementTimeout as error:
+            # The same statement would run into the same limit, and each try costs the source all of it: hence
+            # smaller pieces, once.
             if len(pieces) > 1:
                 raise StatementTimeout(f"{error} Chunk {chunk.index} was read in halves already.") from None
             if not chunk.halves:
@@ -150,8 +150,8 @@ class _Reading:
                 # Only after the block: leaving it waits for the pages that are still being written.
                 staged, dead = parts.finish(), letters.finish()
                 unique, profile = self._stage_sidecars(tally), self._stage_profile(tally)
-            # Also for an interrupt. Files without a result are known to nobody but the sweep.
             except BaseException:
+                # Also for an interrupt. Files without a result are known to nobody but the sweep.
                 self._discard([*parts.staged, *letters.staged])
                 raise
             measures = tally.result(

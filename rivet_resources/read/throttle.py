@@ -46,8 +46,8 @@ def read_speed(scratch: Path | None) -> float:
     try:
         # Never 0: a task divides by its speed.
         return min(1.0, max(0.01, float((scratch / SPEED_FILE).read_text())))
-    # No file, or none yet: full speed. A task must not stand still because nobody wrote.
     except (OSError, ValueError):
+        # No file, or none yet: full speed. A task must not stand still because nobody wrote.
         return 1.0
 
 

@@ -38,9 +38,9 @@ def write_behind(work: Work) -> Iterator[Work]:
     try:
         yield behind.hand_over
         behind.finish()
-    # After a fault the page in work is waited for, however long: the thread still writes into files that the caller
-    # is about to discard. After an interrupt only for a moment, see `LAST_PAGE_SECONDS`.
     except Exception:
+        # After a fault the page in work is waited for, however long: the thread still writes into files that the
+        # caller is about to discard. After an interrupt only for a moment, see `LAST_PAGE_SECONDS`.
         behind.stop(None)
         raise
     except BaseException:
@@ -138,8 +138,8 @@ class _Behind:
 def _error_of(work: Work, page: Page) -> BaseException | None:
     try:
         work(page)
-    # Every exception is for the reading thread: raised here it would end a thread that nobody looks at, and the
-    # reader would wait for room for ever.
     except BaseException as error:
+        # Every exception is for the reading thread: raised here it would end a thread that nobody looks at, and the
+        # reader would wait for room for ever.
         return error
     return None

@@ -169,8 +169,9 @@ def held(conn_params: ConnectionParams, place: str, *, on_join: Callable[[], Non
         connection = connect(conn_params)
         try:
             _join(connection, conn_params, place)
-        # Half joined is not joined: without its connection the task's lock is gone, and the leader sees that it is.
         except BaseException:
+            # Half joined is not joined: without its connection the task's lock is gone, and the leader sees that it
+            # is.
             connection._force_close()
             raise
         on_join()

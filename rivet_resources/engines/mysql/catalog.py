@@ -218,8 +218,8 @@ def _json_columns(catalog: Catalog, table: _Table) -> frozenset[str]:
         rows = catalog.ask(table.fill(CHECKS), doing=f"reading the checks of {table.label}")
     except UnknownTable:
         return frozenset()
-    # MySQL's view has no `table_name`, and there JSON is a type of its own.
     except SourceError:
+        # MySQL's view has no `table_name`, and there JSON is a type of its own.
         return frozenset()
     # The whole clause and not part of it: `json_valid(a) OR b` does not say that every value is JSON.
     found = (JSON_CHECK.fullmatch((row[0] or "").strip()) for row in rows)

@@ -99,9 +99,9 @@ def connect(conn_params: ConnectionParams) -> Connection[Any]:
         connection: Connection[Any] = connection_class()(
             is_verified=conn_params.is_verified, is_local=conn_params.is_local, **parameters
         )
-    # More than the driver's own errors: what answers at a wrong port makes it stumble over bytes that are no
-    # protocol.
     except (pymysql.MySQLError, OSError, EOFError, RuntimeError, *mysql_packets.MALFORMED) as error:
+        # More than the driver's own errors: what answers at a wrong port makes it stumble over bytes that are no
+        # protocol.
         raise connect_fault(error, where=conn_params.where, secrets=conn_params.secrets) from None
     try:
         pin(connection, conn_params)

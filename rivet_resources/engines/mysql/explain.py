@@ -68,8 +68,8 @@ def explain(
     rows = catalog.ask(f"EXPLAIN FORMAT=JSON {statement}", doing=doing)
     try:
         plan: Node = json.loads(rows[0][0] or "{}")
-    # MariaDB 10.11 does not escape a quote in a column's name.
     except ValueError:
+        # MariaDB 10.11 does not escape a quote in a column's name.
         plan = plan_of_table(catalog.ask(f"EXPLAIN {statement}", doing=doing))
     return digest(statement, plan)
 

@@ -127,8 +127,8 @@ def _replica(session: PreflightSession, shown: Shown) -> Finding:
         except SourcePermission as error:
             refusal = str(error)
             continue
-        # The other product's word.
         except SourceError:
+            # The other product's word.
             continue
         if not rows:
             return Finding("replica", "ok", f"this is no replica; it is {what}")
@@ -203,8 +203,8 @@ def _tables(session: PreflightSession, tables: Sequence[str]) -> Iterator[Findin
             session.ask(f"SELECT 1 FROM {spelled} LIMIT 0", doing=f"looking at {table}")
         except (SourcePermission, SourceAuth):
             lacking.append((table, spelled))
-        # Its own row tells what is wrong with it.
         except SourceError:
+            # Its own row tells what is wrong with it.
             continue
     script = (f"GRANT SELECT ON {spelled} TO {session.user};" for _, spelled in lacking)
     yield from grants_finding(session.user, (table for table, _ in lacking), script)

@@ -147,8 +147,8 @@ class MySqlSession:
             rows = self.ask(mysql_identity.VARIABLES, doing="asking which server this is")
         except SourceLost:
             raise
-        # A proxy that knows its own statements only.
         except SourceError:
+            # A proxy that knows its own statements only.
             rows = []
         told = {str(row[0]).lower(): row[1] or "" for row in rows if len(row) > 1}
         return DatabaseIdentity(mysql_identity.servers_of(told), self.database or "")

@@ -113,8 +113,8 @@ def _on_calendar(array: pa.Array, arrow: pa.DataType, column: Column, counts: di
     """Read dates or times; Arrow refuses what the calendar does not have, and so shows that a look is needed."""
     try:
         return array.cast(arrow)
-    # A zero date, or a day that no calendar has. Only then is every cell looked at.
     except pa.ArrowInvalid:
+        # A zero date, or a day that no calendar has. Only then is every cell looked at.
         array = _without_partial(array, column, counts)
         return fitted(array, lambda part: part.cast(arrow), "unparsable", counts, nulls(column))
 

@@ -87,8 +87,8 @@ class PostgresGauge:
         try:
             self._row(selected(parts))
             return True
-        # Not refused: the line broke, or the time ran out.
         except psycopg.OperationalError:
+            # Not refused: the line broke, or the time ran out.
             raise
         except psycopg.Error:
             return False

@@ -147,8 +147,8 @@ class Reader:
         started = time.perf_counter()
         try:
             batches = _statement(connection, statement, options, limit)
-        # Ours already: read too much, or no answer in time.
         except (TooLarge, RivetError):
+            # Ours already: read too much, or no answer in time.
             raise
         except Exception as error:
             raise self._fault(error, doing, time.perf_counter() - started) from None

@@ -116,8 +116,8 @@ class PostgresSession:
         try:
             self.snapshot = self._export(self)
             self.consistency = "snapshot"
-        # Of the second connection: it says nothing about snapshots.
         except (SourceLost, SourceUnreachable, SourceAuth):
+            # Of the second connection: it says nothing about snapshots.
             raise
         except Exception as error:  # any refusal leads to the same fallback, which the note reports
             # Silence is no refusal.
@@ -337,8 +337,8 @@ class PostgresSession:
             )
         except SourceLost:
             raise
-        # Views and foreign tables cannot be sampled.
         except SourceError:
+            # Views and foreign tables cannot be sampled.
             self.ask("ROLLBACK TO rivet", doing=f"sampling {relation.name}")
             return ()
         return tuple(str(row[0]) for row in rows)

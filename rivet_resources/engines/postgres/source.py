@@ -166,8 +166,8 @@ class Postgres(Server):
         check_scheme(url, key=self.url_key(), schemes=("postgresql", "postgres"), example=EXAMPLE)
         try:
             found: dict[str, Any] = conninfo_to_dict(url)
-        # Its text shows the URL.
         except ProgrammingError:
+            # Its text shows the URL.
             raise ConfigError(
                 f"The source's URL cannot be read; write {EXAMPLE}, "
                 "with special characters of the password percent-encoded."

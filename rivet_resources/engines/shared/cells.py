@@ -94,8 +94,8 @@ class Cells:
             counts.is_of_rows = not _is_nested(column)
             read = self.readers[column.fact("read") or "plain"]
             array = read(array, column, counts)
-        # A reader that refuses ends at once; what it counted goes into the message, and into no cell.
         except Unfit as unfit:
+            # A reader that refuses ends at once; what it counted goes into the message, and into no cell.
             counts.update(unfit.counts)
         takes_rows = column.policy == "row" and counts.are_rows(batch.num_rows)
         # A key or cursor always fails. A NULL in one would compare with nothing, and its row would be lost between

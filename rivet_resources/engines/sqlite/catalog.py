@@ -186,8 +186,8 @@ def rows_estimate(catalog: Catalog, table: str, rowid: str) -> int | None:
     """Return about how many rows there are: from ANALYZE, else at most as many as the greatest row number."""
     try:
         stat = catalog.ask("SELECT stat FROM sqlite_stat1 WHERE tbl = ? LIMIT 1", (table,), doing="reading statistics")
-    # Nobody has run ANALYZE.
     except SourceError:
+        # Nobody has run ANALYZE.
         stat = []
     if stat and stat[0][0]:
         return int(str(stat[0][0]).split()[0])

@@ -52,8 +52,8 @@ def _facts(catalog: Catalog, row: tuple[Any, ...], statistics: Mapping[str, Sequ
     name, kind, is_without_rowid, definition = row
     try:
         columns = catalog.ask(COLUMNS, (name,), doing=f"reading the columns of {name}")
-    # A view whose tables are gone.
     except SourceError:
+        # A view whose tables are gone.
         reason = {"unreadable": "it refers to a table or column that is not there"}
         return TableFacts(schema=SCHEMA, name=name, kind="view", columns=(), facts=reason)
     keys = keys_of(catalog, name, columns, has_rowid=kind == "table" and not is_without_rowid)

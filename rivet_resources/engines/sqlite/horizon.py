@@ -89,8 +89,8 @@ def _take(session: HorizonSession) -> _Lock:
     """Take the write lock, which changes nothing, and wait two seconds at most for whoever holds it."""
     try:
         connection = session.conn_params.connect(mode="rw")
-    # A file that cannot be opened for writing has no lock to be had; the run says what it cannot know.
     except SourceError:
+        # A file that cannot be opened for writing has no lock to be had; the run says what it cannot know.
         return _Lock(None)
     try:
         session.conn_params.begin_statement()

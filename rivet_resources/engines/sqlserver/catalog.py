@@ -178,8 +178,8 @@ def _estimate(catalog: Catalog, number: int, label: str) -> tuple[int | None, in
     """Return rows and bytes by the partition statistics; None of a view, or where the user may not see them."""
     try:
         rows = catalog.ask(ROWS.format(object=number), doing=f"reading the size of {label}")
-    # This needs VIEW DATABASE STATE, which a reader may well not have.
     except SourcePermission:
+        # This needs VIEW DATABASE STATE, which a reader may well not have.
         return None, None
     count, size = rows[0] if rows else (None, None)
     return (None if count is None else int(count)), (None if size is None else int(size))

@@ -110,8 +110,8 @@ def _refusal(error: sqlserver_driver.DriverRefused, conn_params: ConnectionParam
     # latter alone. Whoever gets into `master` has the right password.
     try:
         number, may_enter, status, access = _standing(conn_params)
-    # The password is wrong; or it is a user of that database alone, as on Azure.
     except sqlserver_driver.DriverRefused:
+        # The password is wrong; or it is a user of that database alone, as on Azure.
         return refused
     if number is None:
         return missing_database(conn_params.database, where=conn_params.where)

@@ -104,8 +104,9 @@ def _connect(driver: Any, text: str, seconds: int, end: Callable[[], None]) -> A
         raise DriverRefused(str(error), number=LOST) from None
     except driver.Error as error:
         raise DriverRefused(str(error)) from None
-    # The same exceptions mean a missing library of the system, for which there is a remedy, and a line that broke.
     except (RuntimeError, ImportError, OSError) as error:
+        # The same exceptions mean a missing library of the system, for which there is a remedy, and a line that
+        # broke.
         if "librar" in str(error).lower() or "load" in str(error).lower():
             raise extras.LibraryMissing(f"SQL Server's driver cannot be loaded: {error}.") from None
         raise DriverRefused(str(error)) from None
@@ -216,8 +217,8 @@ def _records(statement_handle: Any) -> list[tuple[str, str]]:
 
     try:
         return list(vars(ddbc_bindings)["DDBCSQLGetAllDiagRecords"](statement_handle))
-    # The numbers are a refinement: texts decide without them.
     except Exception:
+        # The numbers are a refinement: texts decide without them.
         return []
 
 

@@ -50,8 +50,8 @@ def explain(
     doing = f"explaining the first page of {reader.name}"
     try:
         catalog.ask("SET SHOWPLAN_XML ON", doing=doing)
-    # Not a missing right: the line broke.
     except SourceLost:
+        # Not a missing right: the line broke.
         raise
     except SourceError:
         return by_catalog(statement, chunk)

@@ -77,8 +77,8 @@ class SqlServerGauge:
         """Read counters of the whole server; {} where they may not be read."""
         try:
             return digest(self._rows(COUNTED))
-        # Counters are for the record only; pressure is told without them.
         except driver.DriverRefused:
+            # Counters are for the record only; pressure is told without them.
             return {}
 
     def _works(self, parts: Mapping[str, str]) -> bool:

@@ -75,8 +75,8 @@ def _one(catalog: Catalog, statement: str) -> tuple[Any, ...] | None:
     """Ask for one row; None where this server does not answer that."""
     try:
         rows = catalog.ask(statement, doing="looking at the server")
-    # One view that is missing, or hidden, must not cost the other findings.
     except SourceError:
+        # One view that is missing, or hidden, must not cost the other findings.
         return None
     return rows[0] if rows else None
 

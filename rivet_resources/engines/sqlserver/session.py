@@ -151,8 +151,8 @@ class SqlServerSession:
             own = self.ask(OWN_GUID, doing=doing)
         except SourceLost:
             raise
-        # Azure SQL Database has no such view.
         except SourceError:
+            # Azure SQL Database has no such view.
             own = []
         guids = {"broker_guid": broker, "database_guid": own[0][0] if own else None}
         return DatabaseIdentity(tuple(f"{kind}:{guid}" for kind, guid in guids.items() if guid), str(name or ""))
@@ -263,8 +263,8 @@ class SqlServerSession:
                 f"SELECT {bound} AS b FROM ({tiles}) AS s GROUP BY s.tile ORDER BY MAX(s.b)",
                 doing=f"sampling {relation.name}",
             )
-        # Views cannot be sampled.
         except SourceError as error:
+            # Views cannot be sampled.
             if error.retry:
                 raise
             return ()

@@ -42,8 +42,8 @@ def collations(session: Catalog) -> Mapping[int, str]:
     doing = "reading the collations"
     try:
         rows = session.ask(BY_APPLICABILITY, doing=doing)
-    # That table has no ids on MySQL, and before MariaDB 10.10.
     except SourceError:
+        # That table has no ids on MySQL, and before MariaDB 10.10.
         rows = session.ask(BY_COLLATION, doing=doing)
     return {int(row[0]): str(row[1]) for row in rows if row[0] is not None}
 

@@ -262,8 +262,8 @@ class MySqlLog:
             except (pymysql.MySQLError, OSError) as error:
                 self._end_dump()
                 raise self._fault(error, str(windows.at)) from None
-            # Also GeneratorExit, when the drain leaves early: the server is in the middle of its answer.
             except BaseException:
+                # Also GeneratorExit, when the drain leaves early: the server is in the middle of its answer.
                 self._end_dump()
                 raise
             if tally.is_full or windows.at.order >= target.order:

@@ -97,11 +97,11 @@ def cascading(ask: Ask, capture: Capture, *, database: str) -> Iterator[Finding]
         schema, name = split_name(table)
         try:
             rows = ask(f"SHOW CREATE TABLE {quote(schema or database)}.{quote(name)}")
-        # A line that broke is no missing right, and must not pass for one.
         except SourceLost:
+            # A line that broke is no missing right, and must not pass for one.
             raise
-        # Not there, or not to be read: the first copy says so.
         except SourceError:
+            # Not there, or not to be read: the first copy says so.
             continue
         told = [match for match in FOREIGN_KEY.finditer(str(rows[0][1])) if has_cascades(match[0])]
         if told:
@@ -172,8 +172,8 @@ def _replica(ask: Ask, shown: Mapping[str, str]) -> tuple[Finding, ...]:
             if not ask(statement):
                 return (Finding(name, "ok", f"{name} is OFF, and the server is no replica"),)
             return (Finding(name, "fail", f"{name} is OFF: what this replica replays is not in its log", fix),)
-        # The other product's name, or no right to ask.
         except SourceError:
+            # The other product's name, or no right to ask.
             continue
     return (Finding(name, "warn", f"{name} is OFF, and we may not ask whether the server is a replica", fix),)
 

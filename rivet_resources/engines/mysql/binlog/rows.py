@@ -61,9 +61,9 @@ def rows_of(events: Sequence[RowsEvent], layout: RowLayout, *, key: Sequence[int
     """
     try:
         walked = _walk(events, layout)
-    # Once more, with every column taken for one that may be NULL: more stretches, so it is slower and not the way
-    # to begin.
     except NullInNotNull:
+        # Once more, with every column taken for one that may be NULL: more stretches, so it is slower and not the
+        # way to begin.
         layout = RowLayout(layout.fields, all_nullable=True)
         walked = _walk(events, layout)
     op = _column(events, 2)[walked.event].astype(np.int8)
@@ -124,8 +124,8 @@ def _walk(events: Sequence[RowsEvent], layout: RowLayout) -> _Walked:
                 # Of the others their own image stands in for it.
                 at = np.where(updates, after, at)
             image, at = layout.walk(buffer, at)
-        # Lengths that lead behind the end are damage, as is a row that ends behind its event.
         except IndexError:
+            # Lengths that lead behind the end are damage, as is a row that ends behind its event.
             raise _misread() from None
         steps.append((live, image, before or image))
         count[live] += 1

@@ -181,8 +181,8 @@ class TableMaps:
         name = f"{sql.quote(described.schema)}.{sql.quote(described.table)}"
         try:
             found = mysql_catalog.describe_table(session, name, self._capture.rules)
-        # Dropped or renamed since; the log's own description is enough then.
         except UnknownTable:
+            # Dropped or renamed since; the log's own description is enough then.
             return {}, set(), (), False
         words = {"schema": sql.quote_text(described.schema), "name": sql.quote_text(described.table)}
         doing = f"reading the columns of {described.schema}.{described.table}"

@@ -97,8 +97,8 @@ class Groups:
         """
         try:
             yield from self._groups(self._events)
-        # An event shorter than its kind is, or compressed transactions without end in each other.
         except ev.MALFORMED:
+            # An event shorter than its kind is, or compressed transactions without end in each other.
             raise ev.malformed_bytes(f"The event behind {self.place}") from None
         self.is_complete = True
 

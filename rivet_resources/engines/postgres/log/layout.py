@@ -333,8 +333,8 @@ def _holds(ask: Ask, statement: str, values: Sequence[Any], *, unknown: bool = T
     """Ask the rows themselves; who may not read them, or not in time, gets the answer that refuses."""
     try:
         return bool(ask(statement, values, doing="looking for rows that the log does not tell")[0][0])
-    # A broken line is no answer; taking it for one would refuse, or accept, by chance.
     except SourceLost:
+        # A broken line is no answer; taking it for one would refuse, or accept, by chance.
         raise
     except SourceError:
         return unknown

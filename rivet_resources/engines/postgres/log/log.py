@@ -358,8 +358,8 @@ class PostgresLog:
             try:
                 # Whole before the first is given on: decoding asks the catalog on this same connection.
                 return iter(list(copy_messages(self._connection, peek, conn_params=self.conn_params)))
-            # The other connection has no such limit.
             except StatementTimeout:
+                # The other connection has no such limit.
                 pass
         return self._wire.batches(peek)
 

@@ -63,8 +63,8 @@ def findings(log: Catalog, capture: Capture) -> tuple[Finding, ...]:
     tables = log.ask(TABLES, (list(capture.tables), names), doing="reading the tables")
     try:
         facts = survey(log.ask, capture).facts
-    # Another reader has the slot: what can be told without it is told all the same.
     except LogBusy as busy:
+        # Another reader has the slot: what can be told without it is told all the same.
         return (*_server(server, log), Finding("slot", "fail", str(busy)))
     found = [
         *_server(server, log),

@@ -179,8 +179,8 @@ class SqlServerLog:
         self._own()
         try:
             yield from self._window(low, high, most=most)
-        # Not what the number says (313): the clean-up may have passed us, which the least positions tell.
         except OutOfRange as error:
+            # Not what the number says (313): the clean-up may have passed us, which the least positions tell.
             self._refuse_gone(low, self._least())
             raise error.error from None
 

@@ -143,8 +143,8 @@ def _readable(instance: Instance, look: ChangeTables, asking: Asking) -> Finding
         asking.ask(PROBE.format(changes=sql.changes_of(instance.name, at, at)), doing="reading one change")
     except SourcePermission as error:
         return Finding(name, "fail", str(error), _grants(asking, instance.number, _source(instance)))
-    # The clean-up came between; the function itself may be used.
     except OutOfRange:
+        # The clean-up came between; the function itself may be used.
         return Finding(name, "ok", f"The changes of {instance.label} can be read.")
     return Finding(name, "ok", f"The changes of {instance.label} can be read.")
 
