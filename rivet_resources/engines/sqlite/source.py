@@ -119,6 +119,7 @@ class Sqlite(Settings):
 
     def refuses(self, mode: ModeFacts, relation: Literal["table", "query"]) -> str:
         """Return why a mode cannot be; '' since all others can."""
+        # Its write-ahead log holds pages of the file, not rows (sqlite.org/wal.html).
         if mode.follows_log:
             return "SQLite keeps no log of changes that could be read; use mode poll, which finds new and changed rows"
         return ""

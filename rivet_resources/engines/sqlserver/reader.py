@@ -149,6 +149,7 @@ class Reader:
         try:
             found, size = [], 0
             for batch in driver.batches(cursor, BATCH_ROWS):
+                # Batch by batch, so that a page that is far too large is noticed before all of it is here.
                 found.append(arrange(batch, self._order))
                 size += batch.nbytes
                 if limit is not None and size > limit:
@@ -180,6 +181,7 @@ class Reader:
             return
         self._connection = connect(self.conn_params)
         self._spent.connected(in_transaction=self.chunk.one_instant)
+        # A page along a key stands alone, and needs no transaction that keeps row versions in tempdb.
         if not self.chunk.one_instant:
             return
         try:

@@ -200,6 +200,7 @@ class TableMaps:
 
     def _column(self, field: Field, charset: str, known: Column | None, label: str) -> Column:
         """Take the catalog's column where it means what the log says, else make one from the log."""
+        # The catalog is of now and the event of then: a column of another type is described by the log alone.
         if known is None or not fits(known, field, charset):
             base, native, precision, scale = base_native(field, charset)
             made = Described(field.name, base, native, not_null=not field.nullable, precision=precision, scale=scale,
@@ -217,10 +218,8 @@ class TableMaps:
         return self._wanted.get(self._fold(schema or database, bare))
 
     def truncated(self, query: Query) -> Schema | None:
-        """Return the table of ours that a TRUNCATE or DROP empties; its columns as they were last, or are now.
-
-        The server writes a DROP of several tables as it was given, and one of temporary tables apart from it.
-        """
+        """Return the table of ours that a TRUNCATE or DROP empties; its columns as they were last, or are now."""
+        # A DROP of temporary tables is written apart, and one of several tables is refused (`drops_several`).
         match = TRUNCATE.match(query.bare) or DROP.match(query.bare)
         table = self._ours(match[1], query.database) if match else self._replaced_table(query)
         if table is None:
@@ -276,6 +275,7 @@ class TableMaps:
             # Its first drop counts: a column of that name which is added anywhere behind it is another one.
             gone.setdefault(name, place)
         again = [name for name in found.added if name in gone]
+        # Noted before: what was dropped counts for later drains, which may accept less.
         if "columns" in self._capture.accepts:
             return ""
         if found.renamed:
@@ -295,6 +295,7 @@ class TableMaps:
         match = DROP.match(query.bare)
         if match is None or not match[2]:
             return False
+        # The server writes the statement as it was given, so all names stand in it.
         named = re.findall(rf"(?is){NAME}(?:\s*\.\s*{NAME})?", query.bare[match.start(1) :])
         return any(self._ours(name, query.database) is not None for name in named if name != ",")
 
@@ -320,10 +321,8 @@ class TableMaps:
         return " ".join(moving[1].upper().split()) if moving else ""
 
     def renamed_by(self, query: Query) -> str:
-        """Name the table of ours that a statement moves away from its name, or puts another one under; '' for none.
-
-        Rows written under another name are not ours, and those of a table that takes our name were never copied.
-        """
+        """Name the table of ours that a statement moves away from its name, or puts another one under; '' for none."""
+        # Rows written under another name are not ours, and those of a table that takes our name were never copied.
         names: list[str] = []
         if match := RENAME.match(query.bare):
             names = [name for pair in RENAMED.findall(match[1]) for name in pair]
@@ -348,6 +347,7 @@ class TableMaps:
         rows = rows_of(events, schema.layout, key=schema.key, keeps_before=self._capture.before)
         special: Special = {}
         arrays = self._cells(schema, rows.buffer, rows.cells, special)
+        # Each transaction's position is made once, and given to its rows by index: there may be thousands of rows.
         positions = pa.array(stamped.positions, pa.string()).take(pa.array(rows.transaction))
         times = pa.array(stamped.times_us, pa.int64()).take(pa.array(rows.transaction)).cast(ENVELOPE[3].type)
         head = [OPS.take(pa.array(rows.op)), positions, pa.array(rows.seq), times]

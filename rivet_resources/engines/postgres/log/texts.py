@@ -88,6 +88,7 @@ def _money(column: Column) -> Convert:
     scale = natural.scale
 
     def convert(texts: pa.Array) -> pa.Array:
+        # The separators are left out, and the point is put back where lc_monetary of the server has it.
         digits = pc.utf8_lpad(pc.replace_substring_regex(texts, r"[^0-9]", ""), scale + 1, "0")
         whole = pc.utf8_slice_codeunits(digits, 0, -scale) if scale else digits
         sign = pc.if_else(pc.match_substring_regex(texts, r"[-(\x{2212}]"), "-", "")
@@ -243,6 +244,7 @@ def _split_plain(texts: pa.Array) -> pa.Array:
     """Split texts without quotes; such an item is never empty, so empty pieces are the empty arrays'."""
     pieces = pc.split_pattern(pc.fill_null(pc.utf8_slice_codeunits(texts, 1, -1), ""), ",")
     values = pieces.flatten()
+    # `{}` is an array of one empty piece to `split`, and of no item to PostgreSQL.
     is_item = pc.not_equal(values, "").to_numpy(zero_copy_only=False)
     counts = np.concatenate([[0], np.cumsum(is_item)])
     offsets = counts[pieces.offsets.to_numpy() - pieces.offsets[0].as_py()].astype(np.int32)

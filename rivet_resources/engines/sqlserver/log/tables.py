@@ -96,6 +96,7 @@ def instances_of(capture: Capture, known: Sequence[Instance]) -> tuple[Instance,
     named = dict(zip(capture.tables, capture.capture_instances, strict=False))
     found = tuple(_instance(table, named.get(table, ""), known) for table in capture.tables)
     for instance in found:
+        # All zero: no such instance, or not permitted (`cdc.md`, 6.2); that it is there was seen above.
         if not instance.low:
             raise SourcePermission(
                 f"Capture instance {instance.name} shows this user no changes. Its gating role is in "
@@ -173,6 +174,7 @@ def _names(instance: Instance, column: str) -> tuple[str, ...]:
 
 
 def _capture_table(table: str, instance: Instance, rows: Rows, rules: TypeRules) -> CapturedTable:
+    # Computed columns: the log has NULL for all of them.
     rows = [row for row in rows if not row[3]]
     columns = tuple(_column(row, rules, instance.label) for row in rows)
     keyed = sorted((row[10], row[1]) for row in rows if row[10])
