@@ -140,7 +140,7 @@ def signs_of(look: Pressure, *, usual: tuple[Pressure, ...], last: Pressure | No
         # without being ill.
         if now >= max(middle * times, middle + at_least) and not _shrinks(name, look, last):
             signs.append(WORDS[name].format(now=now, usual=middle))
-    # Counters need no history: on a log of the right size nobody ever waits, so one new wait is a sign.
+    # A counter needs no history: each wait for the log since the last look is a sign by itself.
     if (waited := _log_waits_since(look, last)) > 0:
         signs.append(f"its log had to wait {waited} times since the last look")
     if look.connections_limit and (look.connections or 0) >= look.connections_limit * SPARE_CONNECTIONS:

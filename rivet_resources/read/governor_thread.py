@@ -140,8 +140,7 @@ class Governor:
                 ) as gauge:
                     self._look_often(gauge, interval)
             except Exception as error:
-                # Any exception: a rule of good behaviour that is broken by its own fault is worse than none, and a
-                # look that cannot be read three times ends the thread by itself.
+                # Any exception: governing is a courtesy to the source, and must not end the export that it watches.
                 self._take(None)
                 if self.course.is_blind:
                     self._stop(error)

@@ -64,8 +64,8 @@ def run_chunk(extract: Extract, chunk: Chunk, *, attempt: int, scratch: Path) ->
     pieces: tuple[Chunk, ...] = (chunk,)
     while True:
         try:
-            # The label keeps the files of two attempts apart: a zombie of an earlier attempt may still write when
-            # this one begins.
+            # The label keeps the files of two attempts apart: one that Spark took for dead may still write when the
+            # next one begins.
             return _Reading(extract, chunk, f"{attempt}.{reread}", scratch, pieces).run(rereads=reread)
         except SourceLost as error:
             pause = next(pauses, None)

@@ -103,7 +103,7 @@ class _Behind:
     def stop(self, seconds: float | None) -> None:
         """Begin no further page, and wait for the one in work; so many seconds at most."""
         with self._changed:
-            # The first is in the hands of the thread and cannot be taken back.
+            # The thread works on the first one, which cannot be taken back any more.
             while len(self._pages) > 1:
                 self._pages.pop()
             self._close()
