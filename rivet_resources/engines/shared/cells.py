@@ -203,6 +203,7 @@ def masked(array: pa.Array, masks: Mapping[str, pa.Array], counts: dict[str, int
     if not any(found.values()):
         return array
     if not replace:
+        # An exception and no empty result: readers call each other, and none of them goes on behind this.
         raise Unfit(counts)
     for mask in masks.values():
         array = pc.if_else(pc.fill_null(mask, False), pa.scalar(None, array.type), array)

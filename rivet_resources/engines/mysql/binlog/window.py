@@ -91,8 +91,8 @@ class Windows:
                 # commits.
                 yield from self._rest(upto, tally)
                 most_bytes, most_events = self._room(tally)
-            # Nothing of ours in it and nothing waiting before it: the position moves on without a batch. A busy
-            # server with quiet tables of ours is mostly this.
+            # Nothing of ours in it and nothing waiting before it: the position moves on without a batch. On
+            # a busy server whose tables of ours are quiet nearly every group is so.
             elif rows is None and group.truncated is None and not self._pending.ends:
                 self._pass_groups([group.gtid], group.end)
             else:

@@ -82,9 +82,9 @@ def clock(array: pa.Array) -> pa.Array | None:
     cells = texts(array)
     number = np.zeros(len(cells.starts), np.int64)
     negative = _begins_with_minus(cells)
+    # Length and sign in one number, so that one `unique` finds the few shapes there are.
     shapes = cells.lengths * 2 + negative
-    # As the length differs with the sign, each shape has its digits at the same places, and one matrix product
-    # reads it. Length and sign in one number, so that one `unique` finds the few shapes there are.
+    # All times of one shape have their digits at the same places, so one matrix product reads them.
     for shape in np.unique(shapes):
         of_shape = shapes == shape
         is_negative, length = int(shape & 1), int(shape >> 1)

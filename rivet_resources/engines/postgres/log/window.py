@@ -288,11 +288,11 @@ class _Stamps:
         # The slot may stand behind what is committed here (an advance survives from the server's next checkpoint on).
         fresh = batch.number(at + 1, 8) >= window.after
         wanted = np.concatenate([[state.is_wanted], fresh & ~window.seen.holds(batch.number(at + 17, 4))]).astype(bool)
+        # The transaction left open counts on from where the batch before ended.
         base = np.concatenate([[-state.changes], changes[begins]]).astype(np.int64)
         owner = np.searchsorted(np.concatenate([[-1], begins]), np.arange(len(batch)), "right") - 1
         ends = np.nonzero(batch.kinds == messages.COMMIT)[0]
-        # The last BEGIN without a COMMIT behind it; a batch with neither goes on with what was open before. The
-        # transaction left open counts on from where the batch before ended.
+        # The last BEGIN without a COMMIT behind it; a batch with neither goes on with what was open before.
         last_begin = int(begins[-1]) if len(begins) else -1
         is_open = last_begin > int(ends[-1]) if len(ends) else bool(len(begins)) or state.is_open
         window.open = Transaction(
