@@ -38,8 +38,8 @@ def level_of(step: int, *, tasks: int, min_parallel: int) -> Level:
     return Level(speed=0.5**step, tasks=max(min(min_parallel, tasks), math.ceil(tasks / 2**step)))
 
 
-@dataclass(frozen=True)
 # A value, never changed in place: the whole decision can be tested as a table of looks without a thread or a clock.
+@dataclass(frozen=True)
 class Course:
     """What the governor knows after some looks. Step 0 is the configured pace."""
 

@@ -188,7 +188,7 @@ class Meter:
     def _count(self, page: MonthRead) -> float:
         limits = self._metering.limits
         counted = self._counter.count_page(self._metering.place, page, dict(self._costs(page)))
-        # Compared before the page, not after: a page that crosses the limit was read already, and throwing it away
+        # Judged by what stood before this page: a page that crosses the limit was read already, and throwing it away
         # would spend the budget for nothing.
         if limits.budget is not None and limits.budget.on_reached == "stop":
             # As it stood before this page, counted by the store: other tasks may have read meanwhile.

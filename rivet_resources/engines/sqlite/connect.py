@@ -34,7 +34,7 @@ class ConnectionParams:
         Raises:
             SourceMissing: there is no such file.
         """
-        # SQLite would make an empty database of a path that is wrong, and an export of it would look like success.
+        # Asked here, for SQLite says the same of a file that is missing as of one that may not be opened.
         if not self.path.is_file():
             raise missing(str(self.path), why="is a folder" if self.path.is_dir() else "is not there")
         try:

@@ -310,7 +310,7 @@ def _join(held: pa.RecordBatch | None, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _marks(rows: pa.RecordBatch) -> npt.NDArray[np.uint8]:
     """Return (start_lsn, seqval) of each row as bytes, which compare as the server compares them."""
-    # As bytes: ten of them are compared like one big-endian number, and no Python object is made for each row.
+    # As bytes: ten of them are compared like one big-endian number.
     both = [np.frombuffer(b"".join(rows.column(i).to_pylist()), dtype=np.uint8).reshape(-1, LSN_BYTES) for i in (0, 1)]
     return np.concatenate(both, axis=1)
 
