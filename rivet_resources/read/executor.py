@@ -71,15 +71,20 @@ def run_descriptors(
     context = TaskContext.get()
     number = context.attemptNumber() if context else 0
     attempt = TaskAttempt(number, last=number + 1 >= attempts)
+    # Before the first chunk connects: its source and its destination resolve their secrets from these variables.
     lend(lent)
     extract = unpack(packed)
     try:
         for descriptor in descriptors:
             row = outcome(extract, extract.chunks[descriptor], attempt)
             yield row
+            # A fault that was told ends the task without an exception; going on would read chunks of a run that is
+            # called off.
             if not row["done"]:
                 return
     finally:
+        # The aligned source keeps a connection open between the chunks of a group, and a worker lives longer than
+        # its task.
         leave(extract)
 
 
@@ -99,7 +104,8 @@ def unpack(packed: bytes) -> Extract:
 
 @functools.cache
 def _freeze_imports() -> None:
-    gc.freeze()  # pyspark collects garbage after each task: 30 ms over the imports alone, measured
+    # Pyspark collects garbage after each task: 30 ms over the imports alone, measured.
+    gc.freeze()
 
 
 def outcome(extract: Extract, chunk: Chunk, attempt: TaskAttempt) -> dict[str, Any]:
@@ -112,12 +118,15 @@ def outcome(extract: Extract, chunk: Chunk, attempt: TaskAttempt) -> dict[str, A
         with scratch.held(scratch.folder_of(extract.run_id)) as folder:
             result = run_chunk(extract, chunk, attempt=attempt.number, scratch=folder)
     except RivetError as error:
+        # Thrown for Spark to try again. Told instead where a try is in vain, or where it was the last one: Spark
+        # would wrap it in a Java stack, out of which the driver cannot take the class of the fault.
         if error.retry and not attempt.last:
             raise
         return {"done": False, "body": json.dumps(describe(error))}
     except Exception as error:
         if not attempt.last:
             raise
+        # The message stays here: one of a driver or of Arrow may hold a row's value, and this text goes into logs.
         return {"done": False, "body": json.dumps(describe(_unforeseen(extract, chunk, error)))}
     return {"done": True, "body": json.dumps(asdict(result))}
 
@@ -139,7 +148,10 @@ def describe(error: RivetError) -> dict[str, Any]:
     """Take a fault apart into plain text and numbers."""
     kind = type(error)
     facts = {
-        key: value for key, value in vars(error).items() if isinstance(value, str | int | float | bool | list | tuple)
+        # Only what JSON can carry. What an exception holds beside that (a cause, a connection) is of this process.
+        key: value
+        for key, value in vars(error).items()
+        if isinstance(value, str | int | float | bool | list | tuple)
     }
     return {"module": kind.__module__, "name": kind.__qualname__, "message": str(error), "facts": facts}
 
@@ -156,7 +168,8 @@ def rebuild(described: dict[str, Any]) -> RivetError:
     if not (isinstance(kind, type) and issubclass(kind, RivetError)):
         kind = TaskFailed
     error: RivetError = kind.__new__(kind)
-    Exception.__init__(error, described["message"])  # its own __init__ would compose the message once more
+    # Its own `__init__` would compose the message once more.
+    Exception.__init__(error, described["message"])
     vars(error).update(described["facts"])
     return error
 

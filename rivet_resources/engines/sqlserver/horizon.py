@@ -115,7 +115,8 @@ def _stamp_horizon(
     cap = utc if column.fact("base") == "datetimeoffset" else min(utc, local)
     text = cap.isoformat(timespec="microseconds") + ("Z" if column.fact("base") == "datetimeoffset" else "")
     if column.fact("base") == "date":
-        text = cap.date().isoformat()  # a day may still grow until it is over
+        # A day may still grow until it is over.
+        text = cap.date().isoformat()
     if column.fact("base") == "smalldatetime":
         # A stamp is rounded to the minute, so up to half a minute back.
         text = cap.replace(second=0, microsecond=0).isoformat(timespec="microseconds")
@@ -191,6 +192,7 @@ def _settle_horizon(
 ) -> Horizon:
     spelled = session.spelled(relation, expression)
     where = [f"{spelled} > {sql.literal(after, column)}"] if after is not None else []
+    # Frozen before anybody is waited for: who begins later gives out values above it.
     high = session.greatest(relation, spelled, column, where=where)
     if high is None:
         return Horizon(after)

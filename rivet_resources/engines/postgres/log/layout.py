@@ -141,6 +141,7 @@ def judge(table: str, name: str, then: Known, now: Known, ask: Ask) -> Judged:
     """
     found = Judged()
     before, after = then["leaves"], now["leaves"] or {}
+    # Another file of storage under the same table: something wrote the whole table, or emptied it.
     is_rewritten = any(oid in before and before[oid][2] != leaf[2] for oid, leaf in after.items())
     found.differences += _columns(table, name, then, now, ask, is_rewritten=is_rewritten)
     found.differences += _types(table, then, now)
@@ -159,6 +160,7 @@ def _columns(table: str, name: str, then: Known, now: Known, ask: Ask, *, is_rew
     before, after = then["columns"], now["columns"] or {}
     had = {column[0] for column in before.values()}
     is_retyped = any(before[number][1:] != column[1:] for number, column in after.items() if number in before)
+    # By their numbers, which outlive a rename; the number of a dropped column is never given again.
     for number, (column, *_) in after.items():
         if number in before:
             if before[number][0] != column:
@@ -189,6 +191,7 @@ def _values(table: str, then: Known, now: Known, ask: Ask, found: Judged) -> Non
     swapped = {oid: leaf for oid, leaf in after.items() if oid in before and before[oid][2] != leaf[2]}
     anew = {
         oid: leaf for oid, leaf in swapped.items()
+        # A note of before the horizon was kept cannot tell; it is taken as it was then.
         if "horizon" in then and _holds(ask, ANEW.format(name=_quote_leaf(leaf)), (oid, then["horizon"]))
     }  # fmt: skip
     if not anew:
@@ -197,6 +200,8 @@ def _values(table: str, then: Known, now: Known, ask: Ask, found: Judged) -> Non
         column for number, (column, *kind) in (now["columns"] or {}).items()
         if number in then["columns"] and then["columns"][number][1:] != kind
     ]  # fmt: skip
+    # A new type explains the new storage. Whether a USING changed values besides cannot be known, so it is told and
+    # not refused.
     if retyped:
         found.doubts.append(_retyped(table, retyped))
         return
@@ -204,6 +209,7 @@ def _values(table: str, then: Known, now: Known, ask: Ask, found: Judged) -> Non
         f"the rows of {table} were written anew by an ALTER TABLE, as `TYPE … USING` does, and the log does not "
         "tell their values: they have the old ones in what is published"
     )
+    # Rows of the rewrite that are still there rule out that a truncate came after it.
     asked = ((OF_REWRITE.format(name=_quote_leaf(leaf)), (oid,)) for oid, leaf in anew.items())
     if any(_holds(ask, statement, values, unknown=False) for statement, values in asked):
         found.differences.append(_column(text))
@@ -278,7 +284,8 @@ def _partitions(table: str, then: Known, now: Known, ask: Ask, found: Judged) ->
         for number, column in (now["columns"] or {}).items()
         if number in then["columns"]
     )
-    if is_retyped and len(swapped) == len(before):  # ALTER … TYPE writes every row anew
+    # ALTER … TYPE writes every row anew.
+    if is_retyped and len(swapped) == len(before):
         return
     emptied = {oid: leaf for oid, leaf in swapped.items() if not _keeps_rows(leaf, ask)}
     if not emptied:
@@ -327,6 +334,7 @@ def _holds(ask: Ask, statement: str, values: Sequence[Any], *, unknown: bool = T
     try:
         return bool(ask(statement, values, doing="looking for rows that the log does not tell")[0][0])
     except SourceLost:
+        # A broken line is no answer; taking it for one would refuse, or accept, by chance.
         raise
     except SourceError:
         return unknown
