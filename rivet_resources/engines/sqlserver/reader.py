@@ -80,9 +80,33 @@ class Reader:
                     raise
                 self._has_timed_out = True
             # The connection stays: its cursor is closed, which ended the statement.
+            if self.chunk.one_instant:
+                self._keep_instant()
             return None
         self._has_begun = True
         return self._page(batches, seconds)
+
+    def _keep_instant(self) -> None:
+        """See that the transaction outlived a statement that was ended; a trigger or a proxy may have ended both.
+
+        Raises:
+            SourceLost: it is gone, and pages were read in it.
+        """
+        try:
+            standing = driver.execute(
+                self._connection, "SELECT @@TRANCOUNT", timeout=self.conn_params.statement_timeout_s
+            )
+            ((count,),) = driver.rows_of(standing)
+        except driver.DriverRefused as error:
+            raise self._fault(error, f"going on to read {self.name}") from None
+        if count:
+            return
+        self.close()
+        if self._has_begun:
+            raise SourceLost(
+                f"While reading {self.name}: the transaction that held one instant is gone with a statement that was "
+                f"given up, so the chunk starts over."
+            )
 
     def begin(self, statement: str) -> None:
         """Run the one statement whose rows `bite` takes; asked again while no row has been seen.

@@ -118,7 +118,9 @@ class Decoder:
         ends = [*starts[1:].tolist(), rows.num_rows]
         order: list[int] = []
         for start, end in zip(starts.tolist(), ends, strict=True):
-            order += range(start, end) if end - start < 3 else self._told_apart(rows, operations, range(start, end))
+            # An update's two halves, or a delete and an insert, have their order by what they are.
+            is_clear = end - start < 2 or (end - start == 2 and operations[start] != operations[start + 1])
+            order += range(start, end) if is_clear else self._told_apart(rows, operations, range(start, end))
         return rows.take(pa.array(order))
 
     def _told_apart(self, rows: pa.RecordBatch, operations: npt.NDArray[Any], group: range) -> list[int]:
