@@ -29,6 +29,7 @@ from rivet_resources.contracts.relation import Chunk
 from rivet_resources.errors import RivetError
 from rivet_resources.read.gathering import leave
 from rivet_resources.read.task import run_chunk
+from rivet_resources.read.throttle import tell_speed
 from rivet_resources.secrets import Variables, lend
 
 Task = Callable[[Iterator[int]], Iterator[dict[str, Any]]]
@@ -49,14 +50,18 @@ class TaskFailed(RivetError):
 
 @dataclass(frozen=True)
 class TaskAttempt:
-    """Which try this is, and whether it is the last that Spark grants; the first is 0."""
+    """Which try this is, and whether it is the last that Spark grants; the first is 0.
+
+    `speed`: what the governor allows, told from afar; None: this host sees it by itself.
+    """
 
     number: int
     last: bool
+    speed: float | None = None
 
 
 def run_descriptors(
-    packed: bytes, lent: Variables, attempts: int, descriptors: Iterator[int]
+    packed: bytes, lent: Variables, attempts: int, speed: float | None, descriptors: Iterator[int]
 ) -> Iterator[dict[str, Any]]:
     """Run the chunks whose descriptors come in, up to the first fault; rows of shape `ROWS`, as `mapPartitions` wants.
 
@@ -65,12 +70,13 @@ def run_descriptors(
             given inline travels in here and nowhere else.
         lent: variables that the driver has and this host may lack; only over encrypted lines (`spark/cluster.py`).
         attempts: how often Spark starts a task at most.
+        speed: what the governor allows now, where this host cannot see the driver's file; None: it can.
     """
     from pyspark import TaskContext  # Spark
 
     context = TaskContext.get()
     number = context.attemptNumber() if context else 0
-    attempt = TaskAttempt(number, last=number + 1 >= attempts)
+    attempt = TaskAttempt(number, last=number + 1 >= attempts, speed=speed)
     # Before the first chunk connects: its source and its destination resolve their secrets from these variables.
     lend(lent)
     extract = unpack(packed)
@@ -116,6 +122,8 @@ def outcome(extract: Extract, chunk: Chunk, attempt: TaskAttempt) -> dict[str, A
     """
     try:
         with scratch.held(scratch.folder_of(extract.run_id)) as folder:
+            if attempt.speed is not None:
+                tell_speed(folder, attempt.speed)
             result = run_chunk(extract, chunk, attempt=attempt.number, scratch=folder)
     except RivetError as error:
         # Thrown for Spark to try again. Told instead where a try is in vain, or where it was the last one: Spark

@@ -4,8 +4,9 @@ Belongs here: when to look, what a look that fails means, telling tasks and jour
 decision (`governor.py`), the pause inside a task (`throttle.py`).
 
 Tasks on this machine learn their speed before each page through a file in the run's scratch folder, which ends with
-it. On a remote master the file is not there for them, and only how many run at once is governed, from here. The first
-look comes after `RIVET_GOVERNOR_INTERVAL_MS` (1500), so that short exports pay nothing, not even a connection.
+it. Hosts of a cluster do not see the file: there each job that begins brings the speed along, and how many run at once
+is governed from here all the time. The first look comes after `RIVET_GOVERNOR_INTERVAL_MS` (1500), so that short
+exports pay nothing, not even a connection.
 """
 
 from __future__ import annotations

@@ -55,6 +55,7 @@ from rivet_resources.read.governor_thread import ChunkSlots, Governor, govern
 from rivet_resources.read.meter import is_limited, metered, refuse_now, utc_now
 from rivet_resources.read.rows_so_far import Progress, StageProgress, nobody_watches
 from rivet_resources.read.source_cost import harm
+from rivet_resources.read.throttle import read_speed
 from rivet_resources.shape.shape import schema_of
 from rivet_resources.spark import cluster
 from rivet_resources.spark.runtime import SparkRuntime
@@ -446,7 +447,10 @@ class _Jobs:
 
         # Of this group only: the whole plan with its thousands of ranges would travel with each job.
         packed = pickle.dumps(self.extract.only(group))
-        task = partial(run_descriptors, packed, self.runtime.lendable(self.extract), self.runtime.task_attempts)
+        # Other machines do not see the governor's file: what it holds now goes with the job.
+        speed = read_speed(scratch.folder_of(self.extract.run_id)) if self.runtime.is_cluster else None
+        lent, attempts = self.runtime.lendable(self.extract), self.runtime.task_attempts
+        task = partial(run_descriptors, packed, lent, attempts, speed)
         try:
             with self.runtime.tagged(self.tag):
                 # Tagged, since a job that collects in a thread can be ended from another one by its tag alone.

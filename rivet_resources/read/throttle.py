@@ -3,8 +3,8 @@
 Belongs here: what slows one task down on purpose, and how a task learns that the driver wants it slower. Not here:
 retries (`retry.py`), how many tasks run, and why (`governor.py`).
 
-The driver tells its tasks a speed through a file in the run's scratch folder. Where tasks run on other machines the
-file is not there, which means full speed: then only the number of running tasks is governed.
+The driver tells its tasks a speed through a file in the run's scratch folder. On other machines each job that begins
+brings it along (`executor.py`), for the tasks that run there already too.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import os
 import statistics
 import time
+import uuid
 from collections import deque
 from pathlib import Path
 
@@ -33,7 +34,8 @@ LONGEST_HOLD_SECONDS = 10.0
 def tell_speed(scratch: Path, speed: float) -> None:
     """Let the tasks of a run know the speed they may have, above 0 and at most 1; whole or not at all."""
     private_folder(scratch)
-    new = scratch / f"{SPEED_FILE}.new"
+    # A name of its own: on a worker two tasks may tell at once.
+    new = scratch / f"{SPEED_FILE}.{uuid.uuid4().hex}"
     new.write_text(f"{speed:.6f}")
     # Replaced in one step: a task that reads half a number would take it for full speed.
     os.replace(new, scratch / SPEED_FILE)
