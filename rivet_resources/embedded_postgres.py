@@ -360,4 +360,5 @@ def _close(watch: Child, child: Child | None) -> None:
     try:
         child.wait(timeout=0.5)
     except subprocess.TimeoutExpired:
-        child.returncode = 0  # others still use it; it is no longer ours to wait for
+        # Others still use it; it is no longer ours to wait for.
+        child.returncode = 0

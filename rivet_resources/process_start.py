@@ -42,7 +42,8 @@ def import_without_frames(*names: str) -> None:
     """
     with _hidden(FRAMES):
         for name in names:
-            with suppress(ImportError):  # an extra that is not installed is reported by who needs it
+            # An extra that is not installed is reported by who needs it.
+            with suppress(ImportError):
                 importlib.import_module(name)
         with suppress(ImportError):
             importlib.import_module("pyarrow").repeat(False, 0)

@@ -145,7 +145,8 @@ def _from_gcp(name: str, reference: SecretReference) -> str:
         raise _refused(name, reference, type(error).__name__) from None
     except UnicodeDecodeError:
         raise _refused(name, reference, "it holds bytes, not text") from None
-    except OSError as error:  # requests' own: nothing listens, a name is unknown, it is silent
+    except OSError as error:
+        # requests' own: nothing listens, a name is unknown, it is silent.
         raise _away(name, reference, type(error).__name__) from None
 
 

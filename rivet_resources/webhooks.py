@@ -103,13 +103,15 @@ def send(message: Message, *, pause_seconds: float = PAUSE_SECONDS) -> str:
         return f"its address {refused}"
     try:
         if message.by is not None:
-            message.by(message.body)  # tried once: only it knows whether a second time tells twice
+            # Tried once: only it knows whether a second time tells twice.
+            message.by(message.body)
             return ""
         told, may_pass = _post(message)
         if told and may_pass:
             time.sleep(pause_seconds)
             told, _ = _post(message)
-    except Exception as error:  # a fault of ours, or of a server's answer, must not end an export
+    except Exception as error:
+        # A fault of ours, or of a server's answer, must not end an export.
         return type(error).__name__
     return told
 

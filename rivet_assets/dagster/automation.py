@@ -31,7 +31,8 @@ def condition_of(export: Export) -> dg.AutomationCondition[Any] | None:
         return None
     zone = getattr(export, "timezone", "UTC")
     condition = dg.AutomationCondition.cron_tick_passed(export.schedule, zone) & ~dg.AutomationCondition.in_progress()
-    if not export.has_days:  # one window, or one for each value: all of them
+    # One window, or one for each value: all of them.
+    if not export.has_days:
         return condition.with_label(f"schedule {export.schedule} {zone}")
     days = getattr(export, "days_window", None)
     latest = dg.AutomationCondition.in_latest_time_window(timedelta(days=days) if days else None)

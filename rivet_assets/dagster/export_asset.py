@@ -81,7 +81,8 @@ def _whole(
             with attempt(site) as made:
                 results = [result(spec.key, verdict) for verdict in _verdicts(export, made)]
                 if made.is_refused:
-                    yield from results  # stored before the raise; Dagster's own gate would come after publishing
+                    # Stored before the raise; Dagster's own gate would come after publishing.
+                    yield from results
                     raise GateRefused(refusal(export.name, made.window.key, made.verdicts))
                 if made.is_skipped:
                     context.log.info(f"{export.name}: no rows, and skip_empty is set; nothing was written.")
@@ -92,7 +93,8 @@ def _whole(
                     value=_offer(site, made),
                     metadata=describe(site, made),
                     data_version=data_version(made.staged),
-                    check_results=results,  # after the output, so that they point at this materialization
+                    # After the output, so that they point at this materialization.
+                    check_results=results,
                 )
                 _observe_table(site, made, context)
                 _tell_quarantine(site, made, spec.key, context)

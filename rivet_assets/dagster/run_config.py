@@ -75,7 +75,8 @@ class AskedRun:
         def begin_anew() -> None:
             instance, run_id = self.context.instance, self.context.run_id
             tag, run = f"{FORGOTTEN}.{self.name}", instance.get_run_by_id(run_id)
-            if run is not None and run.tags.get(tag) == run_id:  # a retry of the step keeps what was read since
+            # A retry of the step keeps what was read since.
+            if run is not None and run.tags.get(tag) == run_id:
                 return
             # The tag comes after it: a run that dies in between has read nothing yet, and forgets once more.
             forget(self.config, self.export, state=state)

@@ -99,7 +99,8 @@ def _applied(
     @dg.multi_asset(
         name=spec.key.to_python_identifier(),
         specs=[spec],
-        can_subset=True,  # so that nothing need be told where nothing is new
+        # So that nothing need be told where nothing is new.
+        can_subset=True,
         check_specs=[*checks, *on_demand_specs(proofs)],
         config_schema=TABLE_RUN_CONFIG,
         **step_options(export, config=config),

@@ -214,7 +214,8 @@ class _Look:
             return Checked(export.name, types=refused.types, error=refused.error)
         except RivetError as error:
             return Checked(export.name, error=error)
-        except Exception as error:  # one export's bug must not hide what the others are like; its text may hold secrets
+        except Exception as error:
+            # One export's bug must not hide what the others are like; its text may hold secrets.
             return Checked(export.name, error=_no_answer(error))
 
     def _table(self, export: Export, table: str | None, place: PreflightContext) -> _Table:

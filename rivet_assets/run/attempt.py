@@ -365,7 +365,8 @@ def _judge_drift(site: Site, relation: Relation) -> Drift:
     shaped = planned(relation, export.steps).schema
     columns = [(field.name, str(field.type)) for field in shaped]
     baseline = baseline_of(export.name, state=site.state, root=site.root)
-    if site.shard:  # several at once have no commit to be compared with, the first time
+    # Several at once have no commit to be compared with, the first time.
+    if site.shard:
         baseline = baseline or site.admission.first_columns(columns)
     drift = compare(baseline, columns)
     judge(drift, export.on_schema_drift, export=export.name, relation=relation.name)
@@ -428,7 +429,8 @@ def figures(made: Attempt) -> dict[str, Any]:
         "longest_statement_ms": measures.longest_statement_ms,
         "cpu_seconds": measures.cpu_seconds,
         "peak_mb": measures.peak_mb,
-        "validated": True,  # every part was read back before it was staged
+        # Every part was read back before it was staged.
+        "validated": True,
         "quality_passed": not made.is_refused,
         "schema_changed": bool(made.drift),
         "degraded": measures.retries > 0 or staged.harm.get("steps_down", 0) > 0,

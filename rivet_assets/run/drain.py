@@ -406,7 +406,8 @@ def _figures(site: DrainSite, drained: Drained) -> dict[str, Any]:
         "longest_statement_ms": measures.longest_statement_ms,
         "cpu_seconds": measures.cpu_seconds,
         "peak_mb": measures.peak_mb,
-        "validated": True,  # every part was read back before it was staged
+        # Every part was read back before it was staged.
+        "validated": True,
         "schema_changed": bool(site.drifts),
         "degraded": measures.retries > 0,
         "source_type": site.source.type,

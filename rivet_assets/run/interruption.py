@@ -278,7 +278,8 @@ def _within(seconds: float, act: Callable[[], object]) -> None:
 def _hush() -> None:
     """Silence what breaks because of the interrupt: half-read answers of the JVM, threads whose session is gone."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
-    logging.getLogger().addFilter(lambda _: False)  # py4j calls `logging.exception`; records of named loggers pass
+    # py4j calls `logging.exception`; records of named loggers pass.
+    logging.getLogger().addFilter(lambda _: False)
     threading.excepthook = lambda _: None
     sys.unraisablehook = lambda _: None
 

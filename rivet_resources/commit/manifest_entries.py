@@ -49,6 +49,8 @@ class ManifestCursor(Entry):
     @model_serializer(mode="wrap")
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Write the keys after `high` only where they say something: positions of a log have no use for them."""
+        # A drain's cursor has only a column and two positions, and its manifests keep the bytes they had before visits
+        # existed.
         fields = type(self).model_fields
         return {
             name: value

@@ -35,7 +35,9 @@ def read_parts(spark: SparkSession, root: Root, manifests: Sequence[Manifest]) -
     from pyspark.sql.pandas.types import from_arrow_schema  # Spark
 
     schema = union_schema(manifests)
+    # All nullable: a column that older windows lack is NULL there, whatever the newest one says.
     readable = pa.schema([pa.field(field.name, spark_type(field.type), True) for field in schema])
+    # NTZ, or Spark would take a timestamp without zone for one of the session's zone and shift nothing but its meaning.
     wanted = from_arrow_schema(readable, prefer_timestamp_ntz=True)
     parts = [(part.path, manifest.format) for manifest in manifests for part in manifest.parts]
     if not parts:
@@ -51,6 +53,7 @@ def union_schema(manifests: Sequence[Manifest]) -> pa.Schema:
     """Join the schemas of windows by name; the newest one decides order and types, and older columns follow."""
     fields: dict[str, pa.Field] = {}
     for manifest in sorted(manifests, key=lambda each: each.finished_at, reverse=True):
+        # `setdefault`: the newest comes first, so an older window adds only columns that are gone since.
         for field in schema_of(manifest):
             fields.setdefault(field.name, field)
     return pa.schema(list(fields.values()))
@@ -60,6 +63,7 @@ def is_uniform_parquet(manifests: Sequence[Manifest], schema: pa.Schema) -> bool
     """Return whether all parts are Parquet of exactly these columns and types, so that others read them as they are."""
     if not all(manifest.file_format.is_parquet for manifest in manifests):
         return False
+    # Compared as lists: Spark reads Parquet by name, but a cast between windows is ours to make, not its.
     kinds = [[(field.name, field.type) for field in schema_of(manifest)] for manifest in manifests]
     return all(each == [(field.name, field.type) for field in schema] for each in kinds)
 
@@ -70,6 +74,8 @@ def _read(
     """Run in an executor: give the rows of the parts whose numbers arrive, as Spark can hold them."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
+            # The description travels with the function; Spark carries whole numbers only, so no path and no row is in
+            # the JVM.
             path, form = parts[number]
             with root.open(path) as file:
                 for table in FORMATS[form]().tables(file, schema):
@@ -106,4 +112,5 @@ def fit_as(
 def _cast(cells: pa.Array, committed: pa.DataType, kind: pa.DataType) -> pa.Array:
     """Return cells as Spark holds them; a part may have them in an older type than `committed`."""
     found = to_spark(cells, cells.type)
+    # A safe cast: what does not fit the newest window's type raises, and is not cut off.
     return found if found.type == kind else found.cast(kind)

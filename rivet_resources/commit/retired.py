@@ -65,6 +65,7 @@ def read_retired(root: Root, paths: Iterable[str]) -> tuple[tuple[str, Retired],
         if content is None:
             continue
         try:
+            # Refused where it cannot be read: to pass over it would let a sweep remove files that readers have open.
             found.append((path, Retired.model_validate_json(content[0])))
         except ValidationError as error:
             raise ManifestUnreadable(

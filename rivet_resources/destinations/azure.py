@@ -129,7 +129,8 @@ class Azure(Settings):
         if not at:
             container, _, path = path.partition("/")
         account, dot, _ = host.partition(".")
-        if not (account and container and (dot or at)):  # az://container/prefix says nothing of an account
+        # `az://container/prefix` says nothing of an account.
+        if not (account and container and (dot or at)):
             return {}
         return {"account": account, "container": container, "prefix": path.strip("/")}
 
@@ -160,13 +161,16 @@ class AzureRoot:
         """Send every block of the final name, each checked by MD5 on both sides; commit none."""
         attempt = uuid.uuid4().hex[:8]
         marker = f"{STAGED}/{run_id}/{attempt}.blocks"
-        self.put(marker, path.encode())  # first: blocks without it are nobody's, and Azure drops them
+        # First: blocks without it are nobody's, and Azure drops them.
+        self.put(marker, path.encode())
         whole, number, sums = hashlib.md5(), 0, []
         with self._translate(f"stage {path}") as container:
             blob = container.get_blob_client(self._key(path))
             for number, piece in enumerate(pieces(file), start=1):
                 whole.update(piece)
                 sums.append(hashlib.md5(piece).hexdigest())
+                # Names begin with the attempt: blocks of two attempts wait under one blob name, and a list must name
+                # only its own.
                 blob.stage_block(block_id(attempt, number), piece, validate_content=True)
         if base64.b64encode(whole.digest()).decode() != md5:
             self.delete([marker])
@@ -178,6 +182,7 @@ class AzureRoot:
     def staged_exists(self, part: Part) -> bool:
         """Return whether all blocks still wait, or the part was already committed, with its size."""
         with self._translate(f"look for {part.path}") as container:
+            # Looked at before the blocks: committing dropped all blocks of that name that the list does not have.
             if self._holds(container, part):
                 return True
             if not container.get_blob_client(self._key(part.staged["marker"])).exists():
@@ -189,15 +194,15 @@ class AzureRoot:
         return False
 
     def publish(self, part: Part) -> None:
-        """Commit the block list; a part that is already there is left as it is.
-
-        The store compared each block with its MD5 as it came, and a list is committed with exactly the blocks that it
-        names or not at all: an answer of success is as good as a look at the blob.
-        """
+        """Commit the block list; a part that is already there is left as it is."""
         with self._translate(f"publish {part.path}") as container:
             try:
+                # A list is committed as a whole or not at all, and the store compared each block with its MD5 as it
+                # came.
                 self._commit(container, part)
             except DestinationError:
+                # A publish that died behind its commit is repeated: the marker is gone, and the blob is what was
+                # measured.
                 if not self._holds(container, part):
                     raise
         self.delete([part.staged["marker"]])
@@ -229,6 +234,7 @@ class AzureRoot:
         if expected is not None:
             from azure.core import MatchConditions  # driver
 
+            # `overwrite` only says that a blob may be there; which one, the condition says.
             condition = {"overwrite": True, "etag": expected, "match_condition": MatchConditions.IfNotModified}
         with self._translate(f"write {path}") as container:
             blob = container.get_blob_client(self._key(path))
@@ -297,7 +303,8 @@ class AzureRoot:
     def sweep(self, *, keep: Iterable[str], everywhere: bool = True) -> int:
         """Remove what lies staged by runs outside `keep`; blocks go with their markers, as `discard` says."""
         found = self._objects(f"{STAGED}/")
-        kept = set(keep if found else ())  # asked after the listing: a run that began since has nothing in it
+        # Asked after the listing: a run that began since has nothing in it.
+        kept = set(keep if found else ())
         dead = [path for path in found if staged_run(path, keep=kept)]
         self.delete(dead)
         return len(dead)
@@ -351,8 +358,12 @@ class AzureRoot:
             f"{self.uri}: staged part {part.path} is gone. Something removed it while the run worked, or it waited "
             f"for more than a week; run again."
         )
+        # Azure has no request that drops blocks, so discarding a part means removing its marker: without it the blocks
+        # must not become a blob, as of a window that a quality rule refused.
         if not container.get_blob_client(self._key(part.staged["marker"])).exists():
             raise gone
+        # Of the whole file: what readers and `rivet validate` compare with. The store keeps it as told and checks
+        # nothing.
         settings = ContentSettings(content_md5=bytearray(base64.b64decode(part.md5)))
         try:
             blob.commit_block_list([BlobBlock(name) for name in _blocks_of(part)], content_settings=settings)
@@ -368,6 +379,7 @@ class AzureRoot:
 
     def _blobs(self, prefix: str) -> Iterator[tuple[str, Any]]:
         with self._translate(f"list {prefix or 'the prefix'}") as container:
+            # With metadata, for accounts with a hierarchical namespace list their folders as empty blobs.
             for blob in container.list_blobs(self._key(prefix), include=["metadata"]):
                 if (blob.metadata or {}).get(FOLDER) != "true":
                     yield blob.name.removeprefix(f"{self.prefix}/"), blob
@@ -375,6 +387,7 @@ class AzureRoot:
 
 def block_id(attempt: str, number: int) -> str:
     """Name a block; all names of a blob's blocks have one length."""
+    # Source: Microsoft Learn, "Put Block": all ids of one blob's blocks have the same length.
     return f"{attempt}-{number:05d}"
 
 

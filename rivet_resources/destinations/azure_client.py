@@ -210,7 +210,8 @@ def translate_errors(location: AzureLocation, *, uri: str, action: str) -> Itera
             error, where=where, store=location.url, tls_advice=TLS,
             look_at="`destination.account`, `destination.endpoint`",
         ) from error  # fmt: skip
-    except api.AzureError as error:  # such as an answer whose MD5 is not that of its bytes
+    except api.AzureError as error:
+        # Such as an answer whose MD5 is not that of its bytes.
         raise DestinationUnreachable(f"{where}: the request failed ({type(error).__name__}). Run again.") from error
 
 

@@ -103,6 +103,8 @@ class Heard:
 
     def error(self, error: Any) -> None:
         """Note a fault; one that says why is not forgotten for one that says only that all brokers are away."""
+        # librdkafka tells first why one connection failed, then that all brokers are down, which is only what follows
+        # from it.
         if self.fault is None or self.fault.name() not in ("_AUTHENTICATION", "_SSL"):
             self.fault = error
 
@@ -127,6 +129,8 @@ def make_consumer(location: KafkaLocation, heard: Heard, **settings: Any) -> Any
 
     return Consumer({
         **location.settings(), "error_cb": heard.error, "group.id": "rivet", "enable.auto.commit": False,
+        # "auto.offset.reset: error", as what retention removed must be an error, and not a jump to a place that is
+        # still there.
         "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "error",
         "check.crcs": True, "fetch.wait.max.ms": 20, **settings,
     })  # fmt: skip
@@ -134,6 +138,7 @@ def make_consumer(location: KafkaLocation, heard: Heard, **settings: Any) -> Any
 
 def admin_of(location: KafkaLocation) -> tuple[Any, Heard]:
     """Return the admin client of this process for a cluster, and what it heard."""
+    # By process: a client's threads do not survive a fork.
     return _admin(location, os.getpid())
 
 
@@ -158,6 +163,7 @@ def ask(location: KafkaLocation, request: Callable[[Any], Mapping[Any, Any]], *,
         admin, told = admin_of(location)
         admin.poll(0)
         heard.append(told)
+        # The client lives on: a fault of an earlier question must not be taken for this one's.
         told.fault = None
         futures, until = list(request(admin).values()), time.monotonic() + location.timeout_seconds
         while not all(future.done() for future in futures) and time.monotonic() < until:
@@ -238,6 +244,7 @@ def code_of(error: DestinationError) -> str:
 def meaning(reasons: list[Any], *, uri: str, action: str, servers: str) -> RivetError:
     """Return the error of ours for what was said; one that names a cause goes before one that says it took long."""
     named = [each for each in reasons if each is not None]
+    # A message that ran out of time is told beside the reason why nothing could be sent; the reason is what helps.
     causes = [each for each in named if each.name() not in AWAY] or named
     cause = causes[0] if causes else None
     name, where = (cause.name() if cause is not None else "_TIMED_OUT"), f"{uri}: cannot {action}"

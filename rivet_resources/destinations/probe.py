@@ -50,7 +50,8 @@ def probe(root: Root) -> Iterator[Finding]:
     yield Finding("write", "ok", "a probe was written, read and removed")
     if not root.keeps_manifests:
         return
-    if isinstance(root, LocalRoot):  # where a lock of our own keeps a second writer out
+    # Where a lock of our own keeps a second writer out.
+    if isinstance(root, LocalRoot):
         yield space(root.uri)
         return
     yield _swaps(root)

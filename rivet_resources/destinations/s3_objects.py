@@ -83,6 +83,8 @@ class S3Objects:
         Raises:
             DestinationError
         """
+        # A word that a store does not know is passed over without an error, and the object would lie there in the
+        # clear.
         if self.encryption is None or answer.get("ServerSideEncryption") == WORDS[self.encryption]:
             return
         raise DestinationError(
@@ -113,6 +115,7 @@ def pieces_of(part: Part) -> list[dict[str, Any]]:
     ]
     sums = part.sums
     if sums is not None and sums.algorithm == "sha256":
+        # An upload that was begun with SHA-256 is completed with the same sums, or the store refuses.
         for piece, digest in zip(found, sums.pieces, strict=True):
             piece["ChecksumSHA256"] = _base64(bytes.fromhex(digest))
     return found

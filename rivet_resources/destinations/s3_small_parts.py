@@ -57,6 +57,7 @@ def send(client: Any, file: Path, at: dict[str, str], *, uri: str, md5: str, obj
         raise _changed(file, uri) from error
     etag = str(answer["ETag"]).strip('"')
     if not same_object(answer, etag=etag, expected=base64.b64decode(md5).hex()):
+        # What is there is not ours to keep; without this the sweep would have to find it.
         client.delete_object(**at)
         raise _changed(file, uri)
     objects.check_answer(answer, where=f"{uri}: cannot stage it")
@@ -70,11 +71,14 @@ def copy(client: Any, part: Part, *, staged: dict[str, str], final: dict[str, st
     False also where the staged object is gone, as after an earlier call.
     """
     try:
+        # The copy is atomic: the final key shows the whole part or nothing. A death behind it leaves the staged one,
+        # which a sweep removes, and a second copy would put the same bytes there.
         answer = client.copy_object(**final, CopySource=staged, **objects.copy_words())
     except client.exceptions.ClientError as error:
         if error_code(error) not in ABSENT:
             raise
         return False
+    # Encrypted by KMS, this is no MD5 and False: `publish` then asks for the size of what is there.
     told = str(answer.get("CopyObjectResult", {}).get("ETag", "")).strip('"')
     return told == base64.b64decode(part.md5).hex()
 

@@ -92,6 +92,8 @@ class StdoutRoot:
 
     def publish(self, part: Part) -> None:
         """Write a part to the stream and forget it; a part that is gone was written before."""
+        # A part that was written is removed behind it, so a step that is tried again goes on where it stopped. One that
+        # was written only in part is written again: a stream cannot take it back.
         file = Path(self.staging.uri, part.staged["path"])
         if not file.exists():
             return

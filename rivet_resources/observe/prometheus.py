@@ -62,7 +62,8 @@ def write_textfile(folder: Path, *, labels: Mapping[str, str], samples: Sequence
         def collect(self) -> Any:
             yield from families.values()
 
-    beside = path.with_suffix(f".{os.getpid()}.tmp")  # the collector reads *.prom only, and whole files
+    # The collector reads *.prom only, and whole files.
+    beside = path.with_suffix(f".{os.getpid()}.tmp")
     beside.write_bytes(generate_latest(Kept()))
     beside.replace(path)
 

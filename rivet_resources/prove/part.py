@@ -131,7 +131,8 @@ def _rows(seen: PartSeen, file: Path, manifest: Manifest, part: ManifestPart) ->
         seen.flaws.append(Flaw("PART_ROW_COUNT", part.path, text, manifest.window))
     try:
         _cells(seen, file, manifest, schema)
-    except pa.ArrowException:  # a text format's reader that does not take what its writer may write
+    except pa.ArrowException:
+        # A text format's reader that does not take what its writer may write.
         seen.sums, seen.inexact = None, set(schema.names)
 
 

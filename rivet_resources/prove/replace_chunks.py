@@ -95,7 +95,8 @@ def describe_mended(staged: Staged, previous: Manifest) -> Manifest:
     again = {chunk.chunk: chunk for chunk in fresh.chunks}
     chunks = [again.get(chunk.chunk, chunk) for chunk in previous.chunks]
     parts = [part for part in previous.parts if part.chunk not in again] + list(fresh.parts)
-    parts.sort(key=lambda part: part.chunk or 0)  # stable: parts of a chunk stay in their order
+    # Stable: parts of a chunk stay in their order.
+    parts.sort(key=lambda part: part.chunk or 0)
     extraction = fresh.source.extraction.model_copy(
         update={"source_row_count": sum(chunk.source_row_count for chunk in chunks)}
     )

@@ -250,7 +250,8 @@ def _again(
         try:
             newer = look_anew()
         except RivetError:
-            break  # what was seen is told; the next look would say no more
+            # What was seen is told; the next look would say no more.
+            break
         moved = frozenset(window for window in flawed if newer.content(window) != look.content(window)) | marked
         if not moved:
             break

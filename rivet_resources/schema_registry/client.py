@@ -176,7 +176,8 @@ class HttpSchemaRegistry:
                 line.request(method, parts.path.rstrip("/") + path, body, headers)
                 answer = line.getresponse()
                 content = answer.read(MOST_BYTES + 1)
-                if time.monotonic() >= until:  # a line that was hung up amid the headers looks like their end
+                # A line that was hung up amid the headers looks like their end.
+                if time.monotonic() >= until:
                     raise TimeoutError
                 if answer.length and len(content) <= MOST_BYTES:  # `read` leaves that to its caller
                     raise IncompleteRead(content, answer.length)

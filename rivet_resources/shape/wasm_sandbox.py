@@ -148,7 +148,8 @@ def _ends_after(seconds: float, engine: Any) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-        timer.join()  # a tick that comes later would end the next call
+        # A tick that comes later would end the next call.
+        timer.join()
 
 
 def _reason(error: Exception, limits: Limits) -> CallEnded:
@@ -186,10 +187,12 @@ def _engine() -> Any:
     config = wasmtime.Config()
     config.epoch_interruption = True
     config.max_wasm_stack = STACK_BYTES
-    config.cranelift_nan_canonicalization = True  # a NaN's bits differ by processor, and a row's hash with them
+    # A NaN's bits differ by processor, and a row's hash with them.
+    config.cranelift_nan_canonicalization = True
     config.wasm_relaxed_simd_deterministic = True
     config.wasm_threads = False
-    config.parallel_compilation = False  # its threads would outlive a fork of Spark's daemon
+    # Its threads would outlive a fork of Spark's daemon.
+    config.parallel_compilation = False
     return wasmtime.Engine(config)
 
 

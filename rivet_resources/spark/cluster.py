@@ -187,7 +187,8 @@ def _asked(packed: bytes) -> Answer:
         root = ends.destination.root(ends.export)
         if question.marker and root.read(question.marker) is None:
             return Answer(host, f"{root.uri} is another place there than on this machine; use one that both can reach")
-        own = f"{PROBE}_{uuid.uuid4().hex[:8]}"  # `Root.check` has one name, and several processes ask at once
+        # `Root.check` has one name, and several processes ask at once.
+        own = f"{PROBE}_{uuid.uuid4().hex[:8]}"
         root.put(own, b"rivet")
         root.delete([own])
     except RivetError as error:

@@ -254,7 +254,8 @@ def start(launch: Launch, *, extra_env: Mapping[str, str]) -> Jvm:
         with open(sys.stderr.fileno() if wanted == "-" else wanted, "ab", closefd=wanted != "-") as log:
             process = subprocess.Popen(
                 launch.command(), stdin=subprocess.PIPE, stdout=log, stderr=log, env=env,
-                process_group=0,  # Ctrl-C is for Python, which then ends the JVM in order
+                # Ctrl-C is for Python, which then ends the JVM in order.
+                process_group=0,
             )  # fmt: skip
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)

@@ -65,7 +65,8 @@ def use(java: jvm.Java) -> tuple[str, ...]:
     if file is None or not file.exists():
         return ()
     with contextlib.suppress(OSError):
-        os.utime(file)  # `prune` removes what nobody used for a month
+        # `prune` removes what nobody used for a month.
+        os.utime(file)
     if java.major >= AOT_SINCE:
         return (f"-XX:AOTCache={file}", "-Xlog:aot=off", "-Xlog:cds=off")  # no word on what cannot be used
     return (f"-XX:SharedArchiveFile={file}", "-Xshare:auto", "-Xlog:cds=off")

@@ -403,9 +403,11 @@ def _forget(started: jvm.Jvm | None) -> None:
     if context is not None and started is not None:
         accumulators, context._accumulatorServer = context._accumulatorServer, None
         context._jsc = None
-        context.stop()  # with no JVM side left: clears the class's own memory
+        # With no JVM side left: clears the class's own memory.
+        context.stop()
         if accumulators is not None:
-            accumulators.handle_error = lambda *_: None  # the JVM hangs up on it, which it would print
+            # The JVM hangs up on it, which it would print.
+            accumulators.handle_error = lambda *_: None
             threading.Thread(target=accumulators.shutdown, daemon=True).start()  # takes up to a second to notice
     SparkSession._instantiatedSession = None
     SparkSession._activeSession = None

@@ -113,7 +113,8 @@ def classic(settings: Spark, started: jvm.Jvm) -> SparkContext:
     """Make the context in a JVM that we started."""
     from pyspark import SparkConf, SparkContext  # Spark
 
-    spare_pandas()  # before the first call into the JVM with anything but texts
+    # Before the first call into the JVM with anything but texts.
+    spare_pandas()
     conf = SparkConf(loadDefaults=False).setAll(list(_conf(settings).items()))
     gateway = started.gateway()
     with _python_of_tasks(settings), refusals(settings.master):
@@ -199,7 +200,8 @@ def refusals(where: str) -> Iterator[None]:
 
     try:
         yield
-    except ImportError:  # a missing package is told by whoever knows which to install
+    except ImportError:
+        # A missing package is told by whoever knows which to install.
         raise
     except (Py4JError, PySparkException) as error:
         reason = _first_line(error)

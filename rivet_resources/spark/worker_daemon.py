@@ -28,7 +28,8 @@ BEFORE_FORK = (
 
 def main() -> None:
     """Import, then serve forks until Spark closes our input."""
-    import_without_frames(*BEFORE_FORK)  # ADBC would import polars, whose threads do not survive a fork
+    # ADBC would import polars, whose threads do not survive a fork.
+    import_without_frames(*BEFORE_FORK)
     gc.freeze()  # else the workers' first collection copies every page they share
     from pyspark.daemon import manager  # Spark
 

@@ -76,6 +76,7 @@ def record(connection: Connection, parts: Iterable[Published], *, origin: Commit
         file_manifest.c.run_id == origin.run_id,
         file_manifest.c.window_key == origin.window,
     )
+    # Delete and insert, not upsert: a second publish of the run may have other parts, and the first ones' rows must go.
     connection.execute(delete(file_manifest).where(*same))
     at = origin.created_at or now(connection)
     rows = [_row(part, origin, at) for part in parts]

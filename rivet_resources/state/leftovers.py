@@ -46,6 +46,7 @@ def is_due(connection: Connection, export: str, place: str) -> bool:
     """Return whether a run did not end well since the last look at a place, or none was ever taken there."""
     query = select(export_leftovers).where(export_leftovers.c.export_name == export)
     row = connection.execute(query).one_or_none()
+    # A place nobody ever looked at may hold what another store's runs, or an older Rivet, left.
     return row is None or row.place != place or row.failures > row.swept
 
 
@@ -64,6 +65,7 @@ def note_look(connection: Connection, export: str) -> None:
 
 def note_sweep(connection: Connection, export: str, place: str, *, failures: int) -> None:
     """Note that a place holds nothing of the runs that had failed, as they were counted when the look began."""
+    # The number from before the look: a run that failed during it is not among what was swept.
     seen = {"swept": failures, "place": place, "looked_at": now(connection)}
     row = insert(connection, export_leftovers).values(export_name=export, failures=failures, **seen)
     connection.execute(row.on_conflict_do_update(index_elements=["export_name"], set_=seen))

@@ -255,8 +255,11 @@ def migrate(database: Database, migrations: tuple[tuple[str, ...], ...] = MIGRAT
     """
     with database.write() as connection:
         if not database.is_sqlite:
+            # Both would see no tables and create them, and CREATE TABLE of PostgreSQL has no turn to take. On SQLite
+            # the write transaction is alone.
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
         before = _version(connection, database.name)
+        # An older program would not fill the columns that a newer one counts on.
         if before > len(migrations):
             raise StateError(
                 f"State store {database.name} has version {before}; this Rivet knows up to {len(migrations)}. "

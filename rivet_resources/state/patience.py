@@ -31,6 +31,7 @@ def _repeat(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def again(self: Any, *arguments: Any, **options: Any) -> Any:
         database: Database = self._database
+        # Nested calls multiply nothing: the clock of `_may_wait` is the database's, so all of them end together.
         return database.patiently(lambda: method(self, *arguments, **options))
 
     return again

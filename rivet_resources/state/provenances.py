@@ -71,6 +71,8 @@ def remember(
     """Keep what the export's state is of from now on, with what else was accepted by name; '' keeps the place."""
     known = read(connection, export)
     if known.provenance is not None and not difference(known.provenance, found):
+        # Joined, since a run may learn less than an earlier one: a server that hides its identity today was told apart
+        # before.
         found = found.joined_with(known.provenance)
     _write(connection, export, KnownProvenance(found, destination or known.destination, (*known.accepted, *accepted)))
 

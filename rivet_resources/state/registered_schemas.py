@@ -136,6 +136,7 @@ def add_version(connection: Connection, subject: Subject, form: SchemaFormat, sc
     """Add a version behind all that there ever were; the caller took its turn."""
     number = content_id(connection, form, schema)
     if number is None:
+        # Writers take turns (`take_turn`), so the highest one and one more is nobody's.
         highest = connection.execute(select(func.max(schema_content.c.id))).scalar_one()
         number = (highest or 0) + 1
         values = {"id": number, "identity": identity(form, schema), "format": form, "text": schema}
@@ -151,6 +152,7 @@ def add_version(connection: Connection, subject: Subject, form: SchemaFormat, sc
 
 def delete_version(connection: Connection, subject: str, version: int, *, permanent: bool) -> None:
     """Hide a version, or remove it for good; its number and its id are not given again."""
+    # Only the version goes: messages carry the id for ever, so `schema_content` keeps what it stands for.
     chosen = (schema_version.c.subject == subject) & (schema_version.c.version == version)
     if permanent:
         connection.execute(delete(schema_version).where(chosen))

@@ -86,7 +86,8 @@ def mirrored(
     rows = left.select(*_with_lacking(left, columns))
     if base is None:
         return rows
-    keys = changes.select(*map(col, key)).distinct()  # not those of `latest`: that would sort whole rows twice
+    # Not those of `latest`: that would sort whole rows twice.
+    keys = changes.select(*map(col, key)).distinct()
     keys = (F.broadcast(keys) if broadcast else keys).alias("l")
     untouched = base.alias("b").join(keys, same_key(key, "b", "l", null_keys=null_keys), "left_anti")
     return untouched.select(*map(col, columns)).unionByName(rows, allowMissingColumns=True)

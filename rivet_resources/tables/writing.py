@@ -294,7 +294,8 @@ def _clear(extract: Extract) -> None:
     """Remove what this run staged, also what tasks staged that could not tell any more; others' stays."""
     root = extract.destination.root(extract.export)
 
-    def others() -> Iterator[str]:  # asked after the listing: a run that began since keeps what it has
+    # Asked after the listing: a run that began since keeps what it has.
+    def others() -> Iterator[str]:
         yield from root.staged_runs() - {extract.run_id}
 
     try:

@@ -114,7 +114,8 @@ def _take_back_plan(context: dg.AssetExecutionContext) -> None:
                     table.c.asset_key.in_(sorted(keys)),
                 )
             )
-    except Exception as error:  # lights are told, not needed: a busy event log must not end an export
+    except Exception as error:
+        # Lights are told, not needed: a busy event log must not end an export.
         context.log.warning(f"Checks of this run stay planned in Dagster ({type(error).__name__}).")
 
 

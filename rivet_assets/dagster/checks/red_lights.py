@@ -64,5 +64,6 @@ class RedLights:
                 if found is not None:
                     connection.execute(table.delete().where(row))
                     connection.execute(table.insert().values({k: v for k, v in found.items() if k != "id"}))
-        except Exception as error:  # as in `on_demand`: a busy event log must not end an export
+        except Exception as error:
+            # As in `on_demand`: a busy event log must not end an export.
             self.context.log.warning(f"The badge of {check} may be green ({type(error).__name__}).")

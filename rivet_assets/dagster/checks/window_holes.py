@@ -60,7 +60,8 @@ def windows_verdict(export: Export, key: dg.AssetKey, instance: dg.DagsterInstan
     due = partitions.get_partition_keys(current_time=last_tick, dynamic_partitions_store=instance)
     first = next((number for number, each in enumerate(due) if each in there), len(due))
     while 0 < first < len(due) and BESIDE in due[first] and _day(due[first - 1]) == _day(due[first]):
-        first -= 1  # values of the first day count from its first one on
+        # Values of the first day count from its first one on.
+        first -= 1
     if not export.has_days:  # no value comes before another
         first = 0
     if export.first_snapshot is not None:  # a day that was missed can never be filled

@@ -93,7 +93,8 @@ def _query_columns(query: str, names: list[str], dialect: str | None) -> dict[st
 
         tree = sqlglot.parse_one(query, dialect=dialect)
         for name in names:
-            with _parser():  # a column that the parser cannot follow, such as one of `*`, leaves the others
+            # A column that the parser cannot follow, such as one of `*`, leaves the others.
+            with _parser():
                 origins = set()
                 for node in lineage(name, tree, {}, dialect=dialect).walk():
                     table = node.expression
@@ -131,7 +132,8 @@ def _parser() -> Iterator[Any]:
     logger.setLevel(logging.CRITICAL)
     try:
         yield sqlglot
-    except Exception:  # whatever the parser trips over: lineage is a picture, and must not stop an export
+    except Exception:
+        # Whatever the parser trips over: lineage is a picture, and must not stop an export.
         pass
     finally:
         logger.setLevel(level)

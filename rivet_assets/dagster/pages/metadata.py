@@ -138,7 +138,8 @@ def data_version(staged: Staged) -> dg.DataVersion:
     digest = hashlib.sha256(staged.schema_ipc)
     for fingerprint in sorted(part.fingerprint for part in staged.parts):
         digest.update(fingerprint.encode())
-    if staged.extract.window.kind == "after":  # what an incremental run adds is new even if equal rows came before
+    # What an incremental run adds is new even if equal rows came before.
+    if staged.extract.window.kind == "after":
         digest.update(staged.extract.window.key.encode())
     return dg.DataVersion(digest.hexdigest()[:16])
 

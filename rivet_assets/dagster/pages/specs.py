@@ -123,7 +123,8 @@ def source_specs(exports: Iterable[Export], *, config: RivetConfig) -> list[dg.A
                 kinds={source.type, "table"},
                 # With its source: Dagster takes assets of one table name for one table, and links them.
                 metadata={"dagster/table_name": ".".join(key.path)},
-                group_name=f"{_word(source_name)}_tables",  # in lists and the graph they are apart from their exports
+                # In lists and the graph they are apart from their exports.
+                group_name=f"{_word(source_name)}_tables",
             )
     return list(specs.values())
 
@@ -135,7 +136,8 @@ def _metadata(export: Export, config: RivetConfig) -> dict[str, Any]:
         "dagster/uri": export.destination.root(export.name).uri,
         "dagster/io_manager_key": LAKE,
     }
-    if export.query is not None:  # in the description it would stand in lists, as raw markdown
+    # In the description it would stand in lists, as raw markdown.
+    if export.query is not None:
         facts[QUERY] = dg.MarkdownMetadataValue(f"```sql\n{export.query.strip()}\n```")
     if config.file is not None:
         line = config.line_of(export.name)

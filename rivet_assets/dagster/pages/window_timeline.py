@@ -109,7 +109,8 @@ def _typed(text: str, kind: pa.DataType) -> Any:
             return Decimal(text)
         if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
             return datetime.fromisoformat(text)
-    except (ValueError, ArithmeticError):  # a year beyond 9999, or a value that only its database writes
+    except (ValueError, ArithmeticError):
+        # A year beyond 9999, or a value that only its database writes.
         return text
     return text
 

@@ -227,7 +227,8 @@ def _read_failures(scheduled: Sequence[Scheduled], instance: dg.DagsterInstance,
                 continue
             if failure.exit_code == TRANSIENT:
                 _note(each, record, memory, instance, not_before=failure.not_before)
-            else:  # it will not pass by itself: people were told
+            else:
+                # It will not pass by itself: people were told.
                 memory.missing.pop(each.tag, None)
 
 

@@ -53,7 +53,8 @@ class Claim(Protocol):
     @property
     def shard(self) -> str: ...  # '' of an export without shards
     @property
-    def place(self) -> str: ...  # the destination as configured; '' where nobody asks
+    # The destination as configured; '' where nobody asks.
+    def place(self) -> str: ...
 
 
 class RunClaim(Claim, Protocol):
@@ -155,7 +156,8 @@ def manifest_of_shard(root: ReadableRoot, shard: str) -> Manifest | None:
     """Read a manifest of one shard, of times the last; None when nothing of it is committed."""
     if not root.keeps_manifests:
         return None
-    name = shard_window(shard).file_name  # the window's own, or the end of those of its times
+    # The window's own, or the end of those of its times.
+    name = shard_window(shard).file_name
     paths = [path for path in manifest_paths(root) if path.endswith((f"/{name}", f"{BESIDE_IN_PATHS}{name}"))]
     found = next(filter(None, (read_manifest(root, path) for path in reversed(paths))), None)
     return found[0] if found else None

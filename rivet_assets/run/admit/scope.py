@@ -47,7 +47,8 @@ def state_of(config: RivetConfig, *, rivet: Rivet | None = None) -> State:
     ours = _scoped(config, rivet.state(url))
     if waiting := ours.adoptions().waiting():
         _adopt_waiting(config, ours, waiting)
-    else:  # for all exports of this run: of a thousand, each would ask for all
+    else:
+        # For all exports of this run: of a thousand, each would ask for all.
         rivet.settle(config, ours)
     return ours
 

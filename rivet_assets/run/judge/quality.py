@@ -221,7 +221,8 @@ def _judge(rule: QualityRule, measures: Measures, duplicates: Mapping[str, int],
             if rows and measures.nulls and rule.column not in measures.nulls:
                 return _no_column(rule, rows)
             nulls = measures.nulls.get(rule.column, 0)
-            ratio = nulls / rows if rows else 0.0  # an empty window has nothing that could be missing
+            # An empty window has nothing that could be missing.
+            ratio = nulls / rows if rows else 0.0
             text = f"{nulls} of {rows} rows have no {rule.column} ({ratio:.4g}), at most {rule.threshold:g} allowed"
             return _verdict(rule, ratio, ratio <= rule.threshold, rows, text)
         case "unique":

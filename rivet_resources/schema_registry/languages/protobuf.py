@@ -174,7 +174,8 @@ def _leaf(kind: pa.DataType, path: tuple[str, ...]) -> str:
         return TIMESTAMP
     is_text = is_uuid(kind) or is_json(kind) or pa.types.is_string(kind) or pa.types.is_decimal(kind)
     if is_text or pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind):
-        return "string"  # as CSV writes them: Protobuf has no type of its own that holds all of them
+        # As CSV writes them: Protobuf has no type of its own that holds all of them.
+        return "string"
     why = "and repeated fields know no NULL" if pa.types.is_nested(kind) else "which Protobuf has no type for"
     raise _unsupported(path, kind, why)
 
@@ -199,7 +200,8 @@ def _misread(reader: ProtoMessage, writer: ProtoMessage, path: str, seen: Seen) 
         read = reader.fields.get(number)
         place = f"{path}.{written.name}".lstrip(".")
         if read is None:
-            continue  # readers pass over fields that they do not know
+            # Readers pass over fields that they do not know.
+            continue
         if read.name != written.name:
             yield f"field {number} is {place}, and the reader calls it {read.name}"
         elif read.label == "" and written.label == "optional" and read.message is None:

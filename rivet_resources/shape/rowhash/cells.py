@@ -186,7 +186,8 @@ def _decimals(column: pa.Array) -> Cut:
     """Spell decimals with all digits of their scale."""
     if pa.types.is_decimal128(column.type) and column.type.precision <= 18 and column.type.scale >= 0:
         mask = present(column)
-        low = numbers(column, None, np.dtype("<i8,<i8"))["f0"]  # sixteen bytes, of which the upper ones are the sign
+        # Sixteen bytes, of which the upper ones are the sign.
+        low = numbers(column, None, np.dtype("<i8,<i8"))["f0"]
         low = low.copy() if mask is None else low * mask
         if digits.fit(low, column.type.scale):
             return _digits(low, column.type.scale, mask)

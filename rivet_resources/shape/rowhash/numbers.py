@@ -63,7 +63,8 @@ def _short(number: Places, present: Mask | None) -> Framed:
     text = FOUR_WIDE[number - above * 10_000]
     text <<= 32
     text |= FOUR_WIDE[above]
-    text >>= (EIGHT - lengths).view(np.uint64) << 3  # the zeros before the number are the low bytes
+    # The zeros before the number are the low bytes.
+    text >>= (EIGHT - lengths).view(np.uint64) << 3
     framed = np.empty(len(number), layout(COUNTED, EIGHT))
     framed["head"] = heads(lengths, present)
     framed["body"] = text.view("V8")

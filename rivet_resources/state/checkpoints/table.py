@@ -94,6 +94,8 @@ class TableCheckpoints:
             _seed(connection, self._row(key))
             # The UPDATE takes the row's lock, so two runs that take the key at once get two generations.
             ours = _raise_generation(connection, self._row(key))
+            # Read inside: a record that cannot be used raises, which rolls the raised generation back, so nobody is
+            # fenced for it.
             return self._read(_lock_row(connection, self._row(key))), ours
 
     def save(self, record: Checkpoint) -> None:
@@ -151,6 +153,7 @@ class TableCheckpoints:
             ours = select(checkpoint.c.generation).where(checkpoint.c.checkpoint_key == self._row(key))
             if not self._prefix or connection.execute(ours).first() is not None:
                 return
+            # By identity: under a bare key the record may be another project's, of another server.
             moved = update(checkpoint).where(of_bare, checkpoint.c.source_identity == identity)
             if connection.execute(moved.values(checkpoint_key=self._row(key))).rowcount:
                 entries = update(checkpoint_audit).where(checkpoint_audit.c.checkpoint_key == key)
@@ -241,6 +244,7 @@ def _raise_generation(connection: Connection, key: str, **values: Any) -> int:
 
 def _record(row: Row[Any], *, where: str = "") -> dict[str, Any] | None:
     """Put the record of a row together as it was summed; None: there is none."""
+    # Taken and never saved, or reset: the row stays, since its generation must outlive the record.
     if row.position is None:
         return None
     texts = {}

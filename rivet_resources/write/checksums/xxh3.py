@@ -210,7 +210,8 @@ def _each(cells: pa.Array) -> Hashes:
         b"".join(map(xxhash.xxh3_64_digest, cells.slice(lo, EACH_BLOCK).to_numpy(zero_copy_only=False)))
         for lo in range(0, len(cells), EACH_BLOCK)
     )
-    return np.frombuffer(digests, ">u8").astype(np.uint64)  # a digest is written with the high bits first
+    # A digest is written with the high bits first.
+    return np.frombuffer(digests, ">u8").astype(np.uint64)
 
 
 def _empty(cells: _Cells) -> Any:
@@ -244,7 +245,8 @@ def _long(cells: _Cells, pairs: int) -> Hashes:
     found: Hashes = np.zeros(len(head[0]), np.uint64)
     # Inputs of 17 to 128 bytes: the length starts the sum, then come pairs of 16 bytes from both ends.
     found += cells.lengths * PRIME64_1
-    for pair in range(pairs):  # inwards from both ends; the secret goes on from pair to pair
+    # Inwards from both ends; the secret goes on from pair to pair.
+    for pair in range(pairs):
         first, last, secret = 2 * pair, 2 * (pairs - 1 - pair), SECRET[4 * pair : 4 * pair + 4]
         found += _product_folded(head[first] ^ secret[0], head[first + 1] ^ secret[1])
         found += _product_folded(tail[last] ^ secret[2], tail[last + 1] ^ secret[3])

@@ -171,7 +171,8 @@ def _marked(matrix: Bytes, lengths: Numbers, present: Present | None, *, is_null
     if present is None:
         mark = [pa.scalar(bytes([PRESENT]), pa.binary())] if is_nullable else []  # at import it would load pandas
         return [*mark, ragged(matrix, lengths)]
-    if not is_nullable:  # inside a struct that is NULL itself, which leaves them out
+    # Inside a struct that is NULL itself, which leaves them out.
+    if not is_nullable:
         return [ragged(matrix, lengths)]
     marks = np.where(present, PRESENT, NULL).astype(np.uint8).reshape(-1, 1)
     return [ragged(np.concatenate([marks, matrix], axis=1), np.where(present, lengths + 1, 1))]

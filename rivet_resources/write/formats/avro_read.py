@@ -64,7 +64,8 @@ def header(file: BinaryIO) -> Header:
         raise pa.ArrowInvalid("it is not one that Rivet wrote")
     try:
         schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(held[ARROW_SCHEMA.encode()], validate=True)))
-        str(schema)  # a name that is no UTF-8 is met by who asks for it, and nobody later expects that
+        # A name that is no UTF-8 is met by who asks for it, and nobody later expects that.
+        str(schema)
     except (ValueError, OSError) as error:
         raise pa.ArrowInvalid("its schema does not unpack") from error
     return Header(schema, codec, sync)
@@ -113,7 +114,8 @@ def _decode(content: bytes, count: int) -> list[Any]:
 
     try:
         rows = list(fastavro.reader(io.BytesIO(content)))
-    except Exception as error:  # it raises whatever a byte leads it to; its texts may show a cell
+    except Exception as error:
+        # It raises whatever a byte leads it to; its texts may show a cell.
         raise pa.ArrowInvalid(f"a block holds no rows of its schema ({type(error).__name__})") from None
     if len(rows) != count:
         raise pa.ArrowInvalid("a block holds another number of rows than it says")

@@ -140,7 +140,8 @@ def _embed(column: pa.StringArray, name: str) -> pa.StringArray:
         column = pc.replace_substring(column, feed, " ")
     present = column.drop_null()
     doubtful = present.filter(pc.match_substring_regex(present, NOT_A_NUMBER))
-    if not _all_parse(present):  # it also knows no lone surrogates, `\ud800`, which are JSON all the same
+    # It also knows no lone surrogates, `\ud800`, which are JSON all the same.
+    if not _all_parse(present):
         doubtful = present
     if not all(map(_is_valid, doubtful.to_pylist())):
         raise ValueDoesNotFit(

@@ -125,9 +125,11 @@ def _cut_members(lines: Sequence[str], wanted: set[str], names: Sequence[str]) -
         found: list[str | None] = []
         end = 0
         for step, is_wanted in steps:
-            begin = end + step  # over the brace or comma, the name and the colon
+            # Over the brace or comma, the name and the colon.
+            begin = end + step
             end = scan(line, _past_blanks(line, begin))[1]
-            if is_wanted:  # blanks around a value of JSON are the source's and stay
+            # Blanks around a value of JSON are the source's and stay.
+            if is_wanted:
                 end = _past_blanks(line, end)
                 found.append(_document(line[begin:end]))
         cells.append(found)

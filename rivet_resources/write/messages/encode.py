@@ -116,7 +116,8 @@ def spelling(encoding: Encoding, registered: RegisteredSchema | None) -> Callabl
     if encoding == "protobuf":
         assert registered is not None, "the configuration refuses such messages without a registry"
         numbers = registered.numbers or {}
-        first = head + b"\0"  # the path to the message: the first of its text
+        # The path to the message: the first of its text.
+        first = head + b"\0"
         return lambda schema: lambda batch: protobuf_cells.render_rows(batch, first, numbers)
     if encoding == "avro":
         return lambda schema: lambda batch: avro_cells.render_rows(batch, head)
