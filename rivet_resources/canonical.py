@@ -23,10 +23,13 @@ def canonical(value: Any) -> str:
         if pa.types.is_date32(value.type) and value.is_valid:
             day, era = day_text(value.value)
             return day + era
+        # Only now: of a timestamp in nanoseconds or beyond year 9999 Python would raise or cut.
         value = value.as_py()
+    # Before anything else: in Python True is a number.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Decimal):
+        # `str` would write 1E+3, which some databases take for a float.
         return f"{value:f}"
     if isinstance(value, datetime):
         naive_time = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value

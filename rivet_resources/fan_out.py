@@ -86,6 +86,7 @@ def _together(asks: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, 
         if asked is None:
             answers[name] = NoAnswer("it has still not answered the question before this one")
             continue
+        # One deadline for all, not one each: sixteen silent places take as long as one.
         asked.thread.join(max(0.0, deadline - time.monotonic()))
         if asked.thread.is_alive():
             answers[name] = NoAnswer(f"no answer in {seconds:g} s")
@@ -100,6 +101,7 @@ def _begin(name: str, ask: Callable[[], T]) -> _Asked[T] | None:
     """Start asking; None while the last question under this name hangs."""
     with _lock:
         before = _hanging.get(name)
+        # Else each tick of a sensor would leave one more thread and one more connection at a server that is silent.
         if before is not None and before.is_alive():
             return None
         asked = _Asked(name, ask)

@@ -31,6 +31,8 @@ def collect_rarely() -> None:
 def settle() -> None:
     """End what `collect_rarely` began; what is there by now is never looked at again. Nothing where it never began."""
     if gc.get_threshold() == WHILE_STARTING:
+        # What was imported stays until the end: moved out of the collector's sight, it costs no later collection
+        # anything.
         gc.freeze()
         gc.set_threshold(*USUAL)
 

@@ -44,6 +44,8 @@ def declare(references: Mapping[str, SecretReference]) -> None:
     """
     known = dict(_declared())
     for name, reference in references.items():
+        # A location loads many files into one process and one environment: the later one would silently read the
+        # other's secret.
         if known.setdefault(name, reference) != reference:
             raise ConfigError(
                 f"`secrets: {name}` is {reference.text} here and {known[name].text} in another configuration of this "
@@ -129,6 +131,7 @@ def read_variable(name: str) -> str | None:
     Raises:
         SecretUnreadable, SecretStoreUnreachable, ExtraMissing: what `secrets:` says of it cannot be read.
     """
+    # The store first: a variable of that name may be left from before the secret was moved there.
     if (reference := _declared().get(name)) is not None:
         return _kept.read(name, reference)
     return os.environ.get(name, _lent.get(name))

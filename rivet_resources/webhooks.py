@@ -93,6 +93,7 @@ def send_all(messages: Sequence[Message], *, pause_seconds: float = PAUSE_SECOND
         except queue.Empty:
             break
         told[place] = answer
+    # By the key in the YAML: the address is a secret, and every library's own text may hold it.
     return [f"{messages[place].name} was not told: {answer}" for place, answer in told.items() if answer]
 
 

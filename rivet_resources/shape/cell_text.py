@@ -84,6 +84,7 @@ def _plain(column: pa.Array) -> pa.StringArray:
 def _quote(column: pa.Array) -> pa.StringArray:
     """Spell text: verbatim, in quotes only where a comma, quote, CR or LF is inside, inner quotes doubled."""
     column = column.cast(pa.string())
+    # A search over all bytes at once: most columns have none of the four, and are done here.
     marks = [mark for mark in NEED_QUOTES if mark.encode() in _bytes(column)]
     if not marks:
         return column
@@ -97,6 +98,7 @@ def _floats(column: pa.Array) -> pa.StringArray:
     if column.type == pa.float16():
         column = column.cast(pa.float32())
     text = column.cast(pa.string())
+    # `inf` has neither an e nor a nan, and is spelled as the contract wants it.
     if b"e" not in _bytes(text) and b"nan" not in _bytes(text):
         return text
     odd = pc.match_substring_regex(text, "e|nan")

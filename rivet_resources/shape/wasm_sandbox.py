@@ -91,9 +91,11 @@ def call(code: bytes, function: str, data: bytes, *, config: bytes, limits: Limi
     engine, module = _loaded(code)
     store = wasmtime.Store(engine)
     store.set_limits(memory_size=limits.memory_bytes, table_elements=MOST_TABLE, instances=1, tables=8, memories=1)
+    # One tick from now: the timer below makes that tick. Fuel would count each instruction instead, and cost that much.
     store.set_epoch_deadline(1)
     try:
         with _ends_after(limits.seconds, engine):
+            # An empty list of imports is the sandbox: there is nothing that the module could call.
             exports: Any = wasmtime.Instance(store, module, []).exports(store)
             if (version := exports["rivet_abi"](store)) != ABI:
                 raise ModuleRefused(f"is of interface version {version}; this Rivet has {ABI}")
@@ -121,6 +123,7 @@ def _answer(store: Any, exports: Any, function: str, data: bytes) -> bytes:
     if at == 0:
         raise CallEnded(f"refused with its code {length}", is_of_data=True)
     memory = exports["memory"]
+    # The module's own numbers: reading outside its memory would show it, or the rows' reader, the host's.
     if at + length > memory.data_len(store):
         raise CallEnded("answered with a place outside its memory", is_of_data=False)
     return bytes(memory.read(store, at, at + length))
@@ -175,6 +178,7 @@ def _loaded(code: bytes) -> tuple[Any, Any]:
         _own.engine, _own.modules = _engine(), {}
     if code not in _own.modules:
         _own.modules.clear()  # an export has one or two
+        # Compiled once per process, loaded once per thread: an engine's epoch is shared by all that run in it.
         _own.modules[code] = wasmtime.Module.deserialize(_own.engine, _compiled(code))
     return _own.engine, _own.modules[code]
 

@@ -69,6 +69,7 @@ def use(java: jvm.Java) -> tuple[str, ...]:
         os.utime(file)
     if java.major >= AOT_SINCE:
         return (f"-XX:AOTCache={file}", "-Xlog:aot=off", "-Xlog:cds=off")  # no word on what cannot be used
+    # `auto`: an archive that does not fit is passed over, and the run starts as without one.
     return (f"-XX:SharedArchiveFile={file}", "-Xshare:auto", "-Xlog:cds=off")
 
 
@@ -88,6 +89,8 @@ def build_in_background(java: jvm.Java) -> None:
         subprocess.Popen(
             [sys.executable, "-m", "rivet_resources.spark.jvm_training", "--claimed"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            # A session of its own: Ctrl-C on the next command must not end it, and it outlives the run that asked for
+            # it.
             start_new_session=True, env=_importable(),
         )  # fmt: skip
 

@@ -58,6 +58,7 @@ def _record(flags: tuple[str, ...]) -> None:
     process = runtime.process
     runtime.stop()
     if process is not None:
+        # The JVM writes the archive while it ends, for some seconds; until then there is nothing to rename.
         process.wait(timeout=jvm_archive.STALE_SECONDS)
 
 

@@ -145,6 +145,7 @@ class SparkRuntime:
         """
         if not self.is_cluster or self.is_remote:
             return
+        # Once per pair and not per extract: the question costs each host a connection, and an export has many windows.
         ends = f"{extract.source!r} {extract.destination!r}"
         if ends not in self._examined:
             hosts = self.hosts(Ends(extract.source, extract.destination, extract.export, extract.pace))
@@ -208,6 +209,7 @@ class SparkRuntime:
         Does nothing where a session is up, or somebody in this process is starting one.
         """
         global _early
+        # Without waiting: whoever has the lock is starting or stopping Spark, and this call is only there to save time.
         if self.inline or self._session_of or not _lock.acquire(blocking=False):
             return
         try:
@@ -255,6 +257,7 @@ class SparkRuntime:
             raise SparkUnavailable(
                 "`spark: inline` has no Spark session. Remove that line, or give `spark: {master: …}` or `{remote: …}`."
             )
+        # A JVM that was killed (as by the system for its memory) must not fail every later export of this process.
         if _started is not None and not _started.is_alive():
             _forget(_started.jvm)
             _started = self._task_session = None
@@ -278,6 +281,8 @@ class SparkRuntime:
             if self.is_remote:
                 return session
             if self._task_session is None or self._task_session.sparkContext is not session.sparkContext:
+                # Another session of the same Spark: the user's SQL settings may change what our plans do, and ours
+                # theirs.
                 self._task_session = session.newSession()
                 for key, value in TASK_CONF.items():
                     self._task_session.conf.set(key, value)
@@ -316,6 +321,8 @@ class SparkRuntime:
             if _started is None or self not in _started.users:
                 return
             _started.users.discard(self)
+            # The last one out: in a code location several exports share one JVM, and the first to end must not take it
+            # away.
             if not _started.users:
                 ending, _started = _started, None
                 _end(ending, archive=self._archive)
@@ -333,6 +340,7 @@ class SparkRuntime:
         try:
             context = spark_sessions.classic(self.settings, started)
             self._ship(context)
+        # Ctrl-C too: a JVM that nobody remembers would stay until this process ends.
         except BaseException:
             _forget(started)
             raise
@@ -351,6 +359,7 @@ class SparkRuntime:
         early, _early = _early, None
         if early is None or (early.owner.settings == self.settings and early.owner._archive == self._archive):
             return early.jvm if early else None
+        # Other memory or another archive: those are options of the JVM's command line and cannot be changed any more.
         early.jvm.end()
         return None
 
@@ -361,6 +370,7 @@ def _local_cores(master: str) -> int | None:
     if not form:
         return None
     if form[1] == "*":
+        # Not the machine's cores: a container or `taskset` may leave us fewer, and each task is a process.
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(form[1] or 1)
 
@@ -388,6 +398,7 @@ def _end(ending: _Started, *, archive: tuple[str, ...] | None) -> None:
         return
     _forget(ending.jvm)
     if archive is None:
+        # Behind the end: recording beside a run made it twice as slow (measured, `jvm_archive.py`).
         jvm_archive.build_in_background(jvm.find_java())
 
 
@@ -401,6 +412,7 @@ def _forget(started: jvm.Jvm | None) -> None:
 
     context = SparkContext._active_spark_context
     if context is not None and started is not None:
+        # Taken away before `stop`, which would wait for its thread, and given a quiet end of its own.
         accumulators, context._accumulatorServer = context._accumulatorServer, None
         context._jsc = None
         # With no JVM side left: clears the class's own memory.
@@ -409,6 +421,8 @@ def _forget(started: jvm.Jvm | None) -> None:
             # The JVM hangs up on it, which it would print.
             accumulators.handle_error = lambda *_: None
             threading.Thread(target=accumulators.shutdown, daemon=True).start()  # takes up to a second to notice
+    # pyspark keeps its one session and gateway in class attributes; what is left there would be handed to the next
+    # caller.
     SparkSession._instantiatedSession = None
     SparkSession._activeSession = None
     SparkContext._gateway = None

@@ -65,6 +65,7 @@ def needs_submit(settings: Spark) -> bool:
 
 
 def _conf(settings: Spark) -> dict[str, str]:
+    # The daemon is a module of this package, which another machine has only once a job has sent it.
     own = REMOTE if is_cluster(settings.master) else {**LOCAL, **FORKING}
     # Where secrets lie; each worker reads them with the rights of its host.
     own = {**own, **{f"spark.executorEnv.{name}": text for name, text in declared_references().items()}}
@@ -115,6 +116,8 @@ def classic(settings: Spark, started: jvm.Jvm) -> SparkContext:
 
     # Before the first call into the JVM with anything but texts.
     spare_pandas()
+    # No defaults: what `_conf` says is all there is. The files of an installation go through spark-submit
+    # (`needs_submit`).
     conf = SparkConf(loadDefaults=False).setAll(list(_conf(settings).items()))
     gateway = started.gateway()
     with _python_of_tasks(settings), refusals(settings.master):
@@ -158,6 +161,7 @@ def submit(settings: Spark) -> SparkSession:
     options = f"-XX:+UseSerialGC {' '.join(jvm.JIT[settings.jit])}"
     options = f"{options} {settings.conf.get('spark.driver.extraJavaOptions', '')}".strip()
     conf = {**_conf(settings), "spark.driver.memory": settings.driver_memory, "spark.driver.extraJavaOptions": options}
+    # spark-submit is a shell script that knows only JAVA_HOME and the PATH, not the wheel's Java.
     home = {} if "JAVA_HOME" in os.environ else {"JAVA_HOME": str(jvm.find_java().home)}
     os.environ.update(home)
     try:
@@ -180,6 +184,7 @@ def connect(settings: Spark) -> SparkSession:
             f"Spark Connect at {place.hostname}:{place.port or 15002} (`spark: remote`) does not answer: {error}. "
             f"Check host and port, form sc://host:15002, or remove `remote` to run on this machine."
         ) from error
+    # A client sets what is of its session; the rest was decided when the server started.
     conf = {key: value for key, value in settings.conf.items() if key.startswith("spark.sql.")}
     try:
         from pyspark.sql import SparkSession  # Spark
@@ -213,5 +218,6 @@ def refusals(where: str) -> Iterator[None]:
 
 def _first_line(error: Exception) -> str:
     java: Any = getattr(error, "java_exception", None)
+    # `toString` and not the message of py4j, which adds the whole Java stack.
     text = str(java.toString()) if java is not None else str(error)
     return text.strip().splitlines()[0][:300] if text.strip() else type(error).__name__

@@ -144,8 +144,7 @@ class Database:
         with self._translate(), ExitStack() as stack:
             connection = self.patiently(lambda: self._begin(engine, stack))
             self._served, self._away_since = True, None
-            # Inside the transaction and behind its first statement: only then does SQLite have the file open that we
-            # look for.
+            # Behind the beginning, which may have opened a connection, and with it another file than before.
             self._check_place()
             yield connection
 

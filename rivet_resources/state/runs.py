@@ -193,7 +193,7 @@ def commit(connection: Connection, run: RunRecord) -> None:
     """Write a run's success from its manifest: over the row that `begin` wrote, or as a row of its own."""
     begun = find(connection, run.run_id)
     if begun is None:
-        # Of a rebuild from manifests, or of a commit whose store was lost meanwhile.
+        # Nobody began it in this store, as where that was lost meanwhile: the manifest knows enough for a row.
         return begin(connection, run)
     values = {name: value for name, value in _row(run).items() if name in COMMITTED}
     # Committed a second time, the schema equals the one stored the first time: that is no news.

@@ -46,6 +46,7 @@ def spelled(found: Places, scale: int, present: Mask | None) -> HashCells | Fram
     _write(rows[: len(found)], whole, SIGN + figures)
     if scale:
         _fraction(rows[: len(found)], size - whole * 10**scale, SIGN + figures, scale)
+    # Counted by look-up and not by a logarithm, which rounds at powers of ten.
     lengths = np.searchsorted(POWERS[: figures - 1], whole, side="right") + 1
     starts = np.arange(SIGN + figures, len(found) * width + SIGN + figures, width) - lengths
     lengths += scale + 1 if scale else 0

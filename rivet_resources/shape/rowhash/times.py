@@ -41,6 +41,8 @@ GROUPS = ("ms", "us", "ns")
 
 def dates(days: Places, present: Mask | None) -> HashCells | Framed:
     """Spell days since 1970-01-01."""
+    # One far day sends the whole piece through Python: such pieces are rare, and one way to write is enough for the
+    # others.
     if not _inside(days, PLAIN_DAYS):
         return _join_texts([_far_day(day) for day in days.tolist()], present)
     found = np.empty(len(days), layout(COUNTED, DAY_BYTES))
@@ -106,6 +108,7 @@ def _zone(rows: npt.NDArray[np.void], lengths: Places, zone: str) -> None:
 
 
 def _framed(rows: npt.NDArray[np.void], lengths: Places, present: Mask | None) -> Framed:
+    # Last: the fields before it reach under their neighbours, and `_row` says in which order they may be written.
     rows["head"], rows["high"] = heads(lengths, present), 0
     return Framed(rows.view(f"V{rows.itemsize}"), _sizes(lengths, present))
 
