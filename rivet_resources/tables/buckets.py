@@ -91,6 +91,7 @@ def _read_addresses(number: int, choice: SurvivingRows) -> Iterator[pa.RecordBat
             order = [pa.nulls(count, kind) for kind in (pa.string(), pa.int64(), pa.bool_())]
         labels = (*LOCATED, *(f"key{place}" for place in range(len(cells))))
         located = pa.RecordBatch.from_arrays([*map(pa.array, places), *order, *cells], names=labels)
+        # Filtered here and not at the end: what was applied before would travel to its bucket only to lose there.
         yield located.filter(_beyond(batch, choice)) if is_change else located
 
 
@@ -145,6 +146,7 @@ def _numbers(cells: pa.Array) -> Numbers:
     if pa.types.is_boolean(kind):
         cells = cells.cast(pa.int8())
     elif pa.types.is_primitive(kind) and not pa.types.is_integer(kind):
+        # Bits as numbers, for dates and times: that is all spreading needs. Floats never come here (`places.suits`).
         cells = cells.view({32: pa.int32(), 64: pa.int64()}[kind.bit_width])
     if pa.types.is_integer(cells.type):
         return np.asarray(cells.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.uint64)
@@ -204,6 +206,8 @@ def _living(rows: pa.Table, choice: SurvivingRows) -> Iterator[tuple[int, int, N
     last = np.full(int(group.max()) + 1, -1)
     (changed,) = np.nonzero(part >= base_parts)
     changes = rows.take(pa.array(changed))
+    # By position, then by sequence: one position may have several changes of a key, as a transaction has on some
+    # engines.
     ordered = np.lexsort((changes["seq"].to_numpy(), _ranks(changes["pos"])))
     last[group[changed[ordered]]] = ordered  # of equal indices numpy leaves behind the last value
     winners = last[last >= 0]
@@ -212,6 +216,7 @@ def _living(rows: pa.Table, choice: SurvivingRows) -> Iterator[tuple[int, int, N
     kept = np.concatenate([untouched, winners])
     if not len(kept):
         return
+    # In file order: a part is read forward once, and its rows keep the neighbours they compress well with.
     kept = kept[np.lexsort((row[kept], part[kept]))]
     numbers, starts = np.unique(part[kept], return_index=True)
     for number, mine in zip(numbers.tolist(), np.split(kept, starts[1:]), strict=True):

@@ -100,6 +100,7 @@ def rewriting(pieces: Sequence[Piece], keys: Sequence[Any], sizes: dict[str, int
         sizes: bytes by path.
     """
     ordered: list[Any] = sorted((each for each in pieces if each.low is not None), key=lambda each: each.low)
+    # A last piece that is still small takes the keys behind it; a full one leaves them to a new piece.
     is_full = not ordered or sum(sizes[path] for path in ordered[-1].paths) >= PIECE_BYTES
     highest = max((each.high for each in ordered), default=None)
     inside = len(keys) if not is_full else bisect_right(keys, highest) if ordered else 0
@@ -225,6 +226,8 @@ def _groups(root: Root, part: ManifestPart, key: pa.Field) -> list[Group]:
         group = footer.row_group(number)
         columns = {group.column(place).path_in_schema: place for place in range(footer.num_columns)}
         told = group.column(columns[key.name]).statistics if key.name in columns else None
+        # The file's own size by rows: the footer tells sizes before compression, which say little of what will be
+        # written.
         size = part.size_bytes * group.num_rows // max(1, part.rows)
         found.append(Group(group.num_rows, size, _least(told.min, key) if told and told.has_min_max else None))
     return found

@@ -103,6 +103,7 @@ def lay_out(
     if pieces and keys is not None and todo.base is not None:
         return _touched(derived.root, todo.base, rewriting(pieces, keys, sizes_of(todo.base)), changes)
     if seen.truncates:
+        # A truncate: nothing of the version before lives, so none of its parts need be read.
         base = []
     elif todo.base is not None:
         base = [(derived.root, part) for part in todo.base.parts]
@@ -117,6 +118,7 @@ def _known_pieces(derived: Derived, todo: PendingWindows, seen: EnvelopeSurvey, 
     # Values are unique or not over all rows, and hashes of kept ones were not kept.
     if base is None or base.applied is None or seen.truncates or derived.unique_columns:
         return ()
+    # Metadata too: a part that is kept carries the column's native type and fidelity of when it was written.
     return base.applied.pieces if schema_of(base).equals(schema, check_metadata=True) else ()
 
 
@@ -148,6 +150,8 @@ def _whole(
         for (root, part), groups in zip(base, groups_of(base, key), strict=True)
     ]
     bounds = tuple(bound for bound in cutting.bounds if bound is not None)
+    # Only where every piece knows its least key and they ascend: else the same key could go to two pieces, and a later
+    # change of it would be looked for in one.
     is_routed = bool(bounds) and len(bounds) == len(cutting.bounds) and list(bounds) == sorted(bounds)
     others = [
         RowAddress(
@@ -201,6 +205,7 @@ def changed_keys(changes: Sequence[tuple[Root, ManifestPart]], key: pa.Field) ->
             for batch in parquet.iter_batches(KEYS_ROWS, columns=["__op", key.name], use_threads=False):
                 rows = batch.filter(pc.not_equal(batch.column("__op"), "truncate"))
                 cells = sortable(as_type(rows.column(key.name), key.type)) if key.name in rows.schema.names else None
+                # A NULL has no place between keys, so nobody can say which piece it touches: all is written.
                 if cells is None or cells.null_count:
                     return None
                 found.update(pc.unique(cells).to_pylist())

@@ -91,6 +91,8 @@ def pending(
     applied = base.applied if base else None
     if anew:
         applied = base = None
+    # Another key, another place of changes, or a new first copy: positions of then and now cannot be compared, so the
+    # version is built from scratch, and its window replaced as a whole.
     if applied and (applied.key != key or applied.changes != changes.uri or (start and start.run_id != applied.origin)):
         applied = base = None
     if applied is None and start is None:

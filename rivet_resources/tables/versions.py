@@ -71,6 +71,8 @@ def versioned(
         keys = changes.select(*map(col, key)).distinct().alias("t")
         same = same_key(key, "b", "t", null_keys=null_keys)
         mine = open_.join(keys, same, "left_semi")
+        # Closed versions never change again, and open ones of other keys are copied: only touched keys pass the windows
+        # below.
         untouched = base.where("NOT is_current").unionByName(open_.join(keys, same, "left_anti"))
     standing = mine.select(
         F.col("valid_from_pos").alias("__pos"), F.lit(STANDING).cast("long").alias("__seq"),

@@ -129,6 +129,7 @@ def session_for(runtime: SparkRuntime, size_bytes: int) -> SparkSession:
     session = runtime.session()
     if runtime.settings.remote:
         return session
+    # A session of its own: these settings would change the plans of whoever else uses this Spark.
     session = session.newSession()
     partitions = max(runtime.parallelism, -(-size_bytes // SHUFFLE_BYTES))
     compiling = {} if size_bytes >= COMPILED_BYTES else TASK_CONF
@@ -255,6 +256,7 @@ def pieces_of(written: Sequence[TaskReport], kept: Sequence[Piece], *, columns: 
     """Describe the pieces of a version; () where one has no range, or all would be more than a manifest should hold."""
     filled = [each for each in written if each.result.parts]
     spans = [each.span for each in filled]
+    # Without pieces the next version is written whole: dearer, and never wrong.
     if None in spans or (len(filled) + len(kept)) * columns > MOST_SUMS:
         return ()
     return (*kept, *(piece_of(each.result, each.span) for each in filled if each.span is not None))
@@ -281,10 +283,13 @@ def _results(
 
     try:
         with runtime.tagged(tag):
+            # A row per chunk with a result, never rows of the table: those stay in the tasks, which write them.
             rows = job(extract).collect()
     except (PySparkException, Py4JError) as error:
         raise _job_failed(extract, str(error)) from None
     if fault := next((json.loads(row["body"]) for row in rows if not row["done"]), None):
+        # The first fault as the task met it, with its class: whether to retry is decided by that, not by Spark's
+        # wrapping.
         raise rebuild(fault)
     told = [TaskReport(result_of(row["body"]), json.loads(row["body"]).get("span")) for row in rows]
     return sorted(told, key=lambda each: each.result.chunk)

@@ -77,6 +77,8 @@ class FollowedFile:
         if self._head != self._first_bytes():
             self._begin()
         self._read()
+        # A page cache that gave other bytes than the disk has is not found here; that is what the store's own MD5 is
+        # for.
         if self._size != self._file.stat().st_size:
             raise PartCorrupt(
                 f"Part {self._file.name} has {self._file.stat().st_size} bytes, {self._size} were read. Run again."

@@ -104,6 +104,8 @@ class Tally:
         self._retries += page.retries
         self._longest_ms = max(self._longest_ms, page.statement_ms)
         for field, column in zip(self._schema, page.table.columns, strict=True):
+            # The file's schema promises no NULL, and readers skip the test: one NULL in it would be read as whatever
+            # lies there.
             if column.null_count and not field.nullable:
                 raise ValueDoesNotFit(
                     f"Column {field.name!r} is NOT NULL in the catalog, yet {column.null_count} rows hold NULL. "
@@ -194,6 +196,7 @@ class SortedRuns:
 
     def _spill(self) -> None:
         """Write the cells in memory as one file: a pair (duplicates, distinct), then the distinct cells in order."""
+        # Sorted here, where each file is small and tasks are many: the driver then only merges.
         cells = _sort(np.concatenate(self._waiting))
         repeated = _repeats(cells)
         head = np.array([[repeated.sum(), len(cells) - repeated.sum()]], np.uint64)

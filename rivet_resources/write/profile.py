@@ -87,6 +87,8 @@ class Histogram:
         if self.exponent is None:
             self.exponent = finest(low, high)
         exponent = max(self.exponent, finest(low, high))
+        # Widths are powers of two, so narrower bars of another chunk fit into wider ones exactly, whatever each has
+        # seen.
         known = [min(self.bars), max(self.bars)] if self.bars else []
         while True:
             ends = [number >> (exponent - self.exponent) for number in known]
@@ -153,6 +155,8 @@ class ColumnTally:
             self._bound(*(pc.min_max(cells)[end].as_py() for end in ("min", "max")))
         elif self._kind == "decimal":
             self._bound(*(canonical(pc.min_max(cells)[end]) for end in ("min", "max")))
+            # Unsafe: a decimal of 38 digits is rounded here, which moves a bar's edge and no bound: these are exact
+            # texts.
             self._count(cells.cast(pa.float64(), safe=False).to_numpy())
         elif self._kind in ("whole", "time"):
             numbers = _whole_numbers(cells)
@@ -163,6 +167,7 @@ class ColumnTally:
 
     def _floats(self, values: npt.NDArray[np.float64]) -> None:
         finite = values[np.isfinite(values)]
+        # NaN and the infinities have no bar, and would make every mean and bound one of themselves.
         self.not_finite += len(values) - len(finite)
         if len(finite):
             self._bound(finite.min().item(), finite.max().item())
@@ -331,6 +336,7 @@ def _hashes(cells: pa.Array) -> Hashes:
     """Hash cells without NULLs: equal values have equal hashes, -0.0 and 0.0 too."""
     if pa.types.is_floating(cells.type):
         numbers = cells.cast(pa.float64()).to_numpy() + 0.0
+        # All NaNs as one: their bits differ by how they came about, and a reader counts one distinct value.
         cells = pa.array(np.where(np.isnan(numbers), np.nan, numbers), from_pandas=False)
     width = width_of(cells.type)
     if width in (4, 8):

@@ -64,6 +64,7 @@ class FolderFiles:
 
     def finish(self) -> tuple[Part, ...]:
         """Write and stage the parts of each folder, in the order of their times, NULL last."""
+        # Mapped, not read: a folder's batches lie anywhere in these files, and only they are paged in.
         readers = [ipc.open_file(pa.memory_map(str(path))) for path in self._files]
         wanted = sorted(self._held.keys() | self._spilled.keys(), key=lambda number: (number is None, number or 0))
         for place, number in enumerate(wanted):

@@ -47,6 +47,7 @@ def plain(column: pa.Array) -> pa.Array:
         # Large offsets: a view's bytes may lie in several buffers and pass 2 GB together.
         return column.cast(pa.large_binary())
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        # A view and no cast: text is checked UTF-8 already, and its bytes are what is hashed.
         return column.view(pa.binary() if pa.types.is_string(kind) else pa.large_binary())
     if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
         return column.cast(pa.decimal128(kind.precision, kind.scale))

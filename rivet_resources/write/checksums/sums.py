@@ -65,6 +65,7 @@ class RunningSums:
         """Count a page in; all have one schema."""
         if not page.num_rows:
             return
+        # Arrow tables are never changed in place, so keeping one costs no copy, only that it is let go of later.
         self._waiting.append(page)
         self._rows += page.num_rows
         self._bytes += size_bytes

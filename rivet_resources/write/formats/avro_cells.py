@@ -51,6 +51,7 @@ def render_rows(batch: pa.RecordBatch, head: bytes = b"") -> pa.BinaryArray:
     """
     pieces: Pieces = [pa.scalar(head, pa.binary())] if head else []
     for column, field in zip(batch.columns, batch.schema, strict=True):
+        # Before the bytes: a column without NULL has no mark in the record, so there is no way to write one.
         if column.null_count and not field.nullable:
             raise ValueDoesNotFit(
                 f"Column {field.name} is declared without NULL and holds {column.null_count}, so no record of Avro can "

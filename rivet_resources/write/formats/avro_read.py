@@ -50,6 +50,8 @@ def header(file: BinaryIO) -> Header:
     Raises:
         pyarrow.ArrowInvalid: it is no Avro file, or none that Rivet wrote.
     """
+    # Each length is checked before it is used: a damaged file must end in an error of ours, not in a request for
+    # terabytes.
     if file.read(len(MAGIC)) != MAGIC:
         raise pa.ArrowInvalid("it does not begin as one")
     held: dict[bytes, bytes] = {}
@@ -80,6 +82,7 @@ def blocks(file: BinaryIO, head: Header) -> Iterator[tuple[int, bytes]]:
     while first := file.read(1):
         count = _number(file, first)
         packed = _exactly(file, _number(file), MOST_BLOCK)
+        # The marker is all that says a block ended where its length claims.
         if _exactly(file, SYNC_BYTES, SYNC_BYTES) != head.sync:
             raise pa.ArrowInvalid("a block does not end where it says")
         try:
@@ -140,6 +143,7 @@ def _number(file: BinaryIO, first: bytes = b"") -> int:
         zigzag |= (byte[0] & 127) << shift
         shift += 7
         if byte[0] < 128:
+            # Odd is negative in zigzag, and no length is.
             if zigzag & 1:
                 break
             return zigzag >> 1

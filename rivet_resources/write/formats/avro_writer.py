@@ -70,6 +70,7 @@ class AvroWriter:
     def _flush(self) -> None:
         """Write the pending rows as a block; before the first one the header, also where there are no rows."""
         content = b"".join(self._pending)
+        # The marker is made of the first block, so the header can only be written with it.
         if not self._sync:
             metadata = header_of(self._schema, self._codec)
             self._sync = hashlib.md5(metadata + content, usedforsecurity=False).digest()
@@ -135,6 +136,7 @@ def unpack(content: bytes, codec: str, most: int) -> bytes:
         return content
     unpacker = zlib.decompressobj(-15) if codec == "deflate" else None
     if unpacker is not None:
+        # Bounded while it unpacks: a few kilobytes of zeros would else become all of the memory.
         plain = unpacker.decompress(content, most)
         if not unpacker.eof:
             raise ValueError("a block is cut short, or too large")

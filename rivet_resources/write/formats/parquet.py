@@ -226,6 +226,7 @@ class Parquet(Settings):
         try:
             with pq.ParquetFile(path) as file:
                 footer, found = file.metadata, file.schema_arrow
+                # The footer says the rows twice: in total, and by group. Both are written at different moments.
                 in_groups = sum(footer.row_group(group).num_rows for group in range(footer.num_row_groups))
         except (OSError, pa.ArrowException) as error:
             raise PartCorrupt(

@@ -56,6 +56,7 @@ def render_rows(batch: pa.RecordBatch, head: bytes, numbers: Numbers) -> pa.Bina
 def _messages(
     columns: list[pa.Array], fields: list[pa.Field], numbers: Numbers, *, rows: int, head: bytes
 ) -> pa.BinaryArray:
+    # By number and not by place: equal rows then have equal bytes, whatever order the table's columns are in.
     order = sorted(range(len(fields)), key=lambda place: numbers[fields[place].name][0])
     pieces = [pa.array([head] * rows, pa.binary())] if head or not order else []
     for place in order:
@@ -108,6 +109,7 @@ def _instants(column: pa.Array, kind: pa.TimestampType, name: str) -> pa.BinaryA
     """Spell instants as messages of seconds since 1970 and nanoseconds, which are never negative."""
     per_second = NANOS[kind.unit]
     ticks = np.asarray(column.view(pa.int64()).fill_null(0))
+    # Floor and not toward zero: nanoseconds count forward also before 1970. Source: `timestamp.proto`, field `nanos`.
     seconds, rest = np.floor_divide(ticks, per_second), np.mod(ticks, per_second)
     if len(seconds) and (seconds.min() < FIRST_INSTANT or seconds.max() > LAST_INSTANT):
         raise ValueDoesNotFit(

@@ -65,6 +65,8 @@ class StagedMessages(Settings):
                 raise UnknownColumn(
                     name, relation=f"The rows of export {export}", known=values.names, key="destination.key"
                 )
+        # Keys are JSON whatever the values are: with a schema's id in them, each new version would move every key to
+        # another partition.
         keys = pa.schema([values.field(name) for name in self.key])
         Ndjson().check_schema(keys, export=export)
         if self.type == "avro":

@@ -67,7 +67,9 @@ class RowEncoding:
             values,
             common,
             _headers(rows, common),
+            # A truncate concerns the rows of every partition, so its message goes to each of them.
             is_truncate.to_pylist() if pc.any(is_truncate).as_py() else None,
+            # Kept with the window's record, so that a drain can prove that it goes on behind what the topic has.
             pc.max(rows.column(POS.name)).as_py(),
         )
 
@@ -78,6 +80,8 @@ class RowEncoding:
         cells = rows.select(list(self.key))
         for name, column in zip(self.key, cells.columns, strict=True):
             missing = column.is_null() if is_truncate is None else pc.and_not(column.is_null(), is_truncate)
+            # Refused and not sent without: such a message goes to any partition, behind or before the changes of its
+            # own row.
             if pc.any(missing).as_py():
                 raise ValueDoesNotFit(
                     f"Key column {name} holds NULL, and messages with such a key have no row they are about. Name "
