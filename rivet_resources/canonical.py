@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 def canonical(value: Any) -> str:
     """Render one value: plain decimals, ISO dates, six fraction digits, `Z` for instants, `\\x` hex for binary.
 
-    Takes an Arrow scalar or what Python makes of one. Days and times beyond Python's years have more digits of the
-    year, or ` BC` at the end, as PostgreSQL writes and reads them.
+    Takes an Arrow scalar or what Python makes of one.
     """
     if isinstance(value, pa.Scalar):
         if pa.types.is_timestamp(value.type):
@@ -75,6 +74,8 @@ def day_number(text: str) -> int:
 
 def day_text(days: int) -> tuple[str, str]:
     """Render a day since 1970-01-01 of any year; the text without its era, and the era: ` BC` or none."""
+    # Days and times beyond Python's years have more digits of the year, or ` BC` at the end, as PostgreSQL writes and
+    # reads them.
     turns, rest = divmod(days - (TURN - EPOCH).days, TURN_DAYS)
     there = TURN + timedelta(days=rest)
     year = there.year + turns * TURN_YEARS

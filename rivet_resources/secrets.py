@@ -4,8 +4,7 @@ Belongs here: reading one, at the moment of connecting. Not here: which keys nam
 stores of secrets (`secret_stores.py`).
 
 A name in `secrets:` is a variable that stands in a store instead of the environment: every key that takes a variable
-takes it. Where each lies is no secret, and travels in a variable of its own (REFERENCES), so that tasks and child
-processes read what they need by themselves, with the rights of their own machine.
+takes it.
 """
 
 from __future__ import annotations
@@ -58,6 +57,8 @@ def declare(references: Mapping[str, SecretReference]) -> None:
 
 def declared_references() -> Variables:
     """Return the variable that tells other machines where secrets lie; {} where none are declared."""
+    # Where each lies is no secret, and travels in a variable of its own (REFERENCES), so that tasks and child processes
+    # read what they need by themselves, with the rights of their own machine.
     text = os.environ.get(REFERENCES, _lent.get(REFERENCES, ""))
     return {REFERENCES: text} if text else {}
 

@@ -3,8 +3,7 @@
 Belongs here: which addresses are taken, one request, one more try, many at once. Not here: when there is something to
 tell and in which words (`rivet_assets/notify/messages.py`).
 
-A webhook's address is a secret, so no text here holds one: a message is named by its key in the YAML. Redirects are
-not followed, since they could carry a message anywhere. Threads are daemons: a silent server keeps no process alive.
+Threads are daemons: a silent server keeps no process alive.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ def send_all(messages: Sequence[Message], *, pause_seconds: float = PAUSE_SECOND
         except queue.Empty:
             break
         told[place] = answer
-    # By the key in the YAML: the address is a secret, and every library's own text may hold it.
+    # By the key in the YAML: a webhook's address is a secret, and every library's own text may hold it.
     return [f"{messages[place].name} was not told: {answer}" for place, answer in told.items() if answer]
 
 
@@ -153,6 +152,7 @@ def _opener(url: str) -> OpenerDirector:
     return build_opener(_StayHere(), HTTPSHandler(context=ssl.create_default_context()), *here)
 
 
+# Redirects are not followed, since they could carry a message anywhere.
 class _StayHere(HTTPRedirectHandler):
     """Follows no redirect."""
 

@@ -32,8 +32,7 @@ def ends_at(cursor: ManifestCursor) -> Place:
 def resolve_cursor(manifests: Mapping[str, Manifest]) -> str | None:
     """Find how far an export has committed: the end of the chain; None when nothing was found yet.
 
-    Values are never compared: their order is the database's business. A chain whose beginning was removed
-    from the destination starts at the one place where no window ends.
+    A chain whose beginning was removed from the destination starts at the one place where no window ends.
 
     Raises:
         ManifestUnreadable: the windows form more than one chain, or a circle.
@@ -74,6 +73,7 @@ def _end(manifests: Mapping[str, Manifest]) -> Place:
     cursors = [each.cursor for each in manifests.values() if each.cursor is not None]
     # By place and not by value alone: windows that found only rows of their own start value would all begin at one key,
     # and hide each other here.
+    # Values are never compared: their order is the database's business.
     links = {starts_at(cursor): ends_at(cursor) for cursor in cursors}
     # A window that found nothing ends where it starts, and does not make its own start an inner one.
     reached = {end for start, end in links.items() if end != start}

@@ -297,10 +297,7 @@ def describe_source(staged: Staged) -> ManifestSource:
 
 
 def describe_chunks(staged: Staged) -> tuple[ManifestChunk, ...]:
-    """Return what each key range brought, so that it can be compared, and read again, by itself; () without ranges.
-
-    Only the bounds are kept, as texts that go through `source.literal` again: no SQL is ever read from a manifest.
-    """
+    """Return what each key range brought, so that it can be compared, and read again, by itself; () without ranges."""
     chunks, measured = staged.extract.chunks, staged.chunk_measures
     # A chunk without counts (taken over from a run of an older Rivet) makes the list of no use to a comparison, which
     # must account for every row of the window.
@@ -309,7 +306,11 @@ def describe_chunks(staged: Staged) -> tuple[ManifestChunk, ...]:
     # Sums are per chunk and column; a wide table would be over the limit long before the number of chunks is.
     few = len(chunks) * max(len(each.nulls) for each in measured.values()) <= MOST_CHUNK_SUMS
     return tuple(
-        describe_chunk(chunk, measured[chunk.index], with_sums=few) for chunk in chunks if chunk.range is not None
+        # Only the bounds are kept, as texts that go through `source.literal` again: no SQL is ever read from a
+        # manifest.
+        describe_chunk(chunk, measured[chunk.index], with_sums=few)
+        for chunk in chunks
+        if chunk.range is not None
     )
 
 

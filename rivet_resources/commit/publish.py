@@ -175,14 +175,15 @@ def discard(staged: Staged, *, root: Root) -> None:
 def sweep_if_due(root: Root, *, export: str, state: SweepLedger) -> int:
     """Remove what dead runs left, as `sweep` does; where none can have left more, at most what is staged is looked at.
 
-    That is where each run since the last whole look ended well. So a run costs what it commits, not what is there. What
-    is staged is looked at once a day all the same: a task that Spark tried twice may have left something in a run that
-    ended well, and so may runs of another state store.
+    What is staged is looked at once a day all the same: a task that Spark tried twice may have left something in a run
+    that ended well, and so may runs of another state store.
     """
     # A whole look costs a listing of everything and a read of every manifest (`scale.md`), so only a failure buys one.
     if root.keeps_manifests and state.failures_to_sweep(export, root.uri) is not None:
         return sweep(root, export=export, state=state)
     if root.keeps_manifests:
+        # Each run since the last whole look ended well, so none can have left more. A run costs what it commits, not
+        # what is there.
         if not state.is_look_due(export):
             return 0
         state.note_look(export)
@@ -194,9 +195,8 @@ def sweep(root: Root, *, export: str, state: SweepLedger) -> int:
 
     What a compaction or a retention replaced stays until its time has come: readers may still open it.
 
-    Only files that carry this export's part names are touched. It lists every object and reads every
-    manifest of the export. Runs that share a destination should share a state store, which knows who lives: what
-    a run that this store does not know left stays for a day, since that run may be about to commit it.
+    Only files that carry this export's part names are touched. It lists every object and reads every manifest of the
+    export.
 
     Returns:
         How many objects were removed.
@@ -228,6 +228,8 @@ def sweep(root: Root, *, export: str, state: SweepLedger) -> int:
     }
     # A run that this store knows and that neither lives nor has chunks to keep is dead, whatever its age. Of one that
     # it does not know only the age tells.
+    # Runs that share a destination should share a state store, which knows who lives: what a run that this store does
+    # not know left stays for a day, since that run may be about to commit it.
     orphans = [path for path, by in unnamed.items() if by not in owned and (by in known or not is_fresh(path))]
     # Manifests before parts, as in `remove_replaced`: no manifest may name a part that is gone.
     remove_manifests([each for each in manifests if each.entry in hidden - resting], root=root)

@@ -3,9 +3,7 @@
 Belongs here: the record of it at the destination, and which files it keeps from a sweep. Not here: removing them when
 their time has come (`upkeep/sweep.py`), writing such a record (`upkeep/`).
 
-One small object per swap below `_rivet/+retired/`, written before any effect, so that the place itself remembers and no
-state store has to. Its name begins with the time from which the files may go: one listing tells what is due. The `+`
-sorts before the names of all manifests, and the name does not end as theirs do, so no run lists or reads one.
+Its name begins with the time from which the files may go: one listing tells what is due.
 """
 
 from __future__ import annotations
@@ -20,6 +18,9 @@ from rivet_resources.contracts.addressing import MANIFESTS, Place
 from rivet_resources.contracts.destination import Root
 from rivet_resources.errors import ManifestUnreadable
 
+# One small object per swap below `_rivet/+retired/`, written before any effect, so that the place itself remembers and
+# no state store has to. The `+` sorts before the names of all manifests, and the name does not end as theirs do, so no
+# run lists or reads one.
 RETIRED = f"{MANIFESTS}/+retired"
 
 

@@ -6,12 +6,6 @@ Belongs here: the rule, and the few reads it needs. Not here: writing or removin
 `after=X` replaces what descended from the manifest it replaces: its chain begins anew at X. A window of time, or of
 a value, replaces only itself; a snapshot also those that are too old to keep. Whatever else would show a row twice is
 refused.
-
-A new manifest lists what it hides as (window, run id), so that a later commit of the same window is not
-hidden. Manifests that a removed one had hidden, and that are still there, are hidden again by the new one:
-else a death in the middle of the removal would bring them back.
-
-Only names are read for the usual case, since an export may keep thousands of manifests.
 """
 
 from __future__ import annotations
@@ -58,6 +52,7 @@ class Replacement:
     @property
     def hides(self) -> tuple[Superseded, ...]:
         """Name the commits of other windows that the new manifest supersedes."""
+        # With the run's id, so that a later commit of the same window is not hidden.
         return tuple(manifest.entry for manifest in self.replaced)
 
 
@@ -94,8 +89,8 @@ def succession(staged: Staged, *, root: ReadableRoot) -> Replacement:
 def refuse_inside(extract: Extract, *, root: ReadableRoot) -> None:
     """Refuse a window of a chain that begins where no other one ends: inside of one that a compaction joined.
 
-    That is where a state store stands which was restored from an older copy. Without a compaction such a run replaces
-    what followed; here its rows would show twice. The newest commit beside the parts answers in one request.
+    That is where a state store stands which was restored from an older copy. The newest commit beside the parts answers
+    in one request.
 
     Raises:
         WindowConflict
@@ -104,6 +99,7 @@ def refuse_inside(extract: Extract, *, root: ReadableRoot) -> None:
         return
     # The folder of chains is the export's own, so this is the newest window's. That the new one begins at its end is
     # the usual case; only else all manifests are read.
+    # Without a compaction such a run replaces what followed; here its rows would show twice.
     copy = root.read("manifest.json")
     newest = parse(copy[0], where=f"{root.uri}/manifest.json") if copy else None
     if newest is not None and newest.cursor is not None and _begins_at(extract, newest):
@@ -138,6 +134,7 @@ def paths_beside(extract: Extract, listed: FirstPaths | NearPaths, *, root: Read
     if isinstance(listed, NearPaths):
         # A window of another kind may lie anywhere behind the times; one more name tells.
         is_alone = not listed.has_others and (listed.are_last or not root.list_after(NOT_OF_TIME, most=1))
+        # Only names are read for the usual case, since an export may keep thousands of manifests.
         return listed.paths if is_alone and not any(map(_column_of_path, listed.paths)) else manifest_paths(root)
     if listed.are_all:
         return listed.paths

@@ -1,8 +1,7 @@
 """Dagster's view of the lake: an output is a staged window to publish, an input is committed parts as it asks for them.
 
 Belongs here: which manifests an input means. Not here: the order of effects (`commit/publish.py`), reading parts
-(`frames.py`). It writes no row: Spark is lazy, a DataFrame would be computed after the gate should have judged
-it.
+(`frames.py`).
 """
 
 import time
@@ -67,6 +66,7 @@ class Lake(dg.ConfigurableIOManager):
 
     rivet: dg.ResourceDependency[Rivet]
 
+    # It writes no row: Spark is lazy, a DataFrame would be computed after the gate should have judged it.
     def handle_output(self, context: dg.OutputContext, obj: StagedOutput) -> None:
         """Publish a staged window."""
         tried = context.step_context.previous_attempt_count

@@ -3,11 +3,9 @@
 Belongs here: the YAML block, and staging, committing and swapping on Azure. Not here: the order of publishing
 (`commit/publish.py`); connecting and what errors mean (`azure_client.py`).
 
-A staged part is blocks of its final name that no block list names yet: the blob does not exist for anybody. Committing
-the list is one atomic request, and the commit point of the part; a copy on the server (as on GCS) would show an empty
-blob while it is pending, needs a signed source address for each way to sign in, and writes every byte twice (decided
-2026-11). Azure takes back no block by itself before a week has passed, and has no request to drop them: a marker below
-`_staged/<run id>/` says that blocks wait, and without its marker a part is not published any more.
+A staged part is blocks of its final name that no block list names yet: the blob does not exist for anybody. Azure takes
+back no block by itself before a week has passed, and has no request to drop them: a marker below `_staged/<run id>/`
+says that blocks wait, and without its marker a part is not published any more.
 
 The swap of a manifest is one upload with `If-None-Match` or `If-Match`; a version is an ETag.
 """
@@ -366,6 +364,9 @@ class AzureRoot:
         # nothing.
         settings = ContentSettings(content_md5=bytearray(base64.b64decode(part.md5)))
         try:
+            # The commit point of the part. A copy on the server (as on GCS) would show an empty blob while it is
+            # pending, needs a signed source address for each way to sign in, and writes every byte twice (decided
+            # 2026-11).
             blob.commit_block_list([BlobBlock(name) for name in _blocks_of(part)], content_settings=settings)
         except api.HttpResponseError as error:
             if error.response is not None and error_code(error) == "InvalidBlockList":

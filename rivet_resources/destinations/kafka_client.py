@@ -200,9 +200,6 @@ AWAY = frozenset({
 class translate_errors:
     """Raise what librdkafka says in the house voice; the block may add what its clients heard, which says more.
 
-    Not a generator: of a fatal error the client raises a `KafkaError`, which is no exception of Python's, so `except`
-    and generators do not see it; and where a callback is due meanwhile, a `SystemError` (confluent-kafka 2.16).
-
     Raises:
         DestinationError and its kin, WindowTaken.
     """
@@ -216,6 +213,8 @@ class translate_errors:
         """Begin; what is added to the list is asked when something fails."""
         return self.heard
 
+    # Not a generator: of a fatal error the client raises a `KafkaError`, which is no exception of Python's, so `except`
+    # and generators do not see it; and where a callback is due meanwhile, a `SystemError` (confluent-kafka 2.16).
     def __exit__(self, kind: Any, error: Any, trace: object) -> None:
         """Raise in the place of what was raised."""
         if error is None:

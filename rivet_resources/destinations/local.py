@@ -1,12 +1,9 @@
 """Files on a disk of this machine, or on one mounted at the same place by all (`type: local`).
 
-Belongs here: the YAML block, and staging, renaming and swapping on a file system. Not here: the order of
-publishing (`commit/publish.py`). A rename inside one file system is the commit point; every rename is followed by
-an fsync of its folder, so that it outlives a power cut.
+Belongs here: the YAML block, and staging, renaming and swapping on a file system. Not here: the order of publishing
+(`commit/publish.py`).
 
-The folder itself may be reached through symbolic links, as the user configured it. Below it no link is followed that
-leads out of it, nor any in place of what Rivet keeps there for itself: who may write into a shared lake could otherwise
-have files elsewhere read, overwritten or removed by the one who exports.
+The folder itself may be reached through symbolic links, as the user configured it.
 """
 
 from __future__ import annotations
@@ -115,6 +112,8 @@ class LocalRoot:
     def publish(self, part: Part) -> None:
         """Rename into place; a part that is already there is left as it is."""
         with self._translate(f"publish {part.path}"):
+            # A rename inside one file system is the commit point; every rename is followed by an fsync of its folder,
+            # so that it outlives a power cut.
             source, target = self._place(part.staged["path"]), self._place(part.path)
             try:
                 refuse_link(source)
@@ -164,10 +163,7 @@ class LocalRoot:
         return version_of(content)
 
     def list(self, prefix: str = "") -> dict[str, int]:
-        """Walk the folder; staged and dot files are not seen, nor is anything behind a link to a folder.
-
-        A link that leads out of the folder is listed, as an entry of its own size: who reads it is told.
-        """
+        """Walk the folder; staged and dot files are not seen, nor is anything behind a link to a folder."""
         with self._translate(f"list {prefix or 'the folder'}"):
             start = self._file(prefix.rstrip("/")) if prefix.strip("/") else Path(self.uri)
             found: dict[str, int] = {}
@@ -258,6 +254,7 @@ class LocalRoot:
         try:
             return self._size(path)
         except DestinationError:
+            # A link that leads out of the folder is listed, as an entry of its own size: who reads it is told.
             with suppress(FileNotFoundError):
                 return Path(self.uri, path).lstat().st_size
             return None
@@ -320,6 +317,8 @@ def place_below(root: str, path: str, *, last: bool) -> Path:
     Raises:
         DestinationError: it would be somewhere else.
     """
+    # Below it no link is followed that leads out of it, nor any in place of what Rivet keeps there for itself: who may
+    # write into a shared lake could otherwise have files elsewhere read, overwritten or removed by the one who exports.
     components = path.split("/")
     if not stays_inside(path):
         raise DestinationError(f"{root}: {path!r} leads out of this folder; nothing was touched. Remove what names it.")

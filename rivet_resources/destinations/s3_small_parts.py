@@ -3,9 +3,8 @@
 Belongs here: the requests of such a part, which are three (PUT, copy, DELETE). Not here: parts of several pieces, which
 are multipart uploads (`s3.py`).
 
-An upload that waits to be completed costs five for a file of a few kilobytes: it is created, and since not every store
-lists open uploads below a prefix, a marker is written and removed beside it (decided 2026-11). What proves the part is
-the same: the store checks the MD5 of what it is sent, and tells its own digest of what it then holds, of the copy too.
+What proves the part is the same: the store checks the MD5 of what it is sent, and tells its own digest of what it then
+holds, of the copy too.
 """
 
 from __future__ import annotations
@@ -22,6 +21,8 @@ from rivet_resources.destinations.s3_client import ABSENT, error_code, same_obje
 from rivet_resources.destinations.s3_objects import S3Objects
 from rivet_resources.errors import PartCorrupt
 
+# An upload that waits to be completed costs five requests for a file of a few kilobytes: it is created, and since not
+# every store lists open uploads below a prefix, a marker is written and removed beside it (decided 2026-11).
 MOST_BYTES = 16 << 20  # sent again whole when the line breaks
 DIFFERENT = frozenset({"BadDigest", "InvalidDigest"})  # what arrived has another MD5 than was announced
 

@@ -13,8 +13,7 @@ The binary interface, version 1 (docs/guides/plugins.md). A module imports nothi
     rivet_init(at: i32, length: i32) -> i32   optional: `config:` as JSON; 0 is well
 
 The i64 is the place of the answer in its high half and its length in the low one; a place of 0 is a refusal, and the
-low half the module's own number of it. Each call gets an instance of its own: what a module remembers of one page
-cannot reach the next one, so rows come out alike however they are cut into pages.
+low half the module's own number of it.
 """
 
 from __future__ import annotations
@@ -96,6 +95,8 @@ def call(code: bytes, function: str, data: bytes, *, config: bytes, limits: Limi
     try:
         with _ends_after(limits.seconds, engine):
             # An empty list of imports is the sandbox: there is nothing that the module could call.
+            # Each call gets an instance of its own: what a module remembers of one page cannot reach the next one, so
+            # rows come out alike however they are cut into pages.
             exports: Any = wasmtime.Instance(store, module, []).exports(store)
             if (version := exports["rivet_abi"](store)) != ABI:
                 raise ModuleRefused(f"is of interface version {version}; this Rivet has {ABI}")

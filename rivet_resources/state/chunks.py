@@ -33,11 +33,10 @@ chunk_task = Table(
 def save(connection: Connection, export: str, window: str, row: dict[str, str], result: ChunkResult) -> bool:
     """Note a finished chunk, over the same chunk of an earlier run; `row`: identity, fingerprint, run_id.
 
-    Chunks of another plan of this window are forgotten: their parts can never be published any more.
-
     Returns:
         Whether there were such chunks, whose parts are to be swept now.
     """
+    # Chunks of another plan of this window are forgotten: their parts can never be published any more.
     other = chunk_task.c.fingerprint != row["fingerprint"]
     forgotten = connection.execute(delete(chunk_task).where(*_of(export, window), other)).rowcount
     key = {"export_name": export, "window_key": window, **row}
@@ -108,11 +107,9 @@ def _of(export: str, window: str | None = None) -> list[Any]:
     return clauses if window is None else [*clauses, chunk_task.c.window_key == window]
 
 
+# A record that names files anywhere but below the export's folder is passed over too: they would be removed.
 def _restore(text: str) -> ChunkResult | None:
-    """Rebuild what `asdict` took apart; None when another version of Rivet wrote it: the chunk is then read again.
-
-    A record that names files anywhere but below the export's folder is passed over too: they would be removed.
-    """
+    """Rebuild what `asdict` took apart; None when another version of Rivet wrote it: the chunk is then read again."""
     try:
         result = ChunkResult.of(json.loads(text))
         _refuse_elsewhere(result)

@@ -114,8 +114,6 @@ class Database:
     def write(self) -> Iterator[Connection]:
         """Open a transaction that commits when the block ends and rolls back when it raises.
 
-        On SQLite it holds the store's one write lock from its first line, so that a read in it stays true.
-
         Raises:
             StateUnavailable, StateError
         """
@@ -325,8 +323,9 @@ def _sqlite(url: URL) -> Engine:
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         write = connection.get_execution_options().get("rivet_write", False)
-        # IMMEDIATE takes the write lock now. A deferred transaction that read first and then writes gets SQLITE_BUSY at
-        # once when another one wrote meanwhile, without any wait. Source: sqlite.org, "Transactions", section 2.1.
+        # IMMEDIATE takes the store's one write lock now, so that a read in the transaction stays true. A deferred one
+        # that read first and then writes gets SQLITE_BUSY at once when another one wrote meanwhile, without any wait.
+        # Source: sqlite.org, "Transactions", section 2.1.
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
     return engine

@@ -4,8 +4,7 @@ Belongs here: the table `export_leftovers`. Not here: the look itself (`commit/p
 and reads every manifest, and so would cost each run as much as the export's whole past.
 
 Two numbers per export: how many runs did not end well, and how many of these had ended when a look last removed all
-they left. A run that fails counts itself; one that was killed is counted by the next run of its export. And when
-somebody last looked at what is staged, which costs little and is done once a day.
+they left. A run that fails counts itself; one that was killed is counted by the next run of its export.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from sqlalchemy import BigInteger, Column, Connection, Table, Text, delete, sele
 
 from rivet_resources.state.database import METADATA, Instant, insert, now
 
+# And when somebody last looked at what is staged, which costs little and is done once a day.
 LOOKS_APART = timedelta(days=1)
 
 export_leftovers = Table(

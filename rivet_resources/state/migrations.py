@@ -248,8 +248,6 @@ LOCK_KEY = 0x5249564554  # "RIVET": keeps two processes from creating the tables
 def migrate(database: Database, migrations: tuple[tuple[str, ...], ...] = MIGRATIONS) -> int:
     """Bring the store to the newest version this program knows, in one transaction; the version it had before.
 
-    Every open writes here, so a store that cannot be written is found now and not after hours of reading.
-
     Raises:
         StateError: the store is newer than this program, or its tables are another program's.
     """
@@ -269,6 +267,7 @@ def migrate(database: Database, migrations: tuple[tuple[str, ...], ...] = MIGRAT
             for statement in step:
                 connection.execute(text(statement))
         # Written even when nothing changed: SQLite lets a reader of a write-protected file begin a write transaction.
+        # Every open writes here, so a store that cannot be written is found now and not after hours of reading.
         connection.execute(text("UPDATE rivet_store SET version = :version"), {"version": len(migrations)})
     return before
 

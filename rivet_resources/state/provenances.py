@@ -124,11 +124,9 @@ def difference(one: Provenance, other: Provenance) -> str:
     return ""
 
 
+# A physical copy has the identity of its original, so that the two are taken for one.
 def is_same(one: Provenance, other: Provenance) -> bool:
-    """Return whether two memories are of one database for certain: what is not known proves nothing.
-
-    A physical copy has the identity of its original, so that the two are taken for one.
-    """
+    """Return whether two memories are of one database for certain: what is not known proves nothing."""
     unmistakable = UNMISTAKABLE & _kinds(one) & _kinds(other)
     shared = any(_of_kind(one, kind) & _of_kind(other, kind) for kind in unmistakable)
     return shared and (one.engine, one.database, one.relation) == (other.engine, other.database, other.relation)

@@ -3,8 +3,7 @@
 Belongs here: the tables `schema_content`, `schema_subject` and `schema_version`, and what was agreed with any registry
 (`schema_agreement`). Not here: rules of compatibility, HTTP (`rivet_resources/schema_registry/`).
 
-An id is never given twice: `schema_content` forgets nothing, whatever versions are removed. A version's number is never
-given twice either. Writers take turns (`take_turn`), since a number follows from those that are there.
+An id is never given twice: `schema_content` forgets nothing, whatever versions are removed.
 """
 
 from __future__ import annotations
@@ -81,6 +80,7 @@ class Subject:
 def take_turn(connection: Connection) -> None:
     """Wait for other writers; on SQLite a writing transaction is alone anyway."""
     if connection.dialect.name != "sqlite":
+        # Writers take turns (`take_turn`), since a number follows from those that are there.
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
 
 
@@ -142,6 +142,7 @@ def add_version(connection: Connection, subject: Subject, form: SchemaFormat, sc
         values = {"id": number, "identity": identity(form, schema), "format": form, "text": schema}
         connection.execute(insert(connection, schema_content).values(**values))
     # Kept with the subject and not counted from the rows: a version that was deleted for good leaves none.
+    # A version's number is never given twice either.
     version = subject.last_version + 1
     row = {"subject": subject.subject, "version": version, "id": number, "deleted": False}
     connection.execute(insert(connection, schema_version).values(**row, registered_at=now(connection)))

@@ -3,8 +3,7 @@
 Belongs here: making keys, reading the name back, choosing the rows of a scope. Not here: what a project is called and
 which source an export has (`rivet_assets/run/admit/scope.py`), rows that were kept under bare names (`adoption.py`).
 
-The tables call the column `export_name`, since that is what it held up to version 3 of the store. No export's name has
-two slashes in a row, so a bare name of then is no key of now.
+No export's name has two slashes in a row, so a bare name of then is no key of now.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, or_, true
 
+# The tables call the column `export_name`, since that is what it held up to version 3 of the store.
 SEPARATOR = "//"
 
 

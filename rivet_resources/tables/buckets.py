@@ -3,8 +3,7 @@
 Belongs here: keys and places read from parts, brought together by hash, and the decision. Not here: the job around it
 and the rows themselves (`places.py`).
 
-Positions and keys are all that is looked at. A message is an Arrow stream, so that the JVM passes bytes on and makes no
-rows of them; what keys hash to only spreads them, and whether two are equal is asked of Arrow.
+Positions and keys are all that is looked at.
 """
 
 from __future__ import annotations
@@ -168,6 +167,8 @@ def _text_numbers(texts: pa.Array) -> Numbers:
 
 
 def _message(rows: pa.RecordBatch) -> bytes:
+    # A message is an Arrow stream, so that the JVM passes bytes on and makes no rows of them; what keys hash to only
+    # spreads them, and whether two are equal is asked of Arrow.
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_batch(rows)

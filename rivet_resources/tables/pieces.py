@@ -3,9 +3,8 @@
 Belongs here: cutting a mirror into pieces, the key range of each, and which piece a changed key goes to. Not here: the
 rows (`places.py`), which of them live (`buckets.py`), removing what is not named any more (`commit/publish.py`).
 
-A piece is what one task wrote. Its range is that of the first column of the key. Pieces may overlap: then a change
-touches every piece that may hold its key, and its row goes to the last one that begins before it, so that ranges stay
-narrow where keys grow. Keys without an order here (floats, decimals, UUIDs) are of one piece's kind: all is rewritten.
+A piece is what one task wrote. Its range is that of the first column of the key. Keys without an order here (floats,
+decimals, UUIDs) are of one piece's kind: all is rewritten.
 """
 
 from __future__ import annotations
@@ -101,6 +100,8 @@ def rewriting(pieces: Sequence[Piece], keys: Sequence[Any], sizes: dict[str, int
     """
     ordered: list[Any] = sorted((each for each in pieces if each.low is not None), key=lambda each: each.low)
     # A last piece that is still small takes the keys behind it; a full one leaves them to a new piece.
+    # Pieces may overlap: then a change touches every piece that may hold its key, and its row goes to the last one that
+    # begins before it, so that ranges stay narrow where keys grow.
     is_full = not ordered or sum(sizes[path] for path in ordered[-1].paths) >= PIECE_BYTES
     highest = max((each.high for each in ordered), default=None)
     inside = len(keys) if not is_full else bisect_right(keys, highest) if ordered else 0

@@ -33,8 +33,7 @@ class FollowedFile:
     """Reads a file back while it is written, so that a part of gigabytes is not read from its start when it is whole.
 
     Bytes that were read are not looked at again, but for the first ones: a format that goes back to fill in its head is
-    found out, and read anew. What is read comes from the page cache; the hashes release the interpreter's lock, so the
-    next rows are encoded meanwhile.
+    found out, and read anew.
     """
 
     def __init__(self, file: Path) -> None:
@@ -58,6 +57,8 @@ class FollowedFile:
             return
         self._asked = written
         self._wait()
+        # What is read comes from the page cache; the hashes release the interpreter's lock, so the next rows are
+        # encoded meanwhile.
         thread = threading.Thread(target=self._try_read, name="rivet-checksums", daemon=True)
         try:
             thread.start()

@@ -3,10 +3,7 @@
 Belongs here: the task's tally and the driver's count of duplicates. Not here: what the numbers must be
 (`rivet_assets/run/judge/quality.py`); the source is never asked a second time for any of them.
 
-Uniqueness is decided on 128 bits per cell. Integers, dates, times, floats, decimals and UUIDs keep all their bits
-(mixed, so that they spread evenly); text and binary cells are hashed with XXH3-128, where two different cells meet
-once in 10^20 for a billion rows. Every sidecar file holds distinct cells only, with the duplicates seen inside it as
-a number in front: so a value that fills a whole table costs sixteen bytes a file, and memory stays bounded.
+Uniqueness is decided on 128 bits per cell.
 """
 
 from __future__ import annotations
@@ -199,6 +196,8 @@ class SortedRuns:
         # Sorted here, where each file is small and tasks are many: the driver then only merges.
         cells = _sort(np.concatenate(self._waiting))
         repeated = _repeats(cells)
+        # Every sidecar file holds distinct cells only, with the duplicates seen inside it as a number in front: so a
+        # value that fills a whole table costs sixteen bytes a file, and memory stays bounded.
         head = np.array([[repeated.sum(), len(cells) - repeated.sum()]], np.uint64)
         path = Path(f"{self._stem}-{len(self._files)}.u128")
         with open(path, "wb") as file:
@@ -310,6 +309,8 @@ def _repeats(cells: Cells) -> npt.NDArray[np.bool_]:
     return marks
 
 
+# Integers, dates, times, floats, decimals and UUIDs keep all their bits (mixed, so that they spread evenly); text and
+# binary cells are hashed with XXH3-128, where two different cells meet once in 10^20 for a billion rows.
 def cell_hashes(column: pa.Array) -> Cells:
     """Return 128 bits per non-NULL cell, of shape (cells, 2): equal for equal values, in whatever chunk they stand.
 

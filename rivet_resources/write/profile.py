@@ -3,12 +3,10 @@
 Belongs here: counting a chunk's pages, joining chunks. Not here: which columns (`rivet_assets/blocks/profile.py`),
 pictures (`rivet_assets/run/judge/profile_text.py`).
 
-All counts of chunks add up to exactly what one pass over all rows would give, so they are the same however a window is
-cut. Distinct values are counted exactly up to KEPT; beyond, they are estimated from the KEPT smallest of their 64-bit
+Distinct values are counted exactly up to KEPT; beyond, they are estimated from the KEPT smallest of their 64-bit
 hashes, with a standard error of 1.6 %. Source: Bar-Yossef et al., "Counting Distinct Elements in a Data Stream", 2002.
 
-The bars of a histogram are as wide as a power of two and begin at a multiple of it, so that two histograms of one
-column can be joined: neighbours are added until there are few enough. No sample is taken, and no range known before.
+No sample is taken, and no range known before.
 """
 
 from __future__ import annotations
@@ -87,8 +85,8 @@ class Histogram:
         if self.exponent is None:
             self.exponent = finest(low, high)
         exponent = max(self.exponent, finest(low, high))
-        # Widths are powers of two, so narrower bars of another chunk fit into wider ones exactly, whatever each has
-        # seen.
+        # Bars are as wide as a power of two and begin at a multiple of it, so narrower ones of another chunk fit into
+        # wider ones exactly: neighbours are added until there are few enough.
         known = [min(self.bars), max(self.bars)] if self.bars else []
         while True:
             ends = [number >> (exponent - self.exponent) for number in known]
@@ -107,13 +105,11 @@ class Histogram:
 
 
 def finest(low: float, high: float) -> int:
-    """Return the exponent of the narrowest bars that are tried: 0 of whole numbers, else thousands of bars, or more.
-
-    No narrower than the last bit of the largest number, so that the number of a bar is a float's whole number.
-    """
+    """Return the exponent of the narrowest bars that are tried: 0 of whole numbers, else thousands of bars, or more."""
     if isinstance(low, int):
         return 0
     largest, size = max(abs(low), abs(high)), high - low
+    # No narrower than the last bit of the largest number, so that the number of a bar is a float's whole number.
     last_bit = math.frexp(largest)[1] - 53 if largest else -1000
     if not size:
         return last_bit
@@ -196,6 +192,8 @@ class ColumnTally:
         self.has_more = self.has_more or len(merged) > KEPT
         self.hashes = merged[:KEPT]
 
+    # All counts of chunks add up to exactly what one pass over all rows would give, so they are the same however a
+    # window is cut.
     def join(self, plain: dict[str, Any]) -> None:
         """Add what another tally of the column has counted."""
         self.nulls += plain["nulls"]

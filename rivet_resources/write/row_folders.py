@@ -3,8 +3,7 @@
 Belongs here: sorting pages into folders within bounded memory. Not here: the files of one folder (`parts.py`), names
 (`contracts/rows/row_folders.py`).
 
-Decision: rows are kept by folder, in memory and then in scratch, and written when all have come. One writer for each
-folder would hold a row group for each; closing the oldest would make a file per page and day of a table without order.
+Decision: rows are kept by folder, in memory and then in scratch, and written when all have come.
 """
 
 from __future__ import annotations
@@ -33,6 +32,8 @@ class FolderFiles:
     def __init__(self, folders: RowFolders, *, schema: pa.Schema, scratch: Path, make: MakeFiles) -> None:
         self.staged: list[Part] = []
         self._folders, self._schema, self._scratch, self._make = folders, schema, scratch, make
+        # One writer for each folder would hold a row group for each; closing the oldest would make a file per page and
+        # day of a table without order.
         self._held: dict[int | None, list[pa.Table]] = {}
         self._size = 0
         self._spilled: dict[int | None, list[tuple[int, int]]] = {}  # folder → (file, batch)

@@ -1,10 +1,7 @@
 """Lay the framed cells of many rows into one buffer, a column at a time (`contract.md`, 9).
 
-Belongs here: the frame (NULL, scalar, list, struct) and the copying. Not here: how a cell is spelled
-(`cells.py`) and the hash (`hash.py`).
-One store of numpy moves up to 69 bytes of every row at about the price of one byte, so cells are copied in fixed
-windows: the rest of a window is garbage that the next column overwrites, and a gap behind every row takes the last
-one's. That is why rows are given by start and length, not by one list of offsets.
+Belongs here: the frame (NULL, scalar, list, struct) and the copying. Not here: how a cell is spelled (`cells.py`) and
+the hash (`hash.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +13,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+# One store of numpy moves up to 69 bytes of every row at about the price of one byte, so cells are copied in fixed
+# windows: the rest of a window is garbage that the next column overwrites, and a gap behind every row takes the last
+# one's. That is why rows are given by start and length, not by one list of offsets.
 WINDOW = 64  # bytes of one copy; every buffer a cell is read from has so many to spare behind its last cell
 WINDOWS = 8  # so many windows a cell are copied by column; the rest of a longer one is copied alone
 MARKED, COUNTED = 1, 5  # bytes of a frame's head: `01`, or `01` and a length or a count

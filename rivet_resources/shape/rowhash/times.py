@@ -115,16 +115,14 @@ def _framed(rows: npt.NDArray[np.void], lengths: Places, present: Mask | None) -
 
 @lru_cache(maxsize=2)
 def _row(start: int) -> np.dtype[np.void]:
-    """Describe a frame whose clock begins `start` bytes behind its head; with room for a zone.
-
-    Every field reaches under the next one by the bytes it has too many, so they are written in this order.
-    """
+    """Describe a frame whose clock begins `start` bytes behind its head; with room for a zone."""
     at = COUNTED + start
     fields = [("head", "<u4", 0), ("high", "u1", 4), ("minute", "<u8", at), ("second", "<u4", at + 6)]
     fields += [("ms", "<u4", at + 9), ("us", "<u4", at + 12), ("ns", "<u4", at + 15)]
     if start:
         fields += [("day", f"V{DAY_BYTES}", COUNTED), ("T", "u1", COUNTED + DAY_BYTES)]
     names, formats, offsets = (list(each) for each in zip(*fields, strict=True))
+    # Every field reaches under the next one by the bytes it has too many, so they are written in this order.
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": at + 20})
 
 

@@ -8,8 +8,6 @@ Belongs here: what lies where. Not here: in which order a store uses it (`files.
     PATH.audit       one line of JSON per reset
     PATH.lock        locked around every read-compare-write; never removed, or two could lock two files
     .PATH.*.tmp      what a killed writer left; ignored, and removed after an hour
-
-A record that was saved and is gone is refused like a damaged one: to start from now would skip what came between.
 """
 
 from __future__ import annotations

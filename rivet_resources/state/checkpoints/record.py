@@ -2,8 +2,6 @@
 
 Belongs here: the value, its JSON, the rules that every store keeps. Not here: where records lie
 (`table.py`, `files.py`), how positions are spelled and ordered (`positions.py`).
-
-A message names the place, the key and the reason, never a position: a polling watermark is made of a row's values.
 """
 
 from __future__ import annotations
@@ -100,6 +98,8 @@ def refuse_key(key: str) -> None:
 
 def unusable(where: str, key: str, reason: str, *, advice: str = "") -> CheckpointUnusable:
     """Return that a stored record cannot be used, and how to go on; nothing ever starts from now because of that."""
+    # A message names the place, the key and the reason, never a position: a polling watermark is made of a row's
+    # values.
     then = advice or f"Restore it from a backup of the same source, or give it up: {START_ANEW}."
     return CheckpointUnusable(f"Checkpoint {key} in {where} cannot be used: {reason}. {then}")
 

@@ -72,11 +72,12 @@ NO_RECORD: dict[str, Any] = dict.fromkeys(RECORD)
 class TableCheckpoints:
     """Checkpoints beside the runs they belong to; several hosts may share them through PostgreSQL.
 
-    Rows of a project have its name before their key. No key has a slash, so no key looks like one of a project.
+    Rows of a project have its name before their key.
     """
 
     def __init__(self, database: Database, *, project: str = "") -> None:
         self._database = database
+        # No key has a slash, so no key looks like one of a project.
         self._prefix = f"{escape(project)}{SEPARATOR}" if project else ""
         self.name = f"the state store {database.name}"
 

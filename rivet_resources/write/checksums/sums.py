@@ -4,10 +4,10 @@ Belongs here: the sums over a table's columns. Not here: a cell's bytes (`cells.
 (`xxh3.py`), who compares them (`prove/validate.py`, `rivet_assets/prove/reconcile.py`).
 
 XXH3-64 of each cell that is not NULL, added modulo 2^64: rows may come in any order and any number of pages, and sums
-of disjoint rows add up. Exclusive or would let equal pairs cancel. The sum of a column is about the column alone: two
-rows that swap their cells in it change nothing. That is seen by the fingerprint of the part and by the row hash;
-hashing a key with every cell (`keyed_sum`) sees it too, and was rejected for exports on 2026-11-21: the bytes of every
-cell are then laid out anew behind a key, which costs 90 to 140 ns a cell instead of 8 to 90 (tests/bench/checksums.py).
+of disjoint rows add up. The sum of a column is about the column alone: two rows that swap their cells in it change
+nothing. That is seen by the fingerprint of the part and by the row hash; hashing a key with every cell (`keyed_sum`)
+sees it too, and was rejected for exports on 2026-11-21: the bytes of every cell are then laid out anew behind a key,
+which costs 90 to 140 ns a cell instead of 8 to 90 (tests/bench/checksums.py).
 """
 
 from __future__ import annotations
@@ -50,11 +50,7 @@ def column_sums(table: pa.Table, *, leave_out: Collection[str] = ()) -> dict[str
 
 
 class RunningSums:
-    """The sums over pages that come one by one.
-
-    Pages wait until they are worth it, since small ones cost several times as much alone; they share their memory
-    with whoever writes them.
-    """
+    """The sums over pages that come one by one."""
 
     def __init__(self) -> None:
         self._sums: dict[str, int] = {}
@@ -66,6 +62,8 @@ class RunningSums:
         if not page.num_rows:
             return
         # Arrow tables are never changed in place, so keeping one costs no copy, only that it is let go of later.
+        # Pages wait until they are worth it, since small ones cost several times as much alone; they share their memory
+        # with whoever writes them.
         self._waiting.append(page)
         self._rows += page.num_rows
         self._bytes += size_bytes
@@ -82,6 +80,7 @@ class RunningSums:
         rows = pa.concat_tables(self._waiting)
         found = column_sums(rows, leave_out=UNSUMMED | run_clock_columns(rows.schema))
         # Python's integers do not wrap by themselves, numpy's sums of uint64 do.
+        # Added and not combined by exclusive or, which would let equal pairs cancel.
         self._sums = {name: (self._sums.get(name, 0) + each) % WHOLE for name, each in found.items()}
         self._waiting, self._rows, self._bytes = [], 0, 0
 

@@ -1,9 +1,6 @@
 """XXH3-64 of many short byte strings at once, in numpy.
 
-Belongs here: the hash itself, seed 0, default secret. Not here: which bytes a cell has (`cells.py`), sums
-(`sums.py`). Up to 64 bytes XXH3 is a few multiplications, so a whole block of cells goes through each of them
-together: 7 to 14 ns a number and 20 to 60 ns a text, instead of 80 by one call of `xxhash` a cell. Longer ones are
-called one by one, which costs less than numpy would (tests/bench/checksums.py).
+Belongs here: the hash itself, seed 0, default secret. Not here: which bytes a cell has (`cells.py`), sums (`sums.py`).
 Source: xxHash 0.8, doc/xxhash_spec.md, "XXH3 Algorithm (for small inputs)".
 """
 
@@ -254,6 +251,9 @@ def _long(cells: _Cells, pairs: int) -> Hashes:
 
 
 # Shortest and longest cell, and how they are hashed.
+# Up to 64 bytes XXH3 is a few multiplications, so a whole block of cells goes through each of them together: 7 to 14 ns
+# a number and 20 to 60 ns a text, instead of 80 by one call of `xxhash` a cell. Longer ones are called one by one,
+# which costs less than numpy would (tests/bench/checksums.py).
 WAYS: Sequence[tuple[int, int, Callable[[_Cells], Any]]] = (
     (0, 0, _empty),
     (1, 3, _tiny),

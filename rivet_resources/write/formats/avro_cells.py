@@ -3,8 +3,7 @@
 Belongs here: bytes of cells, lists and records. Not here: blocks and files (`avro_writer.py`), which type a column is
 (`avro_schema.py`). Source: Apache Avro 1.12.0 specification, "Binary Encoding".
 
-Every column becomes a few arrays of bytes, and Arrow joins those row by row. `fastavro` takes Python rows: 1 M narrow
-rows cost it many times the CPU (docs/formats/avro.md has the figures).
+Every column becomes a few arrays of bytes, and Arrow joins those row by row.
 """
 
 from __future__ import annotations
@@ -91,6 +90,7 @@ def _join(pieces: Sequence[pa.Array | pa.Scalar]) -> pa.BinaryArray:
     """Join the pieces of each row."""
     if len(pieces) == 1:
         return pieces[0]
+    # `fastavro` takes Python rows: 1 M narrow rows cost it many times the CPU (docs/formats/avro.md has the figures).
     return pc.binary_join_element_wise(*pieces, b"", null_handling="replace", null_replacement="")
 
 

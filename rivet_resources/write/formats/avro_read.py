@@ -1,9 +1,6 @@
 """Avro files of Rivet as rows again, with the types that the writer was given.
 
 Belongs here: the way back of `avro_writer.py` and `avro_cells.py`. Not here: which parts (`commit/reader.py`).
-
-`fastavro` takes the blocks apart, by a schema without logical types: its dates would end at the year 9999, its decimals
-at the precision of Python's context. Cells of one width come as bytes, so that no bit of them changes.
 """
 
 from __future__ import annotations
@@ -116,6 +113,8 @@ def _decode(content: bytes, count: int) -> list[Any]:
     import fastavro  # driver
 
     try:
+        # `fastavro` takes the blocks apart, by a schema without logical types: its dates would end at the year 9999,
+        # its decimals at the precision of Python's context.
         rows = list(fastavro.reader(io.BytesIO(content)))
     except Exception as error:
         # It raises whatever a byte leads it to; its texts may show a cell.
@@ -271,6 +270,7 @@ def _of_width(cells: Sequence[Any], width: int, shape: Callable[[Any], Any], kin
     zeros = bytes(width)
     if any(cell is not None and len(cell) != width for cell in cells):
         raise pa.ArrowInvalid("a number in it has another width than Rivet writes")
+    # Cells of one width come as bytes, so that no bit of them changes.
     content = np.frombuffer(b"".join(zeros if cell is None else cell for cell in cells), np.uint8)
     matrix = np.ascontiguousarray(shape(content.reshape(len(cells), width)))
     valid = pa.array([cell is not None for cell in cells], pa.bool_()).buffers()[1] if len(cells) else None

@@ -29,9 +29,8 @@ SAMPLE_BYTES = 4 * 1024 * 1024
 class GroupSize:
     """When a row group is full, in Arrow bytes and rows; None: no such bound.
 
-    It closes at `target_bytes`; rows so narrow that `min_rows` fit below `max_bytes` go on to that many. It closes
-    at `max_bytes` or `max_rows` anyway. Pages are not cut, so it may exceed a bound by one page. `exact_rows` cuts
-    pages and leaves only `max_bytes` beside it.
+    It closes at `target_bytes`; rows so narrow that `min_rows` fit below `max_bytes` go on to that many. It closes at
+    `max_bytes` or `max_rows` anyway. `exact_rows` cuts pages and leaves only `max_bytes` beside it.
     """
 
     target_bytes: int | None = None
@@ -40,6 +39,7 @@ class GroupSize:
     max_rows: int | None = None
     exact_rows: int | None = None
 
+    # Pages are not cut, so it may exceed a bound by one page.
     def is_full(self, rows: int, size: int) -> bool:
         """Return whether a group of so many rows and Arrow bytes is to be written."""
         if self.max_bytes is not None and size >= self.max_bytes:

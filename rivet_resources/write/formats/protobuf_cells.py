@@ -3,8 +3,7 @@
 Belongs here: bytes of fields. Not here: which type and number a column has (`schema_registry/languages/protobuf.py`),
 the frame of Kafka messages (`write/messages/encode.py`). Source: Protocol Buffers documentation, "Encoding".
 
-As Google's serializers do: fields in the order of their numbers, NULL is absent, and an empty message has no bytes. An
-instant is a `google.protobuf.Timestamp`, whose members have no presence of their own, so that zero is absent too.
+As Google's serializers do: fields in the order of their numbers, NULL is absent, and an empty message has no bytes.
 """
 
 from __future__ import annotations
@@ -119,6 +118,8 @@ def _instants(column: pa.Array, kind: pa.TimestampType, name: str) -> pa.BinaryA
     nanos = rest * (1_000_000_000 // per_second)
     rows = len(column)
     pieces = [
+        # An instant is a `google.protobuf.Timestamp`, whose members have no presence of their own, so that zero is
+        # absent too.
         *_masked([_tags(1, VARINT, rows), _varints(seconds.view(np.uint64))], pa.array(seconds != 0)),
         *_masked([_tags(2, VARINT, rows), _varints(nanos.view(np.uint64))], pa.array(nanos != 0)),
     ]
