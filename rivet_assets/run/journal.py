@@ -3,7 +3,6 @@
 Belongs here: names and facts of events (`contract.md`, 12.3), how often they are written. Not here: the table
 (`rivet_resources/state/journal.py`), reading it (`commands/journal.py`).
 
-A write costs about 10 ms on SQLite, so events are kept for up to two seconds; a process that is killed loses these.
 Facts are names, counts and our own texts: no row value, no secret. A journal that cannot be written is told once, and
 fails no run (`contract.md`, 3, I7).
 """
@@ -49,6 +48,8 @@ class Journal:
             if not self._waiting:
                 self._since = time.monotonic()
             self._waiting.append((datetime.now(UTC), event, facts))
+            # A write costs about 10 ms on SQLite, so events are kept for up to two seconds; a process that is killed
+            # loses these.
             if len(self._waiting) >= KEPT_EVENTS or time.monotonic() - self._since >= KEPT_SECONDS:
                 self.write()
 
@@ -61,6 +62,7 @@ class Journal:
             try:
                 self._state.write_journal_of(self._run_id, self._export, waiting)
             except Exception as error:  # losing history must not lose the run
+                # Tried no more: each further try would wait for the store again, while the run has rows to read.
                 self._is_broken = True
                 self._tell(f"The journal of run {self._run_id} cannot be written ({type(error).__name__}).")
 

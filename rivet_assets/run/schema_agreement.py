@@ -101,10 +101,13 @@ class SchemaGate:
         """
         columns = self._columns(schema)
         known = self.state.agreed_schema(self.export, self.registry.key, self.subject, columns)
+        # Nothing is asked for a while: a registry that is away must not stop exports whose schema has not changed.
         if known is not None and known.age_seconds < self.cache_seconds:
             return SchemaProposal("", columns, remembered=known.schema)
         proposal = self._proposal(schema, columns, known)
         if proposal.registered is not None:
+            # A registry may have been restored from a backup, or set up anew with ids that begin at 1 again: then an id
+            # in messages of before means another schema, and their readers would be misled.
             self._confirm(proposal.registered, proposal.text)
             if known is not None and fingerprints(self.form, proposal.text)["sha256"] != known.schema.sha256:
                 raise self._contradiction(
@@ -193,6 +196,7 @@ class SchemaGate:
 
     def _columns(self, schema: pa.Schema) -> str:
         """Return the identity of columns in a language: two of one identity have one schema."""
+        # In the order of the columns: another order is another record in Avro.
         lines = "".join(f"{each.name}\t{each.type}\t{each.nullable}\n" for each in schema)
         return sha256(f"{self.form}\n{self.record}\n{self.rule}\n{lines}".encode()).hexdigest()
 
@@ -277,7 +281,10 @@ class SchemaGate:
         owner = self.state.schema_owner(self.export)
         if self.rule is not None:
             self.registry.declare(self.subject, self.rule, owner=owner)
+        # The registry's own rule is a second opinion: it may be stricter than ours, and is what other producers go by.
         number = self.registry.register(self.subject, self.form, proposal.text, owner=owner)
+        # Asked back by content: an id alone does not say under which version, and some registries give an old id to a
+        # new subject.
         found = self.registry.find(self.subject, self.form, proposal.text)
         if found is None or found.id != number:
             raise self._contradiction(f"took the schema of export {self.export} as id {number}, and does not have it.")

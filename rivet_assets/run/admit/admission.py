@@ -95,6 +95,8 @@ class Admission:
         Raises:
             ProvenanceRefused: state or destination are of another database, table or place.
         """
+        # Windows are staged several at once, and the first to come asks for all: two that admitted together could each
+        # sweep what the other has just staged.
         with self._lock:
             if site.shard not in self._found:
                 found = read_provenance(site.source, site.source_name, session, relation)
@@ -115,6 +117,7 @@ class Admission:
     def _admit(self, site: RunClaim, found: Provenance, standing: Manifest | None) -> None:
         name, state = site.export.name, site.state
         if self.is_adopting:
+            # Before the memory is read: what lies under the bare name may be what has to be adopted.
             state.adoptions().take_all(name)
         kept = kept_as(site.export, site.shard)
         known = state.provenance(kept)
@@ -172,6 +175,7 @@ def any_manifest(root: ReadableRoot, *, near: Window | None = None) -> Manifest 
         near: a window of time that is about to be committed.
     """
     paths = last_paths(root, now=datetime.now(UTC), near=near) if root.keeps_manifests else ()
+    # From the end: the newest is the likeliest to stay until it is read.
     for path in reversed(paths):
         if found := read_manifest(root, path):
             return found[0]
@@ -197,6 +201,7 @@ def refuse(site: Claim, found: Provenance, known: KnownProvenance, standing: Man
         ProvenanceRefused
     """
     name, state = site.export.name, site.state
+    # The state first: it says what was read last, whatever has become of the destination.
     if known.provenance is not None and (what := difference(known.provenance, found)):
         raise ProvenanceRefused(of_state(name, state.name, what, known.provenance, found))
     refuse_destination(name, found, known, standing, root=site.root)
@@ -226,16 +231,14 @@ def refuse_same_database(site: Claim, found: Provenance, known: KnownProvenance,
 def _twins(
     site: Claim, found: Provenance, known: KnownProvenance, met: Mapping[str, Provenance]
 ) -> dict[str, Provenance]:
-    """Return the other shards that are the same database, but for those that either of the two was taken over beside.
-
-    A reset accepts what a shard was itself, so that it is the other one's name that counts.
-    """
+    """Return the other shards that are the same database, but for those that either was taken over beside."""
     twins = {}
     for each in site.export.shards or {}:
         memory = site.state.provenance(kept_as(site.export, each))
         theirs = met.get(each) or memory.provenance
         if each == site.shard or theirs is None or not is_same(theirs, found):
             continue
+        # A reset accepts what a shard was itself, so that it is the other one's name that counts.
         pairs = [(theirs, known.accepted), (found, memory.accepted)]
         if not any(is_same(it, one) and it.source_name == one.source_name for one, held in pairs for it in held):
             twins[each] = theirs
@@ -298,6 +301,7 @@ def refuse_elsewhere(name: str, end: str, known: KnownProvenance, *, root: Root,
     Raises:
         ProvenanceRefused
     """
+    # By content and not by address: a bucket that was copied, or a disk mounted elsewhere, has the windows with it.
     if known.destination in ("", place) or end in evidence_at(root).reached:
         return
     raise ProvenanceRefused(
