@@ -46,10 +46,13 @@ class JoinedText:
             PartCorrupt: it does not begin with the header of the schema, or its compressed bytes are damaged.
         """
         with counted(part) as text:
+            # A part of other columns, in another order or with another header, would shift every cell behind it.
             if text.read(len(self._writer.head)) != self._writer.head:
                 raise PartCorrupt(f"Part {part.name} does not begin with the header of its columns.")
             for block in iter(lambda: text.read(BLOCK), b""):
                 self._writer.append(block)
+                # A text that is read and written again need not be the same text, so its bytes are copied, and proved
+                # to be the same.
                 self._digest.update(block)
         if self._sums is not None:
             found = exact_sums(part, self._form, self._schema)

@@ -2,10 +2,6 @@
 
 Belongs here: the rule over manifests, and taking windows away. Not here: what `keep:` means in YAML
 (`rivet_assets/blocks/upkeep.py`), removing the files when readers are done with them (`sweep.py`).
-
-Windows of time and snapshots are as old as what they cover; windows of a chain as old as their commit, and only its
-beginning is dropped, never a window out of its middle. The newest window always stays: it holds the position, and a
-folder without any window would read as one that was never published.
 """
 
 from __future__ import annotations
@@ -30,6 +26,9 @@ from rivet_resources.upkeep.plan import in_order, settled
 DAY = timedelta(days=1)
 
 
+# Windows of time and snapshots are as old as what they cover; windows of a chain as old as their commit, and only its
+# beginning is dropped, never a window out of its middle. The newest window always stays: it holds the position, and a
+# folder without any window would read as one that was never published.
 def outdated_windows(
     manifests: Mapping[str, Manifest],
     keep: Retention,

@@ -96,6 +96,7 @@ def _extract(join: PlannedJoin, site: RewriteSite, *, export: str, count: int) -
         source=None,  # type: ignore[arg-type]  # nothing is read from one
         destination=site.destination,
         format=site.format,
+        # No source is read, so there is nobody to be gentle to.
         pace=pace(None, Tuning(profile="fast")),
         consistency=head.consistency,
         part_prefix=_prefix(join.groups),
@@ -173,6 +174,8 @@ def _at_hand(parts: Sequence[ManifestPart], root: Root, folder: Path) -> Iterato
             yield part, here
         return
     with ThreadPoolExecutor(FETCH_THREADS) as pool:
+        # Some ahead, in order: a store answers in tenths of a second, and the disk holds four parts and not all of
+        # them.
         coming = deque(pool.submit(fetch, number) for number in range(min(FETCH_THREADS, len(parts))))
         for number, part in enumerate(parts):
             copy = coming.popleft().result()
@@ -209,6 +212,7 @@ def _refuse_other_bytes(part: ManifestPart, file: Path, site: RewriteSite) -> No
     Raises:
         PartCorrupt
     """
+    # Before a row is read: joining a damaged part would give the damage a good checksum of its own.
     if _md5(file) != part.content_md5:
         raise PartCorrupt(
             f"Part {part.path} at {site.root.uri} is not the one that was committed; nothing was joined. "
