@@ -98,6 +98,8 @@ def _whole(
                 )
                 _observe_table(site, made, context)
                 _tell_quarantine(site, made, spec.key, context)
+            # Behind the attempt: a proof that fails must find the window published and its lease given back, for the
+            # repair that follows.
             proved = asked.prove([made.staged.extract.run_id], site.state)
             yield from proof_evaluations(spec.key, proved, instance=context.instance)
             refuse_disproved(export, proved)
@@ -132,7 +134,10 @@ def _windows(
             if asked.options.limit is not None:
                 yield from sample_events(asked, site, spec.key, wanted)
                 return
+            # Before the first window: a value that is new has no partition yet, and its materialization would be of
+            # nothing.
             add_partitions(export, look_at_values(site, wanted), context.instance)
+            # Closed on every way out, or windows that were staged ahead would keep their leases and parts.
             with closing(stage_ahead(site, wanted)) as ready_windows:
                 for ready in ready_windows:
                     tried += 1
@@ -143,6 +148,8 @@ def _windows(
                             _tell_quarantine(site, made, spec.key, context)
                             if tried == 1:
                                 _observe_table(site, made, context)
+                    # A bad window fails alone: the others are recorded as they are committed, and only a fault that
+                    # each would meet ends the walk.
                     except RivetError as error:
                         refused.append(RefusedWindow(ready.window.key, error, export.shards is not None))
                         told = evaluations(spec.key, breaches(error), ready.window.partition, instance=context.instance)
@@ -190,6 +197,7 @@ def _commit(site: Site, spec: dg.AssetSpec, made: Attempt, instance: dg.DagsterI
     if made.is_skipped:
         site.tell(f"{site.export.name} {made.window.key}: no rows, and skip_empty is set; nothing was written.")
     else:
+        # Published, then told: an event of a window that is not there yet would wake whatever is downstream of it.
         _, published = _offer(site, made).publish()
         yield dg.AssetMaterialization(
             spec.key,

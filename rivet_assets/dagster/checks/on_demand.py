@@ -64,6 +64,8 @@ class ProvableAssets(dg.AssetsDefinition):
     @property
     def asset_and_check_keys(self) -> set[dg.AssetKey | dg.AssetCheckKey]:
         """Return what a run of this definition plans."""
+        # A launch selects all checks of its assets, and a backfill is refused whose plan lacks a check that it named:
+        # so with the assets every check is planned, and `_take_back_plan` undoes that.
         if self.keys:
             return {*self.keys, *self.check_keys}
         return {spec.key for spec in self.check_specs if ON_DEMAND in spec.metadata}

@@ -62,6 +62,8 @@ class RedLights:
             with storage.index_transaction() as connection:
                 found = connection.execute(table.select().where(row)).mappings().first()
                 if found is not None:
+                    # Deleted and inserted, not updated: the row gets a number above that of the window that passed, and
+                    # the badge is the row with the highest.
                     connection.execute(table.delete().where(row))
                     connection.execute(table.insert().values({k: v for k, v in found.items() if k != "id"}))
         except Exception as error:
