@@ -152,7 +152,8 @@ def serving(
         try:
             watch = _watch(pid, place.data / "postmaster.pid", folder)
         except OSError:
-            os.kill(pid, signal.SIGINT)  # a server nobody watches would stay for ever
+            # A server nobody watches would stay for ever.
+            os.kill(pid, signal.SIGINT)
             raise
         try:
             yield server

@@ -2,9 +2,8 @@
 
 Belongs here: making them, holding on to them, removing those whose processes died. Not here: what lies in them.
 
-Rows on their way to a private bucket lie here for a while, so no other user may look: the folder is ours, 0700, and no
-link. Whoever uses a folder holds a shared lock on a file in it, which the kernel frees when the process dies, however
-it died. So a folder whose lock can be had alone is nobody's: each run, and each task on a worker, sweeps those.
+Whoever uses a folder holds a shared lock on a file in it, which the kernel frees when the process dies, however it
+died.
 """
 
 from __future__ import annotations
@@ -72,6 +71,8 @@ def private_folder(folder: Path) -> Path:
     Raises:
         DestinationError: it cannot be made; or it is a link, or another user's, who could read what will be in it.
     """
+    # Rows on their way to a private bucket lie here for a while, so no other user may look: the folder is ours, 0700,
+    # and no link.
     try:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700, parents=True)
@@ -142,6 +143,7 @@ def _joined(folder: Path) -> int:
 
 def _remove_unless_used(folder: Path, lock: int) -> bool:
     """Remove a folder when its lock can be had alone."""
+    # A folder whose lock can be had alone is nobody's: each run, and each task on a worker, sweeps those.
     try:
         # A refusal takes the shared lock away as well (flock(2)), which is fine: every caller closes it next.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

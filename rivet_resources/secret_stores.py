@@ -27,7 +27,8 @@ AWS_FOR_A_WHILE = frozenset(
 )
 # Where a pod finds the token of its service account; source: Kubernetes documentation, "Configure Service Accounts".
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-VAULT_TOKEN_FILE = Path(".vault-token")  # below the home folder; source: Vault documentation, "login"
+# Below the home folder; source: Vault documentation, "login".
+VAULT_TOKEN_FILE = Path(".vault-token")
 
 
 def read_secret(name: str, reference: SecretReference) -> str:

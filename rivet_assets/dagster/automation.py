@@ -2,9 +2,6 @@
 
 Belongs here: automation conditions, the sensor that evaluates them, freshness policies. Not here: sensors with a
 trigger outside Dagster.
-
-Decision: a condition on the asset instead of a job and a schedule per export, which cost seconds of load time for a
-few hundred exports (dagster.md, section 2).
 """
 
 from __future__ import annotations
@@ -27,6 +24,8 @@ def condition_of(export: Export) -> dg.AutomationCondition[Any] | None:
     Windows of time ask for the last `days_window` days, which replace themselves, else for the latest window only;
     those of values for each.
     """
+    # Decision: a condition on the asset instead of a job and a schedule per export, which cost seconds of load time for
+    # a few hundred exports (dagster.md, section 2).
     if export.schedule is None:
         return None
     zone = getattr(export, "timezone", "UTC")

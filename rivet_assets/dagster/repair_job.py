@@ -2,9 +2,6 @@
 
 Belongs here: the job, its configuration, what it tells. Not here: finding windows (`prove/flagged_windows.py`),
 repairing (`prove/repair.py`).
-
-A job and not a setting of the asset: a repair judges windows that were committed long ago, and an asset's step must
-answer for each of its checks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -64,6 +61,8 @@ class Target:
     spec: dg.AssetSpec
 
 
+# A job and not a setting of the asset: a repair judges windows that were committed long ago, and an asset's step must
+# answer for each of its checks.
 class RepairJob(dg.JobDefinition):
     """The job `rivet_repair` for these exports."""
 

@@ -178,7 +178,8 @@ def warm_spark(config: RivetConfig, exports: Sequence[Export]) -> Iterator[None]
     try:
         yield
     finally:
-        if not interruption.is_asked():  # else nobody waits for a start that is not wanted any more
+        # Else nobody waits for a start that is not wanted any more.
+        if not interruption.is_asked():
             starting.join()
             runtime.stop()
 

@@ -3,8 +3,7 @@
 Belongs here: its fields (`contract.md`, 13.2), sealing, reading it back. Not here: what is planned (`facts.py`),
 whether it still holds (`priority.py`).
 
-The seal is a checksum, not a signature: it finds a slip of an editor, not an enemy who can compute it too. What an
-enemy could gain is little, since `apply` runs nothing but exports and windows of the configuration.
+The seal is a checksum, not a signature: it finds a slip of an editor, not an enemy who can compute it too.
 """
 
 from __future__ import annotations
@@ -155,6 +154,7 @@ def read(path: Path) -> PlanArtefact:
     Raises:
         PlanUnusable: no plan, edited since it was made, or of a newer Rivet.
     """
+    # What an enemy could gain is little, since `apply` runs nothing but exports and windows of the configuration.
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -5,7 +5,7 @@ plan (`facts.py`), its change log (`change_log.py`), whose state and files it wo
 judging (`verdict.py`), words and exit codes (`report.py`).
 
 No table is gone through, and nothing is changed. Exports of one source share a few sessions; a session that an error
-broke is renewed. A store of state is read where there is one, for the cursors in it, and never created.
+broke is renewed.
 """
 
 from __future__ import annotations
@@ -125,6 +125,7 @@ def _no_answer(answer: object) -> CheckFailed:
 
 def _state(config: RivetConfig) -> State | None:
     """Open the store where there is one; a check that cannot read it goes on without."""
+    # A store of state is read where there is one, for the cursors in it, and never created.
     url = state_url(config.state_url, folder=config.folder)
     if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).is_file():
         return None

@@ -3,11 +3,9 @@
 Belongs here: what stands in for counts, bounds and horizons while an export is only checked. Not here: planning
 (`modes/`), which is the real one, and what is made of the plan (`check.py`, `verdict.py`).
 
-MIN and MAX are read only where an index leads with the column: two look-ups. Otherwise bounds come from the planner's
-statistics or a sample of blocks (some 20,000 rows); where there are none, from values made up to give a statement of
-the same shape, and `KeyEnds` says so. Counts are the catalog's estimates. The horizon is the newest value: waiting for
-open transactions is for runs. MySQL and SQLite cut by walking the whole key, so their chunks are cut evenly between its
-ends instead.
+Otherwise bounds come from the planner's statistics or a sample of blocks (some 20,000 rows); where there are none, from
+values made up to give a statement of the same shape, and `KeyEnds` says so. Counts are the catalog's estimates. The
+horizon is the newest value: waiting for open transactions is for runs.
 """
 
 from __future__ import annotations
@@ -119,6 +117,7 @@ class DrySession:
 
     def _sample_ends(self, relation: Relation, column: Column | None) -> KeyEnds | None:
         """Take the outer ones of sampled bounds for the ends."""
+        # MIN and MAX are read only where an index leads with the column: two look-ups.
         if column is None or not relation.is_table or not self._source.facts.samples_bounds:
             return None
         found = self._session.quantiles(relation, column, SAMPLED)
@@ -150,6 +149,7 @@ class DrySession:
 
     def _even(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
         """Cut whole numbers evenly between their ends; () for anything else."""
+        # MySQL and SQLite cut by walking the whole key, so their chunks are cut evenly between its ends instead.
         if pieces < 2 or not pa.types.is_integer(column.arrow):
             return ()
         ends = self.bounds(relation, column.name)

@@ -147,10 +147,8 @@ def is_stored(relation: Relation, engine: EngineFacts) -> bool:
 
 
 def _later_value(relation: Relation, engine: EngineFacts, column: str) -> str | None:
-    """Return a value that a later run might begin at; None: the first run's statement tells all.
-
-    Of a query only the planner can tell whether an index serves it, so one that never ran is planned as a later run.
-    """
+    """Return a value that a later run might begin at; None: the first run's statement tells all."""
+    # Of a query only the planner can tell whether an index serves it, so one that never ran is planned as a later run.
     made = make_up_bounds(relation.column(column), rows=None)
     return made[0] if made and not is_stored(relation, engine) else None
 

@@ -146,7 +146,8 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
     key = window.key if window else WHOLE
     journal = Journal(site.state, run_id, site.export.name, tell=site.tell)
     with (
-        watched(site.observer, _observed(site, run_id, key, started_at)) as seen,  # first: it waits for others unleased
+        # First: it waits for others unleased.
+        watched(site.observer, _observed(site, run_id, key, started_at)) as seen,
         # Before the source is asked for anything: who waits in vain must not have cost it a connection.
         site.state.lease(site.export.name, key, run_id) as lease,
         # Behind the lease: a run that finds its window busy leaves no record.

@@ -102,7 +102,8 @@ def checkpoints_of(export: Cdc, *, state: State, folder: Path) -> Checkpoints:
     """Return the place where the export's position is kept: a file if it names one, else the state store."""
     if export.cdc.checkpoint is None:
         return state_checkpoints(state)
-    return file_checkpoints(os.path.join(folder, export.cdc.checkpoint))  # a slash at its end says: a folder
+    # A slash at its end says: a folder.
+    return file_checkpoints(os.path.join(folder, export.cdc.checkpoint))
 
 
 def checkpoint_key(export: Cdc, source_name: str) -> str:

@@ -124,7 +124,8 @@ def listening(end: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        if not is_asked():  # else the end of the process is watched to its very end
+        # Else the end of the process is watched to its very end.
+        if not is_asked():
             signal.set_wakeup_fd(other)
             for number, handler in before.items():
                 signal.signal(number, handler)

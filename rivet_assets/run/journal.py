@@ -61,7 +61,8 @@ class Journal:
                 return
             try:
                 self._state.write_journal_of(self._run_id, self._export, waiting)
-            except Exception as error:  # losing history must not lose the run
+            except Exception as error:
+                # Losing history must not lose the run.
                 # Tried no more: each further try would wait for the store again, while the run has rows to read.
                 self._is_broken = True
                 self._tell(f"The journal of run {self._run_id} cannot be written ({type(error).__name__}).")

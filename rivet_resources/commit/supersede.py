@@ -64,7 +64,8 @@ def succession(staged: Staged, *, root: ReadableRoot) -> Replacement:
         WindowConflict: windows of another mode, or that overlap, are there and would not be replaced.
     """
     extract = staged.extract
-    listed = list_around(extract.window, root=root)  # first: what it tells is not asked for again
+    # First: what it tells is not asked for again.
+    listed = list_around(extract.window, root=root)
     found = window_manifest(root, extract.window)
     previous = found[0] if found else None
     # A run that died behind its swap publishes again, and meets its own manifest.

@@ -30,7 +30,8 @@ POS = pa.field("__pos", pa.string(), nullable=False)  # of its commit, hexadecim
 SEQ = pa.field("__seq", pa.int64(), nullable=False)  # sorts inside one __pos; not consecutive
 TS = pa.field("__ts", pa.timestamp("us", "UTC"))  # of its commit, as the source states it
 UNCHANGED = pa.field("__unchanged", pa.list_(pa.string()))  # columns the log did not carry: as before
-BEFORE = "__before"  # struct of the row before, last column, only with `cdc: {before: true}`
+# Struct of the row before, last column, only with `cdc: {before: true}`.
+BEFORE = "__before"
 ENVELOPE = (OP, POS, SEQ, TS, UNCHANGED)
 
 

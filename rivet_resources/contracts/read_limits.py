@@ -3,8 +3,7 @@
 Belongs here: the YAML blocks, when a window is open, and the values that go to tasks with them. Not here: counting
 what was read (`state/readings.py`), waiting for it (`read/meter.py`), words (`rivet_assets/run/read_limits.py`).
 
-Days are calendar days of the window's own zone, so a night is an hour shorter or longer where clocks move. A time that
-a clock shows twice is the first of the two; one that it leaves out is counted on from the time before.
+A time that a clock shows twice is the first of the two; one that it leaves out is counted on from the time before.
 """
 
 from __future__ import annotations
@@ -205,10 +204,9 @@ def is_open(windows: Sequence[ReadWindow], at: datetime) -> bool:
 
 
 def next_opening(windows: Sequence[ReadWindow], at: datetime) -> datetime:
-    """Return when the source may be read again: `at` where it may be now.
-
-    A window may fall out once where clocks move, so two weeks are looked at.
-    """
+    """Return when the source may be read again: `at` where it may be now."""
+    # Days are calendar days of the window's own zone, so a night is an hour shorter or longer where clocks move. A
+    # window may fall out once where clocks move, so two weeks are looked at.
     if is_open(windows, at):
         return at
     return min(start for window in windows for start, _ in window.spans(at, days=15) if start > at)

@@ -18,10 +18,8 @@ LONGEST_CELL = 200  # characters
 
 
 def preview(root: Root, manifest: Manifest | None, *, rows: int) -> dict[str, Any]:
-    """Return the metadata of some rows of a published window; {} where none are asked for, or none can be read.
-
-    A part that cannot be read again is no trouble of a run that has published it.
-    """
+    """Return the metadata of some rows of a published window; {} where none are asked for, or none can be read."""
+    # A part that cannot be read again is no trouble of a run that has published it.
     if manifest is None or rows == 0:
         return {}
     try:

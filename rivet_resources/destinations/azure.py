@@ -58,7 +58,8 @@ from rivet_resources.fan_out import in_threads
 # A block list has at most 50,000 blocks. Source: Microsoft Learn, "Scale targets for Blob storage".
 BLOCKS = 50_000
 DELETE_THREADS = 8
-FOLDER = "hdi_isfolder"  # metadata of the empty blobs that stand for folders, as ADLS Gen2 and Hadoop keep them
+# Metadata of the empty blobs that stand for folders, as ADLS Gen2 and Hadoop keep them.
+FOLDER = "hdi_isfolder"
 Account = Annotated[str, Field(pattern=r"^[a-z0-9]{3,24}$")]
 Container = Annotated[str, Field(pattern=r"^(\$root|\$web|[a-z0-9](-?[a-z0-9]){2,62})$")]
 

@@ -45,7 +45,8 @@ from rivet_resources.destinations.stores import prove_writable, window_taken
 from rivet_resources.errors import DestinationError, DestinationPermission, DiskFull, PartCorrupt
 from rivet_resources.extras import Extra
 
-STRAY_SECONDS = 3600  # a temp file this old belongs to nobody: small objects take milliseconds to write
+# A temp file this old belongs to nobody: small objects take milliseconds to write.
+STRAY_SECONDS = 3600
 
 
 class Local(Settings):

@@ -24,7 +24,8 @@ from rivet_resources.secrets import resolve_secret
 
 CONNECT_SECONDS = 5
 READ_SECONDS = 60
-TRIES = 4  # botocore's standard mode: exponential backoff, at most 20 s between two tries
+# botocore's standard mode: exponential backoff, at most 20 s between two tries.
+TRIES = 4
 
 # Source: Amazon S3 API Reference, "List of error codes". A HEAD has no body, so its code is the HTTP status.
 ABSENT = frozenset({"NoSuchKey", "NoSuchUpload", "404", "NotFound"})

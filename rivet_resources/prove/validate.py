@@ -106,11 +106,7 @@ def validate(
 
 
 def _look(root: Root, export: str, state: Ledger | None) -> _Look:
-    """List, ask who lives, read manifests, in this order.
-
-    So a part that was removed since is one that a newer manifest no longer lists, and a part of no manifest is not
-    one whose run committed in between.
-    """
+    """List, ask who lives, read manifests, in this order."""
     # In this order (the listing, who lives, the manifests) a part that was removed since is one that a newer manifest
     # no longer lists, and a part of no manifest is not one whose run committed in between.
     listing = root.list()
@@ -169,7 +165,8 @@ def _window(
     compared: list[str] = []
     inexact = {name for part in parts for name in part.inexact}
     was_read = depth == "full" and all(part.sums is not None or part.inexact for part in parts)
-    if was_read:  # else a part is damaged or missing, and says so itself
+    # Else a part is damaged or missing, and says so itself.
+    if was_read:
         compared = [name for name in sums if name not in inexact]
         flaws += _values(manifest, parts, compared, sums)
         flaws += _positions(manifest, parts)

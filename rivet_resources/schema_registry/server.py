@@ -373,7 +373,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(401, {"error_code": 40101, "message": "Unauthorized"})
         try:
             status, document = self.api.answer(self.command, self.path, body)
-        except Exception as error:  # a fault of ours must not end the server
+        except Exception as error:
+            # A fault of ours must not end the server.
             status, document = 500, {"error_code": 50001, "message": f"Internal error ({type(error).__name__})"}
         self._send(status, document)
 

@@ -106,7 +106,8 @@ def call(code: bytes, function: str, data: bytes, *, config: bytes, limits: Limi
     except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
         ended = _reason(error, limits)
     finally:
-        store.close()  # else 64 MB and more wait for the garbage collector
+        # Else 64 MB and more wait for the garbage collector.
+        store.close()
     raise ended
 
 

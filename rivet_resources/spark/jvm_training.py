@@ -46,7 +46,8 @@ def _record(flags: tuple[str, ...]) -> None:
     """Run what runs do: plain tasks, tasks through Arrow, reading parts back; then wait until all is written."""
     runtime = SparkRuntime(Spark.model_validate({}), archive=flags)
     context, session = runtime.context(), runtime.session()
-    assert context is not None  # nobody else's: this process is ours
+    # Nobody else's: this process is ours.
+    assert context is not None
     context.parallelize(range(2), 1).mapPartitions(_echo).collect()
     runtime.task_session().range(0, 1, 1, 1).mapInArrow(_echo, "id long").collect()
     with tempfile.TemporaryDirectory() as scratch:

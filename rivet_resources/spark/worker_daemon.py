@@ -31,7 +31,8 @@ def main() -> None:
     """Import, then serve forks until Spark closes our input."""
     # ADBC would import polars, whose threads do not survive a fork.
     import_without_frames(*BEFORE_FORK)
-    gc.freeze()  # else the workers' first collection copies every page they share
+    # Else the workers' first collection copies every page they share.
+    gc.freeze()
     from pyspark.daemon import manager  # Spark
 
     manager()

@@ -54,8 +54,9 @@ METADATA = MetaData()
 
 PATIENCE_SECONDS = 60.0  # with a server that is away; leases last as long
 PAUSE_SECONDS = 0.5
-# Below the TTL of leases, with room for a beat (10 s) and a second try.
-POSTGRES_ANSWER_SECONDS = 20.0  # a lease must be renewed over a new line before it expires
+# A lease must be renewed over a new line before it expires: below their TTL, with room for a beat (10 s) and a second
+# try.
+POSTGRES_ANSWER_SECONDS = 20.0
 
 # Pools that came through a fork. SQLite forbids even closing a connection in a child ("How To Corrupt An SQLite
 # Database File", section 2.6), so they are kept from the garbage collector.

@@ -242,7 +242,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ("ALTER TABLE export_leftovers ADD COLUMN looked_at TEXT",),
 )
 
-LOCK_KEY = 0x5249564554  # "RIVET": keeps two processes from creating the tables of one server at once
+# "RIVET": keeps two processes from creating the tables of one server at once.
+LOCK_KEY = 0x5249564554
 
 
 def migrate(database: Database, migrations: tuple[tuple[str, ...], ...] = MIGRATIONS) -> int:

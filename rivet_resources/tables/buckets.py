@@ -24,12 +24,14 @@ from rivet_resources.tables.reading import Truncate
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
 BATCH_BYTES = 64 * 1024 * 1024  # of whole rows as the file counts them, when a batch is cut below its rows
-KEYS_ROWS = 200_000  # read at once where only keys are: large enough that a bucket's share of them is worth a message
+# Read at once where only keys are: large enough that a bucket's share of them is worth a message.
+KEYS_ROWS = 200_000
 LOCATED = ("part", "row", "pos", "seq", "gone")  # of each row; then its key
 BUCKETS_DDL = "bucket int, keys binary"
 KEPT_DDL = "chunk int, part int, rows binary"
 KEPT = pa.schema([("chunk", pa.int32()), ("part", pa.int32()), ("rows", pa.binary())])
-MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no bit is lost (Knuth, TAOCP 3, 6.4: multiplicative hashing)
+# Odd, so that no bit is lost (Knuth, TAOCP 3, 6.4: multiplicative hashing).
+MIX = np.uint64(0x9E3779B97F4A7C15)
 WEIGHTS = np.cumprod(np.full(64, MIX))
 
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-LACKING = "__lacking"  # columns whose value nobody knows: the log said `as before`, and there was no before
+# Columns whose value nobody knows: the log said `as before`, and there was no before.
+LACKING = "__lacking"
 MOVED = "__moved"
 
 

@@ -33,8 +33,10 @@ VERSION = (
     pa.field("__op", pa.string()),  # of the change that opened it
 )
 NAMES = tuple(field.name for field in VERSION)
-STANDING = -2  # `__seq` of a version that stood before: it comes before the changes of its own position
-OWN = (EXPORTED_AT.name, ROW_HASH.name)  # Rivet's, not the row's: a later export of the same row is no new state
+# `__seq` of a version that stood before: it comes before the changes of its own position.
+STANDING = -2
+# Rivet's, not the row's: a later export of the same row is no new state.
+OWN = (EXPORTED_AT.name, ROW_HASH.name)
 
 
 def versioned(

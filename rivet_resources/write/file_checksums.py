@@ -62,7 +62,8 @@ class FollowedFile:
         thread = threading.Thread(target=self._try_read, name="rivet-checksums", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # the system gives none: `finish` reads all
+        except RuntimeError:
+            # The system gives none: `finish` reads all.
             return
         self._thread = thread
 

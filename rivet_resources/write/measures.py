@@ -234,12 +234,11 @@ def _row_cells(table: pa.Table) -> Cells:
 def count_duplicates(root: Root, files: Sequence[str]) -> int:
     """Count the rows beyond the first of each value, over all sidecars of one column of a window.
 
-    Reads each file once to a temporary folder on this machine, then merges bucket by bucket, so memory is one
-    file or one bucket (about 32 MB), not the table.
-
     Raises:
         PartCorrupt: a sidecar is missing or cut short.
     """
+    # Reads each file once to a temporary folder on this machine, then merges bucket by bucket, so memory is one file or
+    # one bucket (about 32 MB), not the table.
     with temporary("unique") as folder:
         runs = [_fetch(root, path, folder / f"{index}.u128") for index, path in enumerate(files)]
         duplicates = sum(int(run[0, 0]) for run in runs)
@@ -375,14 +374,13 @@ def _forget_peak() -> None:
         return
 
 
-SHARED_SECONDS = 5.0  # one look took 7 ms of CPU, as much as an export without new rows may spend on a few statements
+# One look took 7 ms of CPU, as much as an export without new rows may spend on a few statements.
+SHARED_SECONDS = 5.0
 
 
 def peak_mb() -> float:
-    """Return the largest memory of this process since the chunk began, less what it shares with its parent.
-
-    Workers are forked, and pages still shared would count once in each (`engine.md`, section 9).
-    """
+    """Return the largest memory of this process since the chunk began, less what it shares with its parent."""
+    # Workers are forked, and pages still shared would count once in each (`engine.md`, section 9).
     if not sys.platform.startswith("linux"):
         # `ru_maxrss` is in bytes on macOS, and in kilobytes elsewhere (getrusage(2)).
         unit = 1 if sys.platform == "darwin" else 1024

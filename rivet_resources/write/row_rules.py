@@ -249,7 +249,8 @@ def _below(bound: pa.Scalar) -> Broken:
     def count(column: pa.ChunkedArray) -> int:
         cells = _cells(column)
         least = pc.min(cells)
-        if not least.is_valid or pc.greater_equal(least, bound).as_py():  # nearly always: one pass, no vector
+        # Nearly always: one pass, no vector.
+        if not least.is_valid or pc.greater_equal(least, bound).as_py():
             return 0
         return int(pc.less(cells, bound).true_count)
 

@@ -72,10 +72,8 @@ def describe(site: Site, attempt: Attempt) -> dict[str, Any]:
 
 
 def cursor_age(extract: Extract, at: datetime) -> float | None:
-    """Return how many seconds lie between a cursor that is an instant and now, by this machine's clock; else None.
-
-    None of times without a zone: nobody knows how far they are from ours.
-    """
+    """Return how many seconds lie between a cursor that is an instant and now, by this machine's clock; else None."""
+    # None of times without a zone: nobody knows how far they are from ours.
     cursor = extract.cursor
     column = extract.relation.column(cursor.column) if cursor is not None else None
     if cursor is None or cursor.high is None or column is None or not pa.types.is_timestamp(column.arrow):

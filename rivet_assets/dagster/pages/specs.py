@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 for category in (dg.BetaWarning, dg.PreviewWarning):
     warnings.filterwarnings("ignore", category=category, module="rivet_assets")
 
-DESTINATION = "rivet/destination"  # metadata: where committed parts lie, for the IO manager; pages show its type
+# Metadata: where committed parts lie, for the IO manager; pages show its type.
+DESTINATION = "rivet/destination"
 EXPORT = "rivet/export"
 QUERY = "rivet/query"
 OF_A_COMPONENT = ("dagster/component_origin", "dagster/code_references")
@@ -132,7 +133,8 @@ def source_specs(exports: Iterable[Export], *, config: RivetConfig) -> list[dg.A
 def _metadata(export: Export, config: RivetConfig) -> dict[str, Any]:
     facts: dict[str, Any] = {
         EXPORT: export.name,
-        DESTINATION: ObjectMetadataValue(export.destination),  # as JSON it would lie on every page
+        # As JSON it would lie on every page.
+        DESTINATION: ObjectMetadataValue(export.destination),
         "dagster/uri": export.destination.root(export.name).uri,
         "dagster/io_manager_key": LAKE,
     }

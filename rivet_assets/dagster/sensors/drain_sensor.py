@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 DRAIN = "rivet/drain"  # run tag: <source>/<export>
 SENSOR_SECONDS = 30
 LOOK_SECONDS = 20.0  # a sensor has about a minute in the code server
-IDLE_SECONDS = 3600.0  # drain a log without our changes this often, so that the source may forget what it kept for us
+# Drain a log without our changes this often, so that the source may forget what it kept for us.
+IDLE_SECONDS = 3600.0
 TELL_SECONDS = 120.0  # between observations of one kind; of another kind, at once
 MOST_WAIT_SECONDS = 1800.0  # between drains that keep failing
 FAILURES_COUNTED = 8

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from rivet_resources.state.provenances import KnownProvenance
     from rivet_resources.state.store import State
 
-ADOPT = "rivet/adopt"  # run tag: "true" is what `rivet run --adopt` sets
+# Run tag: "true" is what `rivet run --adopt` sets.
+ADOPT = "rivet/adopt"
 POSITION = "its position in the change log"
 
 

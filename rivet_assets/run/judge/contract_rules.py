@@ -3,8 +3,7 @@
 Belongs here: from the block to rules, and how columns differ from what was agreed. Not here: the arithmetic of rules
 (`quality.py`), counting (`rivet_resources/write/row_rules.py`).
 
-Decision: names and types of all columns are one check, `contract_columns`, since they break together, and a check of
-each column would be a row that Dagster stores with each run. Rules about values are a check each.
+Rules about values are a check each.
 """
 
 from __future__ import annotations
@@ -137,6 +136,8 @@ class Breach:
 
 def columns_verdict(contract: Contract, shaped: pa.Schema, relation: Relation) -> Verdict:
     """Judge the columns that parts will have, before a row is read; names and types only."""
+    # Decision: names and types of all columns are one check, `contract_columns`, since they break together, and a check
+    # of each column would be a row that Dagster stores with each run.
     breaches = list(_breaches(contract, shaped, relation))
     blocking = any(each.blocking for each in breaches)
     text = "; ".join(each.text for each in breaches)

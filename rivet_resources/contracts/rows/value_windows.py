@@ -1,7 +1,6 @@
 """How windows of one column's values, and of snapshots, are named: the partition, the window's key, its folder.
 
-`eu` of column `region` is the partition `eu`, the window `region=eu`, and its parts lie in `region=eu/`. Everything
-that a path, a store's key or Dagster would stumble over is percent-encoded, so that no two values meet.
+`eu` of column `region` is the partition `eu`, the window `region=eu`, and its parts lie in `region=eu/`.
 
 Belongs here: names, and nothing else. Not here: which values there are (`rivet_assets/modes/by_value.py`).
 """
@@ -29,6 +28,8 @@ def partition_of_value(value: str | None) -> str:
     """Name the partition of a value, None for NULL: the value itself, wherever that can be a name."""
     if value is None:
         return NULL
+    # Everything that a path, a store's key or Dagster would stumble over is percent-encoded, so that no two values
+    # meet.
     return NOT_OF_A_NAME.sub(lambda found: "".join(f"%{b:02X}" for b in found[0].encode()), value) or EMPTY
 
 

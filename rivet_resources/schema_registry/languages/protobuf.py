@@ -4,8 +4,7 @@ Belongs here: types, numbers and rules. Source: Protocol Buffers documentation, 
 Message Type". Texts are read by `proto-schema-parser`, the extra `protobuf`.
 
 Every field is `optional`, so that a reader tells NULL, and a column that came later, from 0 and ''. A column that went
-leaves its number and name reserved. The rules are stricter than Protobuf's wire format in what would change a value in
-silence: a number that gets another name, a narrower type, and absent fields that read as 0.
+leaves its number and name reserved.
 """
 
 from __future__ import annotations
@@ -216,6 +215,8 @@ def _misread(reader: ProtoMessage, writer: ProtoMessage, path: str, seen: Seen) 
 
 
 def _misread_type(read: ProtoField, written: ProtoField, place: str, seen: Seen) -> Iterator[str]:
+    # The rules are stricter than Protobuf's wire format in what would change a value in silence: a number that gets
+    # another name, a narrower type, and absent fields that read as 0.
     if read.message is not None and written.message is not None:
         yield from _misread(read.message, written.message, place, seen)
     elif read.symbols is not None and written.symbols is not None:

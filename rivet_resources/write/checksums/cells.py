@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
 
-HEAD = 5  # bytes before an element: its tag and its length
+# Bytes before an element: its tag and its length.
+HEAD = 5
 NULL_TAG, OTHER_TAG = 0, 8
 TAGS: Mapping[pa.DataType, int] = {
     pa.bool_(): 1, pa.int16(): 2, pa.int32(): 3, pa.int64(): 4, pa.float32(): 5, pa.float64(): 6,

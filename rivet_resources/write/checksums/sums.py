@@ -29,7 +29,8 @@ WHOLE = 1 << 64
 UNSUMMED = frozenset({"_rivet_exported_at"})
 
 WAITING_ROWS, WAITING_BYTES = 65_536, 8 << 20
-SMALL_CHUNK = 16_384  # below it numpy's calls cost more than copying cells together
+# Below it numpy's calls cost more than copying cells together.
+SMALL_CHUNK = 16_384
 SAMPLE_CELLS = 256
 SAMPLE_STEP = 8
 FEW = 0.5  # of a sample may be distinct, for counting equal cells first to cost less than hashing each

@@ -20,9 +20,11 @@ Hashes = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
 
-BLOCK = 8_192  # cells at once: 64 kB of each intermediate number stay in the processor's second cache
+# Cells at once: 64 kB of each intermediate number stay in the processor's second cache.
+BLOCK = 8_192
 EACH_BLOCK = 2_048  # so many bytes objects at once are made where the last ones lay
-SHORT = 64  # bytes of the longest cell that numpy hashes; beyond it, a call for each costs less
+# Bytes of the longest cell that numpy hashes; beyond it, a call for each costs less.
+SHORT = 64
 
 _U = np.uint64
 PRIME64_1, PRIME64_2, PRIME64_3 = _U(0x9E3779B185EBCA87), _U(0xC2B2AE3D27D4EB4F), _U(0x165667B19E3779F9)

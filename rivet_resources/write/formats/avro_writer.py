@@ -24,7 +24,8 @@ from rivet_resources.write.formats.text_writer import SLICE_BYTES, SLICE_ROWS
 MAGIC = b"Obj\x01"
 # What blocks hold before they are compressed: enough for a codec to learn from, little for a reader to hold.
 BLOCK_BYTES = 256 * 1024
-ARROW_SCHEMA = "rivet.arrow_schema"  # Arrow's IPC in base64, as fastavro reads all metadata as UTF-8
+# Arrow's IPC in base64, as fastavro reads all metadata as UTF-8.
+ARROW_SCHEMA = "rivet.arrow_schema"
 CODECS = {"none": "null", "gzip": "deflate", "snappy": "snappy", "zstd": "zstandard"}
 
 

@@ -227,8 +227,8 @@ def _mostly_distinct(sample: pa.ChunkedArray, rows: int) -> bool:
     """Return whether more than half of the `rows` would be distinct, judged from the sample.
 
     A sample of n repeats less than the whole: rows drawn from U values show U(1 - e^(-n/U)) different ones.
-    Half of `rows` distinct means U = 0.6275 rows, which gives what the sample must show.
     """
+    # Half of `rows` distinct means U = 0.6275 rows, which gives what the sample must show.
     seen = len(sample) - sample.null_count
     if seen == 0:
         return False

@@ -4,9 +4,6 @@ Belongs here: what a row becomes. Not here: cells (`write/formats/avro_cells.py`
 `protobuf_cells.py`), schema ids (`schema_registry/`), brokers. Source of the wire format: Confluent documentation,
 "Schema Registry Serializer and Deserializer Overview", "Wire format": a zero byte, the schema's id in four bytes, of
 Protobuf the path to the message, the value.
-
-A key is a JSON object of the key columns, without a schema id: an id in it would move every key to another partition
-with each new version of the schema, and the order of a row's changes with it (decided 2026-11).
 """
 
 from __future__ import annotations
@@ -75,6 +72,8 @@ class RowEncoding:
 
     def _keys(self, rows: pa.RecordBatch, is_truncate: pa.Array | None) -> pa.Array | None:
         """Spell keys; a truncate has none."""
+        # A key is a JSON object of the key columns, without a schema id: an id in it would move every key to another
+        # partition with each new version of the schema, and the order of a row's changes with it (decided 2026-11).
         if not self.key:
             return None
         cells = rows.select(list(self.key))
