@@ -76,6 +76,7 @@ def private_folder(folder: Path) -> Path:
     try:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700, parents=True)
+        # `lstat`: in a folder that all may write, somebody may have put a link of this name, to where they can read.
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, "it is a link or a file, not a folder")
@@ -126,6 +127,8 @@ def _joined(folder: Path) -> int:
                 raise
             raise DestinationError(f"Scratch folder {folder} cannot be used: {error.strerror}. Remove it.") from error
         try:
+            # Shared among all tasks of a run; the kernel frees it when the process dies, however that dies, so no file
+            # can lie.
             fcntl.flock(lock, fcntl.LOCK_SH)
             # The folder may have been removed before the lock was ours: then it is on a file that nobody else sees.
             if os.fstat(lock).st_ino == os.stat(folder / LOCK).st_ino:
@@ -162,6 +165,8 @@ def _swept(folder: Path) -> bool:
         lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         idle = time.time() - found.st_mtime
+        # Between mkdir and the lock a folder has none, for an instant: as one that is being made it must not be taken
+        # away.
         if idle < YOUNG_SECONDS or (idle < OLD_SECONDS and any(folder.iterdir())):
             return False
         shutil.rmtree(folder, ignore_errors=True)

@@ -90,6 +90,8 @@ class Reduced:
     @property
     def schema(self) -> pa.Schema:
         """Return the schema of reduced rows."""
+        # The text of the key and the hash of all cells, so a side costs some tens of bytes a row, however wide the
+        # table is.
         return pa.schema([*((f"k{i}", pa.string()) for i in range(len(self.key))), (HASH, pa.int64())])
 
     def reduce(self, table: pa.Table) -> pa.Table:
@@ -100,6 +102,7 @@ class Reduced:
 
 def comparable(shaped: pa.Schema, committed: pa.Schema) -> tuple[str, ...]:
     """Name the columns that both sides have and that can be hashed, in the order of now."""
+    # Columns that hold the run's own time differ in every row of two readings, and say nothing of the source.
     own = META | run_clock_columns(shaped) | run_clock_columns(committed)
     return tuple(
         field.name

@@ -95,11 +95,14 @@ def pending(
     # version is built from scratch, and its window replaced as a whole.
     if applied and (applied.key != key or applied.changes != changes.uri or (start and start.run_id != applied.origin)):
         applied = base = None
+    # Without its first copy a table is the sum of nothing: changes alone say what became of rows that nobody has.
     if applied is None and start is None:
         raise ManifestUnreadable(
             f"{changes.uri} has no window {START}, so its rows before {windows[0].window} are unknown and no {mode} "
             f"can be built. Restore that manifest, or run `rivet state reset` for a new first copy."
         )
+    # By where a window ends: a compaction may have joined one that was applied with one that was not, and what of it
+    # was is left out row by row (`beyond`).
     rest = tuple(each for each in windows if applied is None or _high(each) > applied.high)
     _refuse_gaps(rest, reached=applied.high if applied else None, where=changes.uri)
     if foreign := next((each for each in (*rest, base) if each and not each.file_format.is_parquet), None):
@@ -114,6 +117,7 @@ def _in_order(changes: Root) -> list[Manifest]:
     windows = [each for each in current_manifests(changes).values() if each.cursor is not None]
     if not windows:
         raise ManifestUnreadable(f"{changes.uri} has no window of changes: none was published. Materialize them first.")
+    # The copy first, whatever its position: the log may hold changes at the very place of the copy.
     return sorted(windows, key=lambda each: (each.window != START, _low(each), _high(each)))
 
 
@@ -124,6 +128,7 @@ def _refuse_gaps(windows: Sequence[Manifest], *, reached: str | None, where: str
         ManifestUnreadable
     """
     for window in windows:
+        # Positions sort as texts, so a hole shows without asking the source.
         if reached is not None and _low(window) > reached:
             raise ManifestUnreadable(
                 f"{where} has no changes between position {reached} and {_low(window)}, so what happened there cannot "

@@ -257,6 +257,7 @@ def count_missing(root: Root, files: Sequence[str], known: Sequence[Path]) -> in
     with temporary("references") as folder:
         runs = [_fetch(root, path, folder / f"{index}.u128")[1:] for index, path in enumerate(files)]
         others: list[Cells] = [np.memmap(path, "<u8", "r").reshape(-1, 2)[1:] for path in known]
+        # Both sides are cut at the same bounds, so that equal values stand in the same bucket.
         pieces = -(-max(sum(map(len, runs)), sum(map(len, others))) // BUCKET_CELLS)
         both = zip(_buckets(runs, pieces), _buckets(others, pieces), strict=True)
         return sum(_distinct(np.concatenate((mine, theirs))) - _distinct(theirs) for mine, theirs in both)
@@ -272,6 +273,7 @@ def _fetch(root: Root, path: str, local: Path) -> Cells:
     if found is None:
         raise PartCorrupt(f"{root.uri}/{path} with the cells of a unique column is gone. Run again.")
     local.write_bytes(found[0])
+    # A sidecar that is cut short would make duplicates vanish, and a rule pass that should not.
     if len(found[0]) < 16 or len(found[0]) % 16:
         raise PartCorrupt(f"{root.uri}/{path} is cut short at {len(found[0])} bytes. Run again.")
     run: Cells = np.memmap(local, "<u8", "r").reshape(-1, 2)

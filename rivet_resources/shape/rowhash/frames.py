@@ -55,6 +55,8 @@ class HashCells:
         framed["head"] = heads(self.lengths if self.counts is None else self.counts, self.present)
         if width:
             framed["body"] = windows(self.values, width)[self.starts]
+        # Every cell is written in one width, so what is too much of a short one reaches into the next cell's place,
+        # which is written later; hence the order of the columns.
         windows(target, framed.itemsize)[at] = framed.view(f"V{framed.itemsize}")
         if widest > WINDOW:
             _rest(target, at + self.head, self)
@@ -136,6 +138,7 @@ def _rest(target: Bytes, at: Places, column: HashCells) -> None:
     longer = np.flatnonzero(column.lengths > done)
     places = (at[longer] + done, column.starts[longer] + done, column.lengths[longer] - done)
     whole, source = memoryview(target), memoryview(column.values)  # type: ignore[arg-type]
+    # Long cells one by one: in windows, a text of a megabyte would make a round over all rows for each 64 bytes of it.
     for to, start, size in zip(*(one.tolist() for one in places), strict=True):
         whole[to : to + size] = source[start : start + size]
 

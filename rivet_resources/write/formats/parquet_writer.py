@@ -99,6 +99,7 @@ class RowGroupWriter:
         self._sink.close()
         descriptor = os.open(self._path, os.O_RDONLY)
         try:
+            # Before the part is read back and staged: invariant I2, a file is durable before any record mentions it.
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -107,6 +108,7 @@ class RowGroupWriter:
         """Guess from the finished groups (before them: from the Arrow bytes) whether the limit would be passed."""
         if self._layout.limit_bytes is None:
             return False
+        # Nobody knows what a group will be compressed to; the groups before it are the best guess.
         shrunk = self.bytes_written / self._encoded_size if self._encoded_size else 1.0
         return self.bytes_written + self._size * shrunk >= self._layout.limit_bytes
 
@@ -199,12 +201,14 @@ def _choose(sample: pa.ChunkedArray, rows: int, *, is_ordered: bool) -> Encoding
     counts = pa.types.is_integer(arrow) or pa.types.is_temporal(arrow)
     if pa.types.is_nested(arrow) or pa.types.is_boolean(arrow) or pa.types.is_null(arrow):
         return "dictionary"
+    # The key by which a chunk is read ascends for certain: nothing need be looked at.
     if counts and is_ordered:
         return "delta"
     if not _mostly_distinct(sample, rows):
         return "dictionary"
     if counts and _ascends(sample):
         return "delta"
+    # Distinct values make a dictionary that is as large as the column, beside the indexes into it.
     return "byte_stream_split" if pa.types.is_floating(arrow) and arrow != pa.float16() else "plain"
 
 
@@ -212,6 +216,7 @@ def _sample(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Take cells at even distances, at most `SAMPLE_ROWS` and about `SAMPLE_BYTES`."""
     rows = len(column)
     wide = max(1, column.nbytes // max(rows, 1))
+    # Even distances, not the first rows: those of one day, or one customer, repeat more or less than the rest.
     step = max(1, math.ceil(rows / min(SAMPLE_ROWS, max(1, SAMPLE_BYTES // wide))))
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], type=column.type.storage_type)
