@@ -69,6 +69,7 @@ def check_exports(config: RivetConfig, names: Sequence[str] = (), *, with_types:
     """
     wanted = {config.export(name).name for name in names}
     exports = [export for export in config.exports if not names or export.name in wanted]
+    # Before anything connects: an export whose driver is missing must not keep the others from being looked at.
     lacking = {export.name: error for export in exports if (error := missing_extras(config, [export])) is not None}
     ready = [export for export in exports if export.name not in lacking]
     state = _state(config)
@@ -148,6 +149,7 @@ class _Look:
         # Names of their own for each call: another one may be under way in this process.
         call = secrets.token_hex(3)
         gauges = {name: partial(_pressure, source) for name, (source, _) in places.items()}
+        # Connections are counted before our own sessions are opened, which would count among them.
         pressures = side_by_side({f"gauge {call} {name}": ask for name, ask in gauges.items()}, seconds=EACH_SECONDS)
         found: dict[str, Checked] = {}
         lanes: dict[str, list[Export]] = {}
@@ -157,6 +159,7 @@ class _Look:
             for number, lane in enumerate(into_lanes(exports, most=SESSIONS, each=EXPORTS_PER_SESSION)):
                 ask = f"check {call} {name} {number}"
                 lanes[ask], asks[ask] = lane, partial(self.lane, source, lane, known, found)
+        # A second more for each export of the longest lane, so that many of them are not taken for a silent source.
         longest = max(map(len, lanes.values()), default=0)
         for ask, answer in side_by_side(asks, seconds=EACH_SECONDS + longest).items():
             for export in lanes[ask]:
@@ -181,6 +184,7 @@ class _Look:
                             break
             except RivetError as error:
                 if not is_connected:
+                    # Nothing was ever connected: the next try would wait for the same time-out, once per export.
                     found.update({looked_at_as(export): Checked(export.name, error=error) for export in pending})
                     return
 
@@ -243,6 +247,8 @@ class _Look:
         except UnsupportedColumn as error:
             if not self.with_types:
                 raise
+            # Described once more with the refused columns as text, so that all that is wrong is told at once, and not
+            # one column a run.
             lenient = replace(
                 rules,
                 on_unsupported="text",
@@ -263,6 +269,7 @@ def _hide_params(explained: Explained, export: Export) -> str:
     """Return the statement with the names of the query's parameters where their values stand: one may be a secret."""
     statement = explained.statement
     for name, value in export.params.items():
+        # As they stand in SQL, with doubled quotes: parameters were put in as literals.
         statement = statement.replace("'" + value.replace("'", "''") + "'", f":{name}")
     return statement
 

@@ -102,6 +102,7 @@ class DrySession:
     def bounds(self, relation: Relation, expression: str, *, where: str = "") -> Bounds:
         """Return the ends of an indexed column; estimates of any other one, and no NULLs."""
         column = relation.column(expression)
+        # MIN and MAX are read only where an index leads with the column: two look-ups.
         if not where and column is not None and column.name in relation.indexed:
             found = self._session.bounds(relation, expression)
             self.is_empty = found.low is None
@@ -117,7 +118,6 @@ class DrySession:
 
     def _sample_ends(self, relation: Relation, column: Column | None) -> KeyEnds | None:
         """Take the outer ones of sampled bounds for the ends."""
-        # MIN and MAX are read only where an index leads with the column: two look-ups.
         if column is None or not relation.is_table or not self._source.facts.samples_bounds:
             return None
         found = self._session.quantiles(relation, column, SAMPLED)

@@ -115,11 +115,14 @@ class ReadWindow(Settings):
         """Yield (start, end) in UTC of those that start from the day before `at` on, for so many days."""
         zone = ZoneInfo(self.timezone)
         today = at.astimezone(zone).date()
+        # From yesterday: a night that began before midnight may still be open.
         for ahead in range(-1, days):
             day = today + timedelta(days=ahead)
             if DAYS[day.weekday()] not in self.days:
                 continue
             start = _instant(day, self.start, zone)
+            # Each end by the zone's own calendar, and not start plus hours: the night in which clocks move is shorter
+            # or longer.
             end = _instant(day if self.end > self.start else day + timedelta(days=1), self.end, zone)
             if start < end:  # false where clocks move over all of it
                 yield start, end
@@ -191,6 +194,7 @@ class SourceLimits:
 
 def limits_of(source: Any) -> SourceLimits:
     """Read the limits of a source."""
+    # By `getattr`: engines of plugins, and rows that come from parts, have none of these keys.
     return SourceLimits(
         rate=getattr(source, "rate_limit", None),
         windows=getattr(source, "read_windows", None) or (),

@@ -105,6 +105,7 @@ def _client(location: AzureLocation, connection: str | None, key: str | None, sa
     """Make a client of the container; one per process and sign-in."""
     from azure.storage.blob import BlobServiceClient  # driver
 
+    # Bounds on every request: the client's defaults wait for minutes, and a task would hold its page as long.
     settings = {
         "retry_policy": _retries(),
         "connection_timeout": CONNECT_SECONDS,
@@ -160,6 +161,7 @@ def _check_connection(service: Any, location: AzureLocation) -> None:
     Raises:
         ConfigError, DestinationAuth
     """
+    # Else the configuration would name one place, and the secret decide about another.
     if service.account_name != location.account:
         raise DestinationAuth(
             f"{_named(location)} is of account {service.account_name}, and `destination.account` is "
@@ -182,6 +184,7 @@ def _retries() -> Any:
 
     class Retries(ExponentialRetry):  # type: ignore[misc]
         def increment(self, settings: Any, request: Any, response: Any = None, error: Any = None) -> bool:
+            # The same certificate is there at the next try, and each try waits longer.
             if error is not None and tls_fault(error) is not None:
                 return False
             return bool(super().increment(settings, request, response=response, error=error))

@@ -149,6 +149,7 @@ class Kafka(Settings):
             raise ValueError("has half of a sign-in; write mechanism, username and password_env, or none of them")
         if bool(self.certificate_file) != bool(self.key_file):
             raise ValueError("has half of a client certificate; write certificate_file and key_file, or none of them")
+        # Rows and, with SASL/PLAIN, the password itself would pass in the clear.
         if not self.is_encrypted and not self.is_here and not self.allow_insecure_endpoint:
             raise ValueError(
                 "sends rows over a plain line to another machine; leave out `tls: false`, or set "
@@ -156,6 +157,7 @@ class Kafka(Settings):
             )
         if not self.is_encrypted and (self.ca_file or self.certificate_file):
             raise ValueError("has certificates, and the line is plain; write `tls: true`")
+        # By name, since librdkafka would take them without a word: `acks=0` alone makes a window that may have holes.
         ours = sorted(name for name, _ in self.client_settings if OURS.fullmatch(name))
         if ours:
             raise ValueError(
@@ -200,6 +202,7 @@ class Kafka(Settings):
         """Address one export's topic; parts wait in a folder of this machine, under this user's id."""
         topic = self.topic_of(export)
         windows = _topic(self.windows_topic.replace("{topic}", topic))
+        # By cluster and topics: two configurations with an export of one name must not sweep each other's parts.
         name = hashlib.sha256(f"{self.bootstrap_servers}\n{topic}\n{windows}".encode()).hexdigest()[:16]
         at = KafkaTopic(
             self.location,
@@ -292,6 +295,8 @@ class KafkaRoot:
 
     def publish(self, part: Part) -> None:
         """See that the part still waits: it is produced with its window."""
+        # A part is no message by itself: only the whole window is produced, with its manifest, in one transaction
+        # (`append`).
         self.staged_file(part)
 
     def discard(self, parts: Iterable[Part]) -> None:
@@ -342,6 +347,7 @@ class KafkaRoot:
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove sidecars; messages and their manifests stay, and nothing else is there."""
+        # Asked for what a file store would remove as replaced; in a topic nothing is.
         self.staging.delete([path for path in paths if path.startswith(f"{STAGED}/")])
 
     def local_path(self, path: str) -> None:

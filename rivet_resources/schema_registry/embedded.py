@@ -100,11 +100,14 @@ class EmbeddedSchemaRegistry:
         with self.state.writing_schemas() as connection:
             kept = tables.subject_of(connection, subject) or Subject(subject)
             there = tables.versions(connection, subject)
+            # Before the mode and the owner: to find what is there changes nothing, and serializers ask like this at
+            # every start.
             if (found := _same(there, form, text)) is not None:
                 return found.id
             if self._mode(connection, kept) == READ_ONLY:
                 raise SchemaRegistryError(f"Subject {subject} is read-only. Set its mode to READWRITE first.")
             _refuse_stranger(kept, owner)
+            # The first to register owns it; one whose versions were all deleted has had an owner before.
             if not kept.last_version:
                 kept = replace(kept, owner=owner)
             _refuse_breaks(subject, form, text, there, rule=self._rule(connection, kept))

@@ -106,6 +106,8 @@ def _extract(join: PlannedJoin, site: RewriteSite, *, export: str, count: int) -
 def _prefix(groups: Sequence[PartGroup]) -> str:
     """Return how parts of changes are named, by where they start; '' where parts are named by their export."""
     names = (part.path.rpartition("/")[2] for group in groups for part in group.parts)
+    # Parts of changes sort by their names as they do by their positions, and a joined one has to take its place among
+    # them.
     found = (NAMED_BY_POSITION.match(name) for name in names)
     return next((match["stem"] for match in found if match), "")
 

@@ -98,6 +98,7 @@ def provenance_findings(
     # Another one may be under way in this process.
     call = secrets.token_hex(3)
     dealing = _lanes([export for export in exports if read.get(export.name)])
+    # Several lanes at one destination: one by one, a hundred exports would wait for a hundred answers.
     lanes = {f"destination {call} {number}": lane for number, lane in enumerate(dealing)}
     told: dict[str, tuple[Finding, ...]] = {}
     asks = {ask: partial(_look, lane, read, state, told) for ask, lane in lanes.items()}
@@ -165,6 +166,7 @@ def _refuse(export: Export, name: str, read: ForeseenRead, state: State | None) 
     # The position of a drain knows its source itself.
     if state is None or export.answers.follows_log:
         refuse_destination(name, found, known, standing, root=root)
+        # The position of a drain knows its source by itself (`drain/checkpoint_book.py`); only the place can be wrong.
         if read.end is not None:
             refuse_elsewhere(export.name, read.end, known, root=root, place=root.uri, what=POSITION)
         return

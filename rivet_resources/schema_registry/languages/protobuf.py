@@ -116,6 +116,7 @@ def _message(
     """Yield the lines of a message: what it reserves, messages inside, fields."""
     names = [each.name for each in columns]
     known = {each.name: each for each in old.fields.values()}
+    # What went stays reserved, number and name: given to another column, old messages would show its values as theirs.
     gone = [each for each in old.fields.values() if each.name not in names]
     reserved = sorted({*old.reserved, *((each.number, each.number) for each in gone)})
     taken = max([0, *old.fields, *(last for _, last in reserved)])
@@ -140,11 +141,13 @@ def _message(
             yield from _message(list(kind), of, before or EMPTY, path=place, indent=inner)
         else:
             of = _leaf(kind, place)
+        # Every field is `optional`, so that a reader tells NULL, and a column that came later, from 0 and ''.
         yield f"{inner}optional {of} {column.name} = {number};"
     yield f"{indent}}}"
 
 
 def _next(taken: int, path: tuple[str, ...]) -> int:
+    # Source: "Language Guide (proto 3)", "Assigning Field Numbers": 19,000 to 19,999 are the implementation's.
     number = LAST_OF_PROTOBUF + 1 if FIRST_OF_PROTOBUF <= taken + 1 <= LAST_OF_PROTOBUF else taken + 1
     if number > LAST:
         raise UnsupportedColumn(
