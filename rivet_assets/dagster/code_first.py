@@ -101,6 +101,7 @@ def rivet_assets(
 def _assets(config: RivetConfig, translator: RivetTranslator, around: Around | None) -> Assets:
     spec_of = translator.specs_of(config)
     refuse_twins([(config, spec_of)])
+    # A warning and no refusal: a project may have automation of its own.
     if unwatched := list(_unwatched(config)):
         log.warning(
             f"{config.file}: nothing watches over {', '.join(unwatched)}: these are assets without sensors. "
@@ -138,6 +139,7 @@ def _suffix(config: RivetConfig, name: str | None) -> str:
         ConfigError: it is no part of a Dagster name.
     """
     if name is None:
+        # By the file: two calls for two files must not give one name to their sensors.
         stem = config.file.stem if config.file else "exports"
         name = re.sub(r"[^A-Za-z0-9_]", "_", stem)
     if not NAME.fullmatch(name):

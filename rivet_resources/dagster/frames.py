@@ -61,6 +61,7 @@ class Parts:
     def files(self, type_of: TypeOf) -> list[str]:
         """Return the local Parquet files to read lazily; [] where rows must pass through memory."""
         schema = self.schema
+        # A lazy reader opens the files by itself, so every cell must already have the type that the reader gives it.
         if any(type_of(field.type) != field.type for field in schema):
             return []
         if not is_uniform_parquet(self.manifests, schema):

@@ -58,6 +58,8 @@ class StagedOutput:
     def _before(self, step: str) -> None:
         """Prove the lease before parts get their names, where there are any, and again right before the swap."""
         if step == "manifest" or (step == "parts" and self.staged.files):
+            # Before parts get their names, and again right before the swap: publishing many parts may take longer than
+            # a lease lasts.
             self.lease.check()
 
 
@@ -109,6 +111,7 @@ def wanted(root: Root, keys: Sequence[str] | None, *, export: str, annotation: o
         found = sorted(current.values(), key=lambda manifest: manifest.finished_at)
         return found if get_origin(annotation) is dict else newest(found)
     there = {partition_of_window(window): manifest for window, manifest in current.items()}
+    # An error and not an empty frame: rows that were never exported must not look like none.
     missing = [key for key in keys if key not in there]
     if missing:
         raise ManifestUnreadable(

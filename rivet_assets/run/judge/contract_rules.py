@@ -175,6 +175,7 @@ def type_breach(column: ContractColumn, field: pa.Field) -> str:
 
 
 def _is_of(logical: str, arrow: pa.DataType) -> bool:
+    # NUMERIC(20,0) holds whole numbers only, whatever its family is called.
     if logical == "integer" and pa.types.is_decimal(arrow):
         return bool(arrow.scale == 0)
     if logical == "array" and pa.types.is_nested(arrow):
@@ -187,6 +188,7 @@ def _is_of(logical: str, arrow: pa.DataType) -> bool:
 def is_same_native(agreed: str, native: str) -> bool:
     """Return whether a database's type is the agreed one: spelling apart, and without length, of any length."""
     one, other = _spelled(agreed), _spelled(native)
+    # Who agrees on `varchar` takes any length; who agrees on `varchar(20)` wants just that one.
     return one == other or ("(" not in one and one == other.partition("(")[0])
 
 
