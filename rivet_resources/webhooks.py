@@ -148,7 +148,8 @@ def _words(error: Exception) -> tuple[str, bool]:
 
 
 def _opener(url: str) -> OpenerDirector:
-    here = [ProxyHandler({})] if _is_loopback(urlsplit(url).hostname or "") else []  # a proxy would see another host
+    # A proxy would see another host.
+    here = [ProxyHandler({})] if _is_loopback(urlsplit(url).hostname or "") else []
     return build_opener(_StayHere(), HTTPSHandler(context=ssl.create_default_context()), *here)
 
 

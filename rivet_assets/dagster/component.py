@@ -88,7 +88,8 @@ class Exports(Component):
         if self.gives_way:
             return dg.Definitions()
         own = dg.Definitions(assets=build_all(self.config.exports, config=self.config, spec_of=self.spec_of))
-        parts = parts_of(context.component_tree) or [(self.config, self.spec_of)]  # none: it has no project
+        # None: it has no project.
+        parts = parts_of(context.component_tree) or [(self.config, self.spec_of)]
         if parts[0][0] is not self.config:
             return own
         refuse_twins(parts)

@@ -155,7 +155,8 @@ def _table_events(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drai
     """Yield one table's event: a materialization where windows were committed, else an observation of the lag."""
     mine = drained.tables[table]
     results = [*_results(site, spec, table, drained)]
-    if mine.last is not None and drained.started_from is None:  # later drains come every half minute
+    # Later drains come every half minute.
+    if mine.last is not None and drained.started_from is None:
         relation, export = mine.last.extract.relation, site.export.of_table(table)
         seen = table_observation(export, relation, source_name=site.source_name, source=site.source)
         if seen is not None:

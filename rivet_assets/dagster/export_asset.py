@@ -109,7 +109,8 @@ def _whole(
 
     @dg.multi_asset(
         name=spec.key.to_python_identifier(),
-        specs=[spec.replace_attributes(skippable=True).with_io_manager_key(LAKE)],  # skip_empty, or refused
+        # skip_empty, or refused.
+        specs=[spec.replace_attributes(skippable=True).with_io_manager_key(LAKE)],
         can_subset=True,  # to answer for checks alone
         check_specs=[*check_specs(export, spec.key), *on_demand_specs(proofs)],
         config_schema=RUN_CONFIG,

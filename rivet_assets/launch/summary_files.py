@@ -50,7 +50,8 @@ def write_run_files(
             folder.mkdir(parents=True, exist_ok=True)
             _write(folder / "summary.json", json.dumps(facts, indent=2, default=str) + "\n")
             _write(folder / "summary.md", markdown(facts, outcome))
-        with suppress(OSError):  # another run may be at the same
+        # Another run may be at the same.
+        with suppress(OSError):
             _forget_old(runs)
     except OSError as error:
         tell(f"warning: {runs} cannot be written ({error.strerror}), so this run has no summary files")

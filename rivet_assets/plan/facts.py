@@ -122,7 +122,8 @@ def boundary_of(place: PlanContext) -> str | None:
     # plan writes nothing.
     if cursor is not None or not place.root().keeps_manifests:
         return cursor.value if cursor else None
-    return resolve_cursor(current_manifests(place.root()))  # the truth, where the store was lost
+    # The truth, where the store was lost.
+    return resolve_cursor(current_manifests(place.root()))
 
 
 def read_boundary(place: PlanContext) -> Boundary:

@@ -82,7 +82,8 @@ def metadata(entry: PlanEntry) -> dict[str, str | int | float]:
 
 def _entry(entry: PlanEntry) -> Section:
     order, told, found = entry.prioritization, entry.diagnostics, entry.computed
-    source = " ".join(dict.fromkeys((entry.source_type, entry.source_name)))  # a source without a name is called so
+    # A source without a name is called so.
+    source = " ".join(dict.fromkeys((entry.source_type, entry.source_name)))
     title = f"{_sign(entry)} {entry.export_name} ({source}, {entry.strategy})"
     lines = [
         ("verdict", told.verdict),

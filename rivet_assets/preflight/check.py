@@ -180,7 +180,8 @@ class _Look:
                     while pending:
                         export = pending.pop(0)
                         checked = found[looked_at_as(export)] = self.one(export, source, session, pressure, identity)
-                        if checked.error is not None:  # which may have broken the session
+                        # An error may have broken the session.
+                        if checked.error is not None:
                             break
             except RivetError as error:
                 if not is_connected:

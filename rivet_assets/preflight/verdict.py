@@ -276,7 +276,8 @@ def _parallel(facts: VerdictFacts, access: Access) -> tuple[int, str]:
 def free_connections(facts: VerdictFacts) -> int | None:
     """Return how many connections tasks may take: three are left to people, as PostgreSQL reserves; None: unknown."""
     free = None
-    if facts.connections is not None and facts.connections_limit:  # 0: no limit of its own
+    # 0: no limit of its own.
+    if facts.connections is not None and facts.connections_limit:
         free = facts.connections_limit - facts.connections - 3
     known = [each for each in (free, facts.own_limit) if each is not None]
     return min(known) if known else None

@@ -265,7 +265,8 @@ def _watch(read: int, end: Callable[[], object]) -> None:
     """Wait for a signal that asks for the end; then for the end itself."""
     wish = _wish
     while not wish.asked:
-        select.select([read], [], [], LOOK_SECONDS)  # the other thread may have read it
+        # The other thread may have read it.
+        select.select([read], [], [], LOOK_SECONDS)
         if wish.signals != read:
             os.close(read)
             return

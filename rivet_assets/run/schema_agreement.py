@@ -203,7 +203,8 @@ class SchemaGate:
     def _proposal(self, schema: pa.Schema, columns: str, known: KnownSchema | None = None) -> SchemaProposal:
         """Return the schema of columns, and the version that has it, if one has."""
         spoken = language(self.form)
-        if known is not None and (spoken.FOLLOWS_VERSIONS or spoken.FOLLOWS_RULE):  # derived anew, it may be another
+        # Derived anew, it may be another.
+        if known is not None and (spoken.FOLLOWS_VERSIONS or spoken.FOLLOWS_RULE):
             there = self.registry.version(self.subject, known.schema.version)
             return SchemaProposal("" if there is None else there.text, columns, there)
         numbers = self.registry.versions(self.subject) if spoken.FOLLOWS_VERSIONS else []

@@ -48,7 +48,8 @@ def has_strangers(kind: str, first: Iterable[str], *, root: ReadableRoot) -> boo
     Args:
         first: the manifests whose names come first.
     """
-    if kind not in FAMILIES:  # its names may be anything
+    # Its names may be anything.
+    if kind not in FAMILIES:
         return True
     # A listing says what follows a name, so the first name behind each span of the family is enough to see a stranger;
     # what lies before the first span is among `first`.

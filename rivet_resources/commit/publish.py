@@ -127,7 +127,8 @@ def publish(
             manifest = swap_manifest(manifest, expected=staged.previous, root=root)
     # Behind the swap: the marker says that the folder is whole, and a reader who finds it may read at once.
     step("success")
-    if root.keeps_manifests and not isinstance(root, Topic):  # whose messages stay, and have no markers
+    # A topic's messages stay, and have no markers.
+    if root.keeps_manifests and not isinstance(root, Topic):
         mark_success(manifest, root=root)
         remove_replaced(old, manifest, root=root)
     # Behind the manifest: a cursor that is ahead of it would skip the rows of a run that dies here, for ever. One that

@@ -124,7 +124,8 @@ class ReadWindow(Settings):
             # Each end by the zone's own calendar, and not start plus hours: the night in which clocks move is shorter
             # or longer.
             end = _instant(day if self.end > self.start else day + timedelta(days=1), self.end, zone)
-            if start < end:  # false where clocks move over all of it
+            # False where clocks move over all of it.
+            if start < end:
                 yield start, end
 
 

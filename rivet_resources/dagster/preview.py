@@ -24,7 +24,8 @@ def preview(root: Root, manifest: Manifest | None, *, rows: int) -> dict[str, An
         return {}
     try:
         names, cells = _first(root, manifest, rows)
-    except Exception:  # whatever it says may hold a cell
+    except Exception:
+        # Whatever it says may hold a cell.
         return {}
     records = [dg.TableRecord(dict(zip(names, row, strict=True))) for row in cells]
     schema = dg.TableSchema([dg.TableColumn(name) for name in names])

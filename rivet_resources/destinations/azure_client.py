@@ -118,7 +118,8 @@ def _client(location: AzureLocation, connection: str | None, key: str | None, sa
             service = BlobServiceClient.from_connection_string(connection, **settings)
         else:
             service = BlobServiceClient(location.url, credential=_credential(location, key, sas), **settings)
-    except ValueError as error:  # its text may hold a piece of the secret
+    except ValueError as error:
+        # Its text may hold a piece of the secret.
         raise DestinationAuth(
             f"{_named(location)} holds no usable {'connection string' if connection else 'secret'} "
             f"({type(error).__name__}). Copy it again from the account's page, Access keys."

@@ -237,7 +237,8 @@ class GcsRoot:
                 try:
                     return blob.download_as_bytes(if_generation_match=generation, **control()), str(generation)
                 except (api.NotFound, api.PreconditionFailed):
-                    continue  # replaced since `get_blob`
+                    # Replaced since `get_blob`.
+                    continue
         raise DestinationUnreachable(f"{self.uri}/{path} is being rewritten all the time. Run again.")
 
     def put(self, path: str, content: bytes) -> None:

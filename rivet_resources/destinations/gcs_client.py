@@ -46,7 +46,8 @@ def control() -> dict[str, Any]:
     usual = DEFAULT_RETRY._predicate
 
     def may_pass(error: Exception) -> bool:
-        return bool(usual(error)) and tls_fault(error) is None  # a refused certificate stays refused
+        # A refused certificate stays refused.
+        return bool(usual(error)) and tls_fault(error) is None
 
     # The client's own deadline is two minutes, for each of the requests of a step that is itself tried again. To repeat
     # is safe: our writes are conditional, or put the same bytes under the same name.

@@ -167,9 +167,11 @@ def ask(location: KafkaLocation, request: Callable[[Any], Mapping[Any, Any]], *,
         told.fault = None
         futures, until = list(request(admin).values()), time.monotonic() + location.timeout_seconds
         while not all(future.done() for future in futures) and time.monotonic() < until:
-            if told.fault is not None and told.fault.name() in {*AUTH, "_SSL"}:  # waiting would not change it
+            # Waiting would not change it.
+            if told.fault is not None and told.fault.name() in {*AUTH, "_SSL"}:
                 raise KafkaException(told.fault)
-            admin.poll(0.01)  # else nobody is told of faults
+            # Else nobody is told of faults.
+            admin.poll(0.01)
         return [future.result(timeout=0) for future in futures]
 
 

@@ -130,7 +130,8 @@ class KafkaTopic:
             if code_of(error) != "TOPIC_ALREADY_EXISTS":
                 raise
         until = time.monotonic() + self.location.timeout_seconds
-        while describe(self.location, [self.windows_topic], uri=self.uri)[0] is None:  # brokers hear of it one by one
+        # Brokers hear of it one by one.
+        while describe(self.location, [self.windows_topic], uri=self.uri)[0] is None:
             if time.monotonic() > until:
                 raise DestinationUnreachable(f"{self.uri}: {self.windows_topic} was created, and is not there yet.")
             time.sleep(0.1)

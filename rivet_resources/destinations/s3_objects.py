@@ -139,7 +139,8 @@ def is_told(answer: Mapping[str, Any], sums: PieceSums) -> bool | None:
         if same_object(answer, etag="", expected="-"):  # opaque
             return None
         return etag == composite_etag(sums)
-    told = str(answer.get("ChecksumSHA256", "")).partition("-")[0]  # Amazon adds `-<pieces>`, others do not
+    # Amazon adds `-<pieces>`, others do not.
+    told = str(answer.get("ChecksumSHA256", "")).partition("-")[0]
     return told == _base64(hashlib.sha256(_joined(sums)).digest()) if told else None
 
 

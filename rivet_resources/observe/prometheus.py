@@ -52,7 +52,8 @@ def write_textfile(folder: Path, *, labels: Mapping[str, str], samples: Sequence
     folder.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256("\0".join(labels.values()).encode()).hexdigest()[:8]
     word = re.sub(r"[^A-Za-z0-9_-]", "_", labels["export"])[:80]
-    path = folder / f"rivet_{word}_{digest}.prom"  # two exports may be one word
+    # Two exports may be one word.
+    path = folder / f"rivet_{word}_{digest}.prom"
     families = {}
     if path.exists():
         families = {each.name: each for each in text_string_to_metric_families(path.read_text())}

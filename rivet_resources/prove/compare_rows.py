@@ -155,7 +155,8 @@ def _source_side(
     here = Local(type="local", path=str(folder / "source"))
     # Without a fingerprint no chunk of a dead run is taken for read: its rows would not be in this folder.
     plain = replace(extract, unique_columns=(), max_file_bytes=None, fingerprint="", skip_empty=False)
-    form = ReducedRows(cast(FileFormat, extract.format), reduced)  # what is compared was exported
+    # What is compared was exported.
+    form = ReducedRows(cast(FileFormat, extract.format), reduced)
     exporter.stage(replace(plain, destination=here, format=form), permits=permits)
     return [str(path) for path in (folder / "source").rglob("*.keys")]
 
@@ -188,7 +189,8 @@ def part_tables(root: Root, path: str, manifest: Manifest) -> Iterator[pa.Table]
             yield from manifest.file_format().tables(file, schema_of(manifest))
     except DestinationUnreachable:
         raise
-    except (DestinationError, OSError, pa.ArrowException, ValueError) as error:  # their texts may show a cell
+    except (DestinationError, OSError, pa.ArrowException, ValueError) as error:
+        # Their texts may show a cell.
         raise PartCorrupt(
             f"Part {path} of window {manifest.window} cannot be read ({type(error).__name__}). `rivet validate` tells "
             f"what is wrong with it; `rivet repair --execute` reads its rows again."

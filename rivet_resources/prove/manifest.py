@@ -101,7 +101,8 @@ def _columns(manifest: Manifest) -> list[str]:
     sums = manifest.column_checksums or ()
     if any(not _is_sum(each) for each in sums):
         told.append("has a column checksum that is no number from 0 to 2^64 - 1")
-    altered = any(part.schema_ipc for part in manifest.parts)  # its older columns have checksums too
+    # Its older columns have checksums too.
+    altered = any(part.schema_ipc for part in manifest.parts)
     unknown = [each.name for each in sums if each.name not in schema.names]
     if unknown and not altered:
         told.append(f"has a checksum of column {unknown[0]!r}, which its schema lacks")

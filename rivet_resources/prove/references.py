@@ -107,7 +107,8 @@ def _rows(root: Root, manifest: Manifest, schema: pa.Schema) -> Iterator[pa.Tabl
     form = manifest.file_format
     for part in manifest.parts:
         with closing(root.open(part.path)) as file:
-            if form.is_parquet and not any("." in name for name in schema.names):  # a dot would name an inner field
+            # A dot would name an inner field.
+            if form.is_parquet and not any("." in name for name in schema.names):
                 import pyarrow.parquet as pq  # start
 
                 for batch in pq.ParquetFile(file).iter_batches(BATCH_ROWS, columns=schema.names, use_threads=False):

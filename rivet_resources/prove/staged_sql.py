@@ -90,7 +90,8 @@ def _number(name: str, text: str, connection: Any) -> float | None:
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             refused = TransformError(f"contract, {name}: write one SELECT over the table `{TABLE}`.")
         else:
-            found = connection.execute(statements[0]).fetchmany(2)  # a second row is one too many
+            # A second row is one too many.
+            found = connection.execute(statements[0]).fetchmany(2)
             kinds = [str(column[1]) for column in connection.description]
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
         first = str(error).strip().split("\n")[0].rstrip(".")

@@ -102,7 +102,8 @@ def _offset(message: memoryview, table: int, field: int) -> int:
     """Return where a field lies from its table on; 0 where it was left out."""
     (back,) = struct.unpack_from("<i", message, table)
     vtable = table - back
-    if vtable < 0:  # Python would count from the end
+    # Python would count from the end.
+    if vtable < 0:
         raise IndexError
     (size,) = struct.unpack_from("<H", message, vtable)
     place = 4 + 2 * field

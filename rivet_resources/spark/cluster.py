@@ -203,7 +203,8 @@ def _asked(packed: bytes) -> Answer:
         return Answer(host, str(error), error.retry)
     except ModuleNotFoundError as error:
         return Answer(host, f"its Python, {sys.executable}, lacks the package {error.name}", way_out=INSTALL)
-    except Exception as error:  # a foreign text may hold a secret
+    except Exception as error:
+        # A foreign text may hold a secret.
         return Answer(host, f"{type(error).__name__} was raised while it was asked")
     return Answer(host)
 

@@ -67,7 +67,8 @@ def use(java: jvm.Java) -> tuple[str, ...]:
         # `prune` removes what nobody used for a month.
         os.utime(file)
     if java.major >= AOT_SINCE:
-        return (f"-XX:AOTCache={file}", "-Xlog:aot=off", "-Xlog:cds=off")  # no word on what cannot be used
+        # No word on what cannot be used.
+        return (f"-XX:AOTCache={file}", "-Xlog:aot=off", "-Xlog:cds=off")
     # `auto`: an archive that does not fit is passed over, and the run starts as without one.
     return (f"-XX:SharedArchiveFile={file}", "-Xshare:auto", "-Xlog:cds=off")
 

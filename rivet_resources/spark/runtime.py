@@ -296,12 +296,14 @@ class SparkRuntime:
         try:
             yield
         finally:
-            with contextlib.suppress(Exception):  # the session may be what died
+            # The session may be what died.
+            with contextlib.suppress(Exception):
                 getattr(marks, remove)(tag)
 
     def call_off(self, tag: str) -> None:
         """Cancel the running jobs of a tag, from any thread; their Python processes are killed within seconds."""
-        with contextlib.suppress(Exception):  # the session may be what died
+        # The session may be what died.
+        with contextlib.suppress(Exception):
             if self.is_remote:
                 self.session().interruptTag(tag)
             else:
@@ -384,7 +386,8 @@ def _someone_elses_session() -> SparkSession:
     """Return the session that somebody else started."""
     from pyspark.sql import SparkSession  # Spark
 
-    spark_sessions.spare_pandas()  # which nobody may have installed
+    # pandas, which nobody may have installed.
+    spark_sessions.spare_pandas()
     return SparkSession.builder.getOrCreate()
 
 
@@ -414,7 +417,8 @@ def _forget(started: jvm.Jvm | None) -> None:
         if accumulators is not None:
             # The JVM hangs up on it, which it would print.
             accumulators.handle_error = lambda *_: None
-            threading.Thread(target=accumulators.shutdown, daemon=True).start()  # takes up to a second to notice
+            # Takes up to a second to notice.
+            threading.Thread(target=accumulators.shutdown, daemon=True).start()
     # pyspark keeps its one session and gateway in class attributes; what is left there would be handed to the next
     # caller.
     SparkSession._instantiatedSession = None

@@ -79,7 +79,8 @@ def start_jvm(settings: Spark, archive: tuple[str, ...] | None) -> jvm.Jvm:
         archive=jvm_archive.use(java) if archive is None else archive,
         options=tuple(settings.conf.get("spark.driver.extraJavaOptions", "").split()),
         extra_class_path=settings.conf.get("spark.driver.extraClassPath", ""),
-        niceness=settings.niceness if settings.master.startswith("local") else 0,  # elsewhere no task runs below it
+        # Elsewhere no task runs below it.
+        niceness=settings.niceness if settings.master.startswith("local") else 0,
     )  # fmt: skip
     # SPARK_LOCAL_IP: else a warning about the host name. PYTHONPATH: tasks import this package, installed or not.
     local = {"SPARK_LOCAL_IP": "127.0.0.1"} if settings.master.startswith("local") else {}

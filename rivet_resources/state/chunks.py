@@ -126,7 +126,8 @@ def _refuse_elsewhere(result: ChunkResult) -> None:
     """
     for part in result.files:
         check_place(part.path)
-        for name in ("path", "marker"):  # local and GCS; S3 and Azure
+        # Local and GCS; S3 and Azure.
+        for name in ("path", "marker"):
             if name in part.staged:
                 check_staged(part.staged[name])
     for path in (path for files in result.measures.unique.values() for path in files):

@@ -49,7 +49,8 @@ def _space() -> str:
     """Name this process table. Source: proc(5), `random/boot_id`; namespaces(7), "The /proc/pid/ns/ directory"."""
     try:
         boot, table = BOOT.read_text().strip(), os.stat(PID_NAMESPACE)
-    except OSError:  # not Linux: no namespaces either
+    except OSError:
+        # Not Linux: no namespaces either.
         return ""
     return f"{boot}:{table.st_dev}:{table.st_ino}"
 

@@ -240,7 +240,8 @@ def joined_manifest(
     sums = _joined_sums(join)
     if join.is_whole and sums is not None and _differ(made.checksums, sums, join, site.format):
         raise _differs(join, "have other sums over their columns than the manifests say")
-    if join.is_whole and sums is None and not is_text(site.format):  # which gives only some columns back
+    # A text format gives only some columns back.
+    if join.is_whole and sums is None and not is_text(site.format):
         sums = made.checksums or None
     extractions = [each.source.extraction for each in join.windows]
     counts = [each.source_row_count for each in extractions]

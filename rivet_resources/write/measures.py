@@ -328,7 +328,8 @@ def cell_hashes(column: pa.Array) -> Cells:
     if pa.types.is_boolean(arrow):
         column = column.cast(pa.uint8())
     if pa.types.is_boolean(arrow) or pa.types.is_integer(arrow):
-        return _mix(column.to_numpy().astype(np.uint64))  # a negative one wraps, and stays itself
+        # A negative one wraps, and stays itself.
+        return _mix(column.to_numpy().astype(np.uint64))
     if pa.types.is_temporal(arrow):
         return _mix(column.view(pa.int64() if arrow.bit_width == 64 else pa.int32()).to_numpy().astype(np.uint64))
     if pa.types.is_decimal128(arrow) or (pa.types.is_fixed_size_binary(arrow) and arrow.byte_width == 16):

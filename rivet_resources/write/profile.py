@@ -63,7 +63,8 @@ class Histogram:
             places = (values >> min(self.exponent, 63)) - first
         else:
             numbers = np.floor(np.ldexp(values, -self.exponent))
-            numbers[(numbers == 0) & (values < 0)] = -1  # too small to be told from 0 at this width
+            # Too small to be told from 0 at this width.
+            numbers[(numbers == 0) & (values < 0)] = -1
             places = (numbers - first).astype(np.int64)
         counts = np.bincount(places)
         self.bars.update({first + place: int(count) for place, count in enumerate(counts.tolist()) if count})

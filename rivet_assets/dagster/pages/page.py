@@ -61,7 +61,8 @@ def details(
         left = len(staged.parts) - MOST_PARTS
         more = f"\n\nand {left:,} more; the manifest lists all" if left > 0 else ""
         sections.append(f"**Parts**\n\n| path | rows | size |\n|---|---|---|\n{rows}{more}")
-    return dg.MarkdownMetadataValue("\n\n".join(sections).ljust(ON_THE_PAGE))  # so that it is a link, always
+    # So that it is a link, always.
+    return dg.MarkdownMetadataValue("\n\n".join(sections).ljust(ON_THE_PAGE))
 
 
 def table(facts: Mapping[str, Any]) -> str:

@@ -75,7 +75,8 @@ def asset_spec(export: Export, *, config: RivetConfig) -> dg.AssetSpec:
 def asset_key(export: Export, *, config: RivetConfig) -> dg.AssetKey:
     """Name the asset as `translation:` says; without it [source name, export name]."""
     source_name, _ = config.source_of(export)
-    name = [key_part(part) for part in export.name.split("/")]  # <export>/<table> of several tables
+    # <export>/<table> of several tables.
+    name = [key_part(part) for part in export.name.split("/")]
     return dg.AssetKey(config.translation.key_parts(source=source_name, export=name))
 
 

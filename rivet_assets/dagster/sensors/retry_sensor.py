@@ -266,7 +266,8 @@ def _note(
     began = record.start_time or record.create_timestamp.timestamp()
     ended = record.end_time or record.update_timestamp.timestamp()
     windows = tuple(_windows_of(each, record.dagster_run.tags, instance))
-    if not windows and partitions_of(each.export) is not None:  # windows that the export no longer has
+    # Windows that the export no longer has.
+    if not windows and partitions_of(each.export) is not None:
         return
     before = memory.missing.get(each.tag)
     if before is None:

@@ -71,7 +71,8 @@ def _object(fields: list[pa.Field], *, is_open: bool, path: tuple[str, ...]) -> 
 
 def _nullable(field: pa.Field, *, is_open: bool, path: tuple[str, ...]) -> dict[str, Any]:
     kind = _type(field.type, is_open=is_open, path=path)
-    if not field.nullable or "type" not in kind:  # without a type it may be anything, NULL too
+    # Without a type it may be anything, NULL too.
+    if not field.nullable or "type" not in kind:
         return kind
     types = kind["type"] if isinstance(kind["type"], list) else [kind["type"]]
     return {**kind, "type": list(dict.fromkeys(["null", *types]))}

@@ -238,7 +238,8 @@ def _lists(column: pa.Array) -> Cut:
 
 def _maps(column: pa.Array) -> Cut:
     """Frame entries as structs of key and value; their count stands in the head."""
-    mask, keys, items = present(column), column.keys, column.items  # those of all maps, whatever was sliced
+    # Those of all maps, whatever was sliced.
+    mask, keys, items = present(column), column.keys, column.items
     ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset :].astype(np.int64)
 
     def cut(lo: int, hi: int) -> HashCells:

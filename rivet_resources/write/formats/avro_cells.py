@@ -205,7 +205,8 @@ def _lists(column: pa.Array, kind: pa.DataType, present: Present | None, *, is_n
     items = column.flatten()
     bounds = np.concatenate([[0], np.cumsum(counts)])
     pieces = _cells(items, kind.value_field)
-    joined = _join([*pieces, pa.array([b""] * len(items), pa.binary())])  # an array even where all pieces are marks
+    # An array even where all pieces are marks.
+    joined = _join([*pieces, pa.array([b""] * len(items), pa.binary())])
     ends = np.frombuffer(joined.buffers()[1], np.int32)[joined.offset :][: len(items) + 1]
     ends = ends if len(ends) else np.zeros(1, np.int32)
     starts = pa.py_buffer(np.ascontiguousarray(ends[bounds]))

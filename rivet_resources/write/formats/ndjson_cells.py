@@ -217,7 +217,8 @@ def _floats(column: pa.Array) -> pa.StringArray:
 def _numbers(column: pa.Array) -> pa.StringArray:
     """Spell whole numbers, truth and decimals; the spelling of CSV is JSON's."""
     if pa.types.is_decimal(column.type):
-        spell = csv_render.renderer(pa.decimal128(1, 0), is_uuid=False)  # it spells every width of decimals
+        # It spells every width of decimals.
+        spell = csv_render.renderer(pa.decimal128(1, 0), is_uuid=False)
         assert spell is not None
         return spell(column)
     return column.cast(pa.string())

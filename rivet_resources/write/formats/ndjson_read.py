@@ -195,7 +195,8 @@ def _cell(cell: Any, kind: pa.DataType) -> Any:
     if pa.types.is_decimal(kind):
         return Decimal(cell)
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or _is_fixed(kind):
-        return bytes.fromhex(cell.replace("-", ""))  # sixteen bytes may be spelled as a uuid
+        # Sixteen bytes may be spelled as a uuid.
+        return bytes.fromhex(cell.replace("-", ""))
     if pa.types.is_date(kind):
         return _days(cell)
     if pa.types.is_timestamp(kind) and kind.unit != "ns":

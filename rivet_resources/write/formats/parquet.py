@@ -212,7 +212,8 @@ class Parquet(Settings):
             level=self.level,
             groups=self.options.groups,
             wanted={name: column.word for name, column in self.options.columns.items() if column.word},
-            ordered=key[:1],  # only the first key column ascends by itself
+            # Only the first key column ascends by itself.
+            ordered=key[:1],
             limit_bytes=limit_bytes,
         )
         return RowGroupWriter(path, schema, layout=layout)
