@@ -212,6 +212,7 @@ def age_gates(*, created_at: datetime, expires_at: datetime, at: datetime) -> tu
     if at >= expires_at:
         text = f"the plan of {_minute(created_at)} expired at {_minute(expires_at)}"
         return [StaleReason("expired", text, exit_code=1)], ""
+    # Clocks of two machines may differ by a little; by an hour, one of them is wrong, and so is the age of the plan.
     if created_at - at > SILENT:
         text = f"the plan was made at {_minute(created_at)}, which is in the future; compare the clocks"
         return [StaleReason("from_the_future", text, exit_code=1)], ""
@@ -225,6 +226,7 @@ def world_gates(export: str, planned: Standing, now: Standing) -> list[StaleReas
     gates = []
     if planned.fingerprint != now.fingerprint:
         gates.append(StaleReason("config", "its configuration is not the planned one", export))
+    # Without columns there is nothing to compare: they would all count as removed.
     if now.lost:
         gates.append(StaleReason("relation", f"what it reads is not there as planned: {now.lost}", export))
     else:

@@ -242,6 +242,7 @@ def _message_keys(site: DrainSite) -> dict[str, tuple[str, ...]]:
                     f"Export {export.name}: table {table} has no key, so its changes would be of no row. Name the "
                     f"columns that tell its rows apart as `destination: {{key: […]}}`."
                 )
+            # Asked of the catalog: a log tells a row by its replica identity, which may be the whole row.
             keys[table] = relation.key
     return keys
 
@@ -257,6 +258,7 @@ class _Registering:
         """Return what registers the columns of a table's rows; None where they are plain JSON."""
         if table not in self.gates:
             gate = self.site.schemas(self.site.export.of_table(table))
+            # Asked once per table and drain; the gate itself remembers what was agreed.
             self.gates[table] = None if gate is None else lambda schema: gate.register(gate.agree(schema))
         return self.gates[table]
 

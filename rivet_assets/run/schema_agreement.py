@@ -157,6 +157,7 @@ class SchemaGate:
         """
         if self.form != "protobuf":
             return registered
+        # By the checksum of the schema, so that nothing is asked again for each window of a process.
         if registered.sha256 not in _numbers:
             meant = (self.form, text) if text else self.registry.schema(registered.id)
             if meant is None or fingerprints(self.form, meant[1])["sha256"] != registered.sha256:
@@ -281,6 +282,7 @@ class SchemaGate:
     def _register(self, proposal: SchemaProposal) -> SubjectVersion:
         owner = self.state.schema_owner(self.export)
         if self.rule is not None:
+            # Before the first version, or the registry would judge it by the rule of all.
             self.registry.declare(self.subject, self.rule, owner=owner)
         # The registry's own rule is a second opinion: it may be stricter than ours, and is what other producers go by.
         number = self.registry.register(self.subject, self.form, proposal.text, owner=owner)

@@ -96,6 +96,7 @@ def describe_mended(staged: Staged, previous: Manifest) -> Manifest:
         # The window keeps its place in the chain, which visits are a part of; planned anew it would begin at visit 0.
         place = {"visit": previous.cursor.visit, "high_visit": previous.cursor.high_visit}
         fresh = fresh.model_copy(update={"cursor": fresh.cursor.model_copy(update=place)})
+    # Read again whole: nothing of the old parts stays.
     if not previous.chunks or not fresh.chunks or len(fresh.chunks) == len(previous.chunks):
         return fresh
     again = {chunk.chunk: chunk for chunk in fresh.chunks}

@@ -143,6 +143,7 @@ def _timestamps(column: pa.Array) -> pa.StringArray:
     far = _outside(numbers, FIRST_DAY * DAY_US, END_DAY * DAY_US)
     if far is None:
         return near(numbers)
+    # Floor division and its rest: before 1970 a time of day still counts forward from midnight.
     return _respell(numbers, far, lambda us: f"{_date(us // DAY_US)}T{_time(us % DAY_US)}{zone}", near=near)
 
 

@@ -195,6 +195,7 @@ def commit(connection: Connection, run: RunRecord) -> None:
     if begun is None:
         # Nobody began it in this store, as where that was lost meanwhile: the manifest knows enough for a row.
         return begin(connection, run)
+    # Only what a manifest knows: the begin has said more of the run than that, such as its process.
     values = {name: value for name, value in _row(run).items() if name in COMMITTED}
     # Committed a second time, the schema equals the one stored the first time: that is no news.
     values["schema_changed"] = bool(run.schema_changed or begun.schema_changed)

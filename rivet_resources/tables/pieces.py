@@ -99,6 +99,7 @@ def rewriting(pieces: Sequence[Piece], keys: Sequence[Any], sizes: dict[str, int
     Args:
         sizes: bytes by path.
     """
+    # Pieces without a range hold rows without a key value, which no changed key can touch.
     ordered: list[Any] = sorted((each for each in pieces if each.low is not None), key=lambda each: each.low)
     # A last piece that is still small takes the keys behind it; a full one leaves them to a new piece.
     # Pieces may overlap: then a change touches every piece that may hold its key, and its row goes to the last one that

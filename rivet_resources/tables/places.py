@@ -95,6 +95,7 @@ def lay_out(
     changes = [(derived.changes, part) for window in todo.changes for part in window.parts] if seen.rows else []
     key = schema.field(derived.key[0])
     pieces = _known_pieces(derived, todo, seen, schema)
+    # Only where something may be kept: reading all keys of the changes first costs a pass over them.
     keys = changed_keys(changes, key) if pieces else None
     if pieces and keys is not None and todo.base is not None:
         return _touched(derived.root, todo.base, rewriting(pieces, keys, sizes_of(todo.base)), changes)
@@ -184,6 +185,8 @@ def mirror_job(
             buckets=max(runtime.parallelism if layout.rows > BATCH_ROWS else 1, -(-layout.rows // BUCKET_ROWS)),
             bounds=layout.bounds,
         )
+        # Nothing touches the base, as after a truncate with nothing behind it or a first copy alone: no key need be
+        # read.
         kept = _survivors(session, choice) if layout.changes else _everything(session, places)
         write = partial(_write, pickle.dumps(extract), runtime.task_attempts, places, derived.key[0])
         return kept.repartitionById(len(extract.chunks), "chunk").mapInArrow(write, ROWS_DDL)

@@ -194,6 +194,7 @@ def stage(
         standing=standing_parts(kept, todo.base.parts if todo.base else ()),
         measures=sum((result.measures for result in results), measures_of(kept)),
         schema_ipc=schema_of(extract).serialize().to_pybytes(),
+        # The fence of the swap: the version of the manifest that these changes were put onto.
         previous=todo.fence,
         started_at=started,
         seconds={"apply": time.monotonic() - clock},
@@ -266,6 +267,7 @@ def pieces_of(written: Sequence[TaskReport], kept: Sequence[Piece], *, columns: 
 def _run(job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRuntime) -> list[TaskReport]:
     """Write in as many tasks as the extract has chunks; what they tell, in order."""
     tag = f"rivet-{uuid.uuid4().hex}"
+    # Held by the driver too, so that no sweep takes the folder away between two tasks of this machine.
     with scratch.held(scratch.folder_of(extract.run_id)):
         try:
             return _results(job, extract, runtime, tag)

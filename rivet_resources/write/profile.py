@@ -62,6 +62,7 @@ class Histogram:
             # A shift by 64 bits or more is undefined; one by 63 leaves what it would: 0, or -1 of negative numbers.
             places = (values >> min(self.exponent, 63)) - first
         else:
+            # `ldexp`, which shifts the exponent and rounds nothing; a division by a power of two may underflow.
             numbers = np.floor(np.ldexp(values, -self.exponent))
             # Too small to be told from 0 at this width.
             numbers[(numbers == 0) & (values < 0)] = -1

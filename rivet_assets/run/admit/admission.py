@@ -124,6 +124,8 @@ class Admission:
         known = state.provenance(kept)
         if self.is_adopting:
             adopt(kept, found, known, standing, destination=site.place, state=state, tell=site.tell)
+            # Of shards the other one is named as well: else the next run of that one would refuse what was accepted
+            # here.
             if twins := list(_twins(site, found, known, self._found).values()):
                 state.remember(kept, found, destination=site.place, accepted=twins)
             return
@@ -258,6 +260,8 @@ def refuse_destination(
         return
     other = standing.source.provenance
     what = difference(other, found)
+    # What a user took over once stays taken over: its manifests are replaced window by window, for as long as that
+    # takes.
     if what and not is_any(other, known.accepted):
         raise ProvenanceRefused(
             f"Export {name}: {root.uri} holds rows of {other} (run {standing.run_id}), and this run reads {found}: "

@@ -166,6 +166,7 @@ class TableCheckpoints:
         with self._database.write() as connection:
             _seed(connection, self._row(key))
             row = _lock_row(connection, self._row(key))
+            # In one transaction with the audit: no position vanishes without an entry that says why.
             generation = _raise_generation(connection, self._row(key), **NO_RECORD)
             entry = {"timestamp": int(time.time()), "reason": reason, "position": row.position}
             values = {"checkpoint_key": self._row(key), "generation": generation, **entry}
@@ -251,6 +252,8 @@ def _record(row: Row[Any], *, where: str = "") -> dict[str, Any] | None:
     texts = {}
     for name in ("metadata", "unknown"):
         texts[name] = decode((getattr(row, name) or "").encode(), where=where, key=_key_in(row))
+    # Put together exactly as it was summed, so that the checksum proves the columns, and with them the database's own
+    # way.
     plain = {name: getattr(row, name) for name in FIELDS if name not in ("key", "generation", "metadata")}
     return {
         **texts["unknown"],
