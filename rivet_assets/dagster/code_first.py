@@ -1,9 +1,6 @@
 """Exports in a project's own Python: `build_rivet_definitions`, `build_rivet_assets`, `@rivet_assets`.
 
 Belongs here: these three doors. Not here: the YAML one (`component.py`), what they build (`build.py`, `location.py`).
-
-Decision: assets bring their own resources, and sensors and job can be given a name, so that several of these stand
-beside each other and beside components in one project.
 """
 
 from __future__ import annotations
@@ -51,6 +48,8 @@ def build_rivet_definitions(
     Raises:
         ConfigError: the file is wrong, has no such export, or two exports have one key.
     """
+    # Decision: assets bring their own resources, and sensors and job can be given a name, so that several of these
+    # stand beside each other and beside components in one project.
     chosen = _chosen(config, select)
     spec_of = (translator or RivetTranslator()).specs_of(chosen)
     refuse_twins([(chosen, spec_of)])

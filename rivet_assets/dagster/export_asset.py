@@ -3,9 +3,9 @@
 Belongs here: what Dagster is told, and when. Not here: staging a window (`run/attempt.py`), the order of effects
 (`commit/publish.py`), the words of metadata and checks.
 
-Two shapes, because Dagster has two (dagster.md, sections 4 and 5). An export without partitions yields its staged
-window to the IO manager, then its check results. One with partitions walks its windows, and records each of them when
-it is committed: a bad window fails alone, and a crash loses only the windows it was in.
+An export without partitions yields its staged window to the IO manager, then its check results. One with partitions
+walks its windows, and records each of them when it is committed: a bad window fails alone, and a crash loses only the
+windows it was in.
 """
 
 from collections.abc import Iterator, Sequence
@@ -64,6 +64,7 @@ def build_export_asset(
     """
     spec = spec or asset_spec(export, config=config)
     proofs = {spec.key: {**proofs_of(export, spec.key, config=config), **windows_check(export, spec.key)}}
+    # Two shapes, because Dagster has two (dagster.md, sections 4 and 5).
     shape = _whole if spec.partitions_def is None else _windows
     return provable(shape(export, config, spec, proofs, around))
 

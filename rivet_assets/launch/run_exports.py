@@ -4,8 +4,7 @@ Belongs here: choosing exports and windows, starting Dagster runs, reading what 
 itself (`dagster/export_asset.py`), the words of a summary (`outcome.py`).
 
 All exports without partitions share one Dagster run, and a partitioned one gets a run per unbroken range of windows;
-all of these share one Spark session. With a pool there are so many lanes of such runs side by side. A failed export
-never stops its siblings.
+all of these share one Spark session. With a pool there are so many lanes of such runs side by side.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname)\s*=\s*('[^']*'|\S+)")
 def export_fingerprint(config: RivetConfig, export: Export) -> str:
     """Hash all that decides what a run reads and writes, query texts and the place of the source among it.
 
-    So are keys that only say when an export runs and who is told.
+    Left out are secrets, and keys that only say when an export runs and who is told.
 
     Raises:
         ConfigError: the variable or file that says where the source is cannot be read.

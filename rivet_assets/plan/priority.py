@@ -2,9 +2,6 @@
 
 Belongs here: scores, classes, waves, and the gates between a plan and its application. Not here: finding the facts
 (`facts.py`), the sealed file (`artefact.py`), running (`launch/apply_plan.py`).
-
-The contract names four classes of cost and not their bounds; ours are those of its own signals and verdicts, 100,000,
-1 million and 10 million rows (2026-11).
 """
 
 from __future__ import annotations
@@ -48,6 +45,8 @@ POINTS: Mapping[str, int] = {
 CLASSES: Sequence[tuple[int, Class]] = ((70, "high"), (40, "medium"), (0, "low"))
 WAVES: Sequence[tuple[int, int]] = ((75, 1), (55, 2), (35, 3), (0, 4))
 # Fewest rows of each, dearest first. Rows nobody has counted may be many, but most tables are small.
+# The contract names four classes of cost and not their bounds; ours are those of its own signals and verdicts, 100,000,
+# 1 million and 10 million rows (2026-11).
 COSTS: Sequence[tuple[int, Cost]] = ((10_000_000, "very high"), (1_000_000, "high"), (100_000, "medium"), (0, "low"))
 COST_OF_UNKNOWN: Cost = "medium"
 # So many exports of a cost run side by side inside a wave.

@@ -3,9 +3,9 @@
 Belongs here: what stands in for counts, bounds and horizons while an export is only checked. Not here: planning
 (`modes/`), which is the real one, and what is made of the plan (`check.py`, `verdict.py`).
 
-Otherwise bounds come from the planner's statistics or a sample of blocks (some 20,000 rows); where there are none, from
-values made up to give a statement of the same shape, and `KeyEnds` says so. Counts are the catalog's estimates. The
-horizon is the newest value: waiting for open transactions is for runs.
+Bounds are read where an index leads with the column; else they come from the planner's statistics or a sample of blocks
+(some 20,000 rows); where there are none, from values made up to give a statement of the same shape, and `KeyEnds` says
+so. Counts are the catalog's estimates. The horizon is the newest value: waiting for open transactions is for runs.
 """
 
 from __future__ import annotations
@@ -184,11 +184,7 @@ class DrySession:
 
 
 class DrySource:
-    """A source whose settings are the real one's and whose pages are one row of made-up values.
-
-    A poll reads the place of its last row while it plans; here that row is made up, so that its statement has the
-    same shape.
-    """
+    """A source whose settings are the real one's and whose pages are one row of made-up values."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -207,6 +203,8 @@ class DrySource:
         wait: Wait,
     ) -> Generator[Page, None, None]:
         """Yield one page of one row, read from nowhere."""
+        # A poll reads the place of its last row while it plans; here that row is made up, so that its statement has the
+        # same shape.
         cells = [_cell(column) for column in columns]
         table = pa.table(cells, schema=pa.schema([(column.name, column.arrow) for column in columns]))
         yield Page(table=table, special={}, statement_ms=0.0)

@@ -2,10 +2,6 @@
 
 Belongs here: one function per warning of `contract.md`, section 13.1, and the plan rules that are no faults of the
 file. Not here: the verdict (`verdict.py`), faults (`config/load.py`), what a change log demands (`doctor/examine.py`).
-
-Plan rules `stdout-no-split`, `stdout-no-chunked` and `stdout-no-keyset` are faults of the configuration here
-(RIVET_CONFIG_STDOUT_SPLIT, RIVET_CONFIG_STDOUT_CHUNKED), and `quality-chunked-partial` cannot happen: quality judges
-the whole window.
 """
 
 from __future__ import annotations
@@ -204,6 +200,9 @@ def stdout_cursor(plan: PreflightPlan) -> Iterator[Finding]:
         )
 
 
+# Plan rules `stdout-no-split`, `stdout-no-chunked` and `stdout-no-keyset` are faults of the configuration here
+# (RIVET_CONFIG_STDOUT_SPLIT, RIVET_CONFIG_STDOUT_CHUNKED), and `quality-chunked-partial` cannot happen: quality judges
+# the whole window.
 RULES: Sequence[Warn] = (
     connections,
     memory,

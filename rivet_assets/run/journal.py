@@ -3,8 +3,7 @@
 Belongs here: names and facts of events (`contract.md`, 12.3), how often they are written. Not here: the table
 (`rivet_resources/state/journal.py`), reading it (`commands/journal.py`).
 
-Facts are names, counts and our own texts: no row value, no secret. A journal that cannot be written is told once, and
-fails no run (`contract.md`, 3, I7).
+Facts are names, counts and our own texts: no row value, no secret.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ class Journal:
             try:
                 self._state.write_journal_of(self._run_id, self._export, waiting)
             except Exception as error:
-                # Losing history must not lose the run.
-                # Tried no more: each further try would wait for the store again, while the run has rows to read.
+                # Losing history must not lose the run (`contract.md`, 3, I7). Tried no more: each further try would
+                # wait for the store again, while the run has rows to read.
                 self._is_broken = True
                 self._tell(f"The journal of run {self._run_id} cannot be written ({type(error).__name__}).")
 

@@ -2,8 +2,7 @@
 
 Belongs here: bounded lists of names. Not here: what follows from them (`supersede.py`).
 
-An object store lists a thousand names per request, and a run of one hour must not pay for five years of hours. Names
-sort as their windows do: times by their digits, then `after=`, `all`, `snapshot=` and values of columns.
+Names sort as their windows do: times by their digits, then `after=`, `all`, `snapshot=` and values of columns.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from rivet_resources.contracts.addressing import MANIFESTS
 from rivet_resources.contracts.destination import ReadableRoot
 from rivet_resources.contracts.extract import Window
 
+# An object store lists a thousand names per request, and a run of one hour must not pay for five years of hours.
 MANY = 1000  # an object store lists no more names at once
 # There since windows of the export were first joined or dropped; listed before all manifests, and none itself.
 JOINED = f"{MANIFESTS}/+joined"

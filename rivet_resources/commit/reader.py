@@ -3,9 +3,7 @@
 Belongs here: reading for assets downstream. Not here: which manifests (`dagster/io_manager.py`). No folder is ever
 listed.
 
-Two ways. Local Parquet that Spark understands is read by Spark. Everything else (object stores, CSV, NDJSON, types
-that Spark refuses) is read by pyarrow in the executors, one part per task, through the destination's own client: that
-needs no Hadoop connector, and works on a cluster and under Spark Connect alike.
+Two ways. Local Parquet that Spark understands is read by Spark.
 """
 
 from __future__ import annotations
@@ -45,6 +43,9 @@ def read_parts(spark: SparkSession, root: Root, manifests: Sequence[Manifest]) -
     if is_uniform_parquet(manifests, readable) and None not in (files := [root.local_path(path) for path, _ in parts]):
         return spark.read.schema(wanted).parquet(*map(str, files))
     # A partition per part: each is read by one task, wherever it runs.
+    # Everything else (object stores, CSV, NDJSON, types that Spark refuses) is read by pyarrow in the executors, one
+    # part per task, through the destination's own client: that needs no Hadoop connector, and works on a cluster and
+    # under Spark Connect alike.
     rows = spark.range(0, len(parts), 1, len(parts))
     return rows.mapInArrow(partial(_read, root=root, parts=parts, schema=schema), wanted)
 

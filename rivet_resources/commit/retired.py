@@ -3,7 +3,7 @@
 Belongs here: the record of it at the destination, and which files it keeps from a sweep. Not here: removing them when
 their time has come (`upkeep/sweep.py`), writing such a record (`upkeep/`).
 
-Its name begins with the time from which the files may go: one listing tells what is due.
+A record's name begins with the time from which the files may go: one listing tells what is due.
 """
 
 from __future__ import annotations

@@ -4,11 +4,9 @@ Belongs here: the YAML block, the transaction that publishes a window, what a re
 errors (`kafka_client.py`), the transaction (`kafka_transaction.py`), what is refused (`kafka_topic.py`), committed
 windows (`kafka_windows.py`), what messages are made of (`write/messages/`).
 
-How a run knows what is committed (decided 2026-11): the manifest of a window is a record in a topic of windows, written
-inside the transaction that produces its rows. So both are visible, or none is, and all that reads manifests elsewhere
-(cursors, drift, provenance, `rivet validate`) reads them here. Offsets of a consumer group, which Kafka can also commit
-in a transaction, were rejected: they expire when nobody is in the group (offsets.retention.minutes, a week), hold 4 KB
-of text, and no reader sees which windows there are.
+The manifest of a window is a record in a topic of windows, written inside the transaction that produces its rows: both
+are visible, or none is, and all that reads manifests elsewhere (cursors, drift, provenance, `rivet validate`) reads
+them here.
 
     fence       init_transactions: what an earlier run with our transactional id has open is aborted, and it can
                 commit no more; what it did commit is visible from here on
@@ -317,6 +315,10 @@ class KafkaRoot:
         """Read a manifest, whose version is the offset of its record; or a sidecar of the staging folder."""
         if not path.startswith(f"{MANIFESTS}/"):
             return self.staging.read(path)
+        # How a run knows what is committed (decided 2026-11): the manifest of a window is a record in a topic of
+        # windows, written inside the transaction that produces its rows. Offsets of a consumer group, which Kafka can
+        # also commit in a transaction, were rejected: they expire when nobody is in the group
+        # (offsets.retention.minutes, a week), hold 4 KB of text, and no reader sees which windows there are.
         found = self.at.windows.read(self.at.export).get(path)
         return None if found is None else (found.content, found.version)
 

@@ -4,7 +4,7 @@ Belongs here: reading it, and what its records look like. Not here: writing one 
 (`commit/manifest.py`).
 
 A record's key is `<export>/<path of the manifest>`, its value the manifest, its header `rivet.account` what the window
-left in the topic of rows. The topic has one partition and is compacted, so the newest record of a window stays.
+left in the topic of rows.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class WindowsTopic:
             view.records, view.next, view.topic_id = {}, 0, found.id if found else ""
         if found is None:
             return
-        # "The newest record of a window" is defined by offsets, which partitions do not share.
+        # "The newest record of a window" is defined by offsets, which partitions do not share. With one, and compacted,
+        # it stays.
         if found.partitions != 1:
             raise DestinationError(
                 f"{self.uri}: the topic of windows {self.topic} has {found.partitions} partitions, and its records "

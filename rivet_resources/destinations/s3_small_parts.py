@@ -3,8 +3,8 @@
 Belongs here: the requests of such a part, which are three (PUT, copy, DELETE). Not here: parts of several pieces, which
 are multipart uploads (`s3.py`).
 
-What proves the part is the same: the store checks the MD5 of what it is sent, and tells its own digest of what it then
-holds, of the copy too.
+What proves a part is the same as of larger ones: the store checks the MD5 of what it is sent, and tells its own digest
+of what it then holds, of the copy too.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ Belongs here: rows as key and hash, on disk; and their comparison, by DuckDB, wh
 here: when rows are compared, and who is told (`rivet_assets/prove/reconcile.py`).
 
 Each row is reduced to the text of its key and the hash of all its cells, so a side costs some tens of bytes a row.
-Without a key only hashes are compared, each as often as it comes. Keys are shown to the person who asked for rows and
-to nobody else: they are never logged, stored or sent.
+Without a key only hashes are compared, each as often as it comes.
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ META = UNSUMMED | {"_rivet_row_hash"}
 MEMORY = "512MB"
 
 
+# Keys are shown to the person who asked for rows and to nobody else: they are never logged, stored or sent.
 @dataclass(frozen=True)
 class Example:
     """The key of one row that differs, column by column; shown only to whoever asked for rows."""

@@ -1,9 +1,6 @@
 """One part against what its manifest says: there, of this size, these bytes, these rows, these cells.
 
 Belongs here: looking at a single part. Not here: what the parts of a window come to (`validate.py`).
-
-A part's bytes are read once, in blocks; one of a store goes through a file on this machine, so that memory holds a
-batch of rows and never a part. Cells are read again only when the bytes are those that were written.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 Belongs here: its rules about owners, modes and compatibility. Not here: the tables (`state/registered_schemas.py`),
 HTTP (`server.py`).
 
-A subject that an export made is that export's: nobody else adds versions to it. Subjects that came over HTTP have no
-owner.
+Subjects that came over HTTP have no owner.
 """
 
 from __future__ import annotations
@@ -77,6 +76,7 @@ class EmbeddedSchemaRegistry:
         Raises:
             SubjectTaken: another export made the subject.
         """
+        # A subject that an export made is that export's: nobody else adds versions to it.
         with self.state.reading_schemas() as connection:
             _refuse_stranger(tables.subject_of(connection, subject) or Subject(subject), owner)
 

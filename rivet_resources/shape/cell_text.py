@@ -1,8 +1,6 @@
 """How one cell is spelled in CSV, a column at a time (`contract.md`, 8.3).
 
 Belongs here: text for every Arrow type, quoting, the joining of columns into lines. Not here: files (`formats/csv.py`).
-Arrow's own casts make the text wherever they agree with the contract; what they spell differently (floats with an
-exponent, small decimals, far years) is mended cell by cell, since it is rare.
 """
 
 from __future__ import annotations
@@ -243,6 +241,8 @@ def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
     return every[column.offset : column.offset + len(column) + 1]
 
 
+# Arrow's own casts make the text wherever they agree with the contract; what they spell differently (floats with an
+# exponent, small decimals, far years) is mended cell by cell, since it is rare.
 RENDERERS: tuple[tuple[Callable[[pa.DataType], bool], Renderer], ...] = (
     (pa.types.is_integer, _plain),
     (pa.types.is_boolean, _plain),

@@ -4,8 +4,8 @@ Belongs here: AppCDS (Java 17 to 24) and the AOT cache (Java 25 and later). Not 
 work (`jvm.py`), the job that is recorded (`jvm_training.py`). An archive that is missing, old or damaged
 costs only speed, never a run.
 
-`python -m rivet_resources.spark.jvm_training` builds it at once, for images. RIVET_JVM_ARCHIVE=off neither uses nor
-builds; any other value is the folder.
+`python -m rivet_resources.spark.jvm_training` builds the archive at once, for images. RIVET_JVM_ARCHIVE=off neither
+uses nor builds; any other value is the folder.
 """
 
 from __future__ import annotations

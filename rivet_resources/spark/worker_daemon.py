@@ -3,7 +3,7 @@
 Belongs here: what is imported before the fork. Not here: what a worker does (`read/executor.py`). Spark starts it
 as `python -m rivet_resources.spark.worker_daemon pyspark.worker`, by `spark.python.daemon.module`.
 
-The threads that these imports do start belong to OpenBLAS and jemalloc, which stop and restart them around a fork.
+The threads that the imports of a task start belong to OpenBLAS and jemalloc, which stop and restart them around a fork.
 Linux only; elsewhere pyspark's daemon is used.
 """
 

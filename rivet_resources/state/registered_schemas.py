@@ -2,8 +2,6 @@
 
 Belongs here: the tables `schema_content`, `schema_subject` and `schema_version`, and what was agreed with any registry
 (`schema_agreement`). Not here: rules of compatibility, HTTP (`rivet_resources/schema_registry/`).
-
-An id is never given twice: `schema_content` forgets nothing, whatever versions are removed.
 """
 
 from __future__ import annotations
@@ -137,6 +135,7 @@ def add_version(connection: Connection, subject: Subject, form: SchemaFormat, sc
     number = content_id(connection, form, schema)
     if number is None:
         # Writers take turns (`take_turn`), so the highest one and one more is nobody's.
+        # An id is never given twice: `schema_content` forgets nothing, whatever versions are removed.
         highest = connection.execute(select(func.max(schema_content.c.id))).scalar_one()
         number = (highest or 0) + 1
         values = {"id": number, "identity": identity(form, schema), "format": form, "text": schema}

@@ -2,10 +2,9 @@
 
 Belongs here: what may be joined and what is worth it. Not here: writing, proving and swapping (`compact.py`).
 
-A window that a run may replace by itself (of a time, a value, a snapshot, all) is joined only within itself. Windows of
-a chain (`after=`) are joined with their neighbours too, as long as they look alike: the first gives its name and where
-it starts, the last where it ends. Never among them: the window at the end of the chain, which holds the position and
-which a run after a crash replaces; and the first window of a log, by whose run its mirrors know their beginning.
+A window that a run may replace by itself (of a time, a value, a snapshot, all) is joined only within itself. Never
+among them: the window at the end of the chain, which holds the position and which a run after a crash replaces; and the
+first window of a log, by whose run its mirrors know their beginning.
 
 """
 
@@ -141,6 +140,8 @@ def _start(manifest: Manifest) -> object:
 
 def _chain_joins(manifests: Mapping[str, Manifest], policy: CompactPolicy) -> Iterator[PlannedJoin]:
     """Walk a chain, and close a join where the next window does not fit it."""
+    # Windows of a chain (`after=`) are joined with their neighbours too, as long as they look alike: the first gives
+    # its name and where it starts, the last where it ends.
     waiting: list[Manifest] = []
     for each in (*settled(manifests), None):
         if each is not None and _is_joinable(each, policy):

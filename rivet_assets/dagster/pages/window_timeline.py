@@ -2,12 +2,6 @@
 
 Belongs here: those few facts of one load, and the list of the newest ones. Not here: everything else of a load
 (`metadata.py`), how far an export is committed (`prove/progression.py`).
-
-Decision: each load says `rivet/from` and `rivet/to`, so that the events of the asset are the timeline; Dagster 1.13.27
-plots numbers alone (`IntMetadataEntry`, `FloatMetadataEntry` in its page), so cursors that are numbers are numbers, and
-of times the width of a window and its distance to the clock are plotted. Rejected: partitions, of which a window that
-begins where the last one ended has none before it is there (a backfill would offer what cannot be asked for); a
-dynamic partition for each load, thousands a year that nobody can run again; an asset beside, which would say it twice.
 """
 
 from __future__ import annotations
@@ -39,6 +33,12 @@ BAR = 12  # signs of the longest
 
 def timeline_facts(export: Export, staged: Staged) -> dict[str, Any]:
     """Return where a load began and ended, as values of the cursor's own type; {} of a window without a cursor."""
+    # Decision: each load says `rivet/from` and `rivet/to`, so that the events of the asset are the timeline; Dagster
+    # 1.13.27 plots numbers alone (`IntMetadataEntry`, `FloatMetadataEntry` in its page), so cursors that are numbers
+    # are numbers, and of times the width of a window and its distance to the clock are plotted. Rejected: partitions,
+    # of which a window that begins where the last one ended has none before it is there (a backfill would offer what
+    # cannot be asked for); a dynamic partition for each load, thousands a year that nobody can run again; an asset
+    # beside, which would say it twice.
     extract = staged.extract
     if extract.cursor is None or extract.window.kind != "after":
         return {}

@@ -53,8 +53,8 @@ class Claim(Protocol):
     def root(self) -> Root: ...
     @property
     def shard(self) -> str: ...  # '' of an export without shards
-    @property
     # The destination as configured; '' where nobody asks.
+    @property
     def place(self) -> str: ...
 
 

@@ -3,8 +3,7 @@
 Belongs here: types, numbers and rules. Source: Protocol Buffers documentation, "Language Guide (proto 3)", "Updating A
 Message Type". Texts are read by `proto-schema-parser`, the extra `protobuf`.
 
-Every field is `optional`, so that a reader tells NULL, and a column that came later, from 0 and ''. A column that went
-leaves its number and name reserved.
+A column that went leaves its number and name reserved.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Checkpoints in the state store: one row per key, fenced by its generation, and the audit of resets.
 
 Belongs here: the tables `checkpoint` and `checkpoint_audit`. Not here: what may follow what (`record.py`).
-A row without a position has been taken and never saved, or was reset: its generation outlives every record.
 """
 
 from __future__ import annotations

@@ -2,9 +2,7 @@
 
 Belongs here: the way back of `ndjson_cells.py`. Not here: which parts (`commit/reader.py`), what Spark can hold.
 
-Arrow's own parser reads what it can, a block of lines at once. Columns of JSON are cut out of the lines as they stand;
-blocks that hold what Arrow cannot read (NaN, years beyond four digits) and nested columns of dates, bytes and the like
-go through Python's parser. Times of day, uuids and nanoseconds stay text.
+Arrow's own parser reads what it can, a block of lines at once. Times of day, uuids and nanoseconds stay text.
 """
 
 from __future__ import annotations
@@ -40,6 +38,8 @@ def _tables(file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
         fields = [schema.field(name) for name in names if name in schema.names]
         columns = _fast(block, fields, names)
         # By block, not by file: one cell that Arrow does not read costs eight megabytes of the slow way, and no more.
+        # Columns of JSON are cut out of the lines as they stand; blocks that hold what Arrow cannot read (NaN, years
+        # beyond four digits) and nested columns of dates, bytes and the like go through Python's parser.
         yield pa.table(columns or _slow(block, fields, names))
 
 

@@ -66,8 +66,7 @@ class Layout:
 class RowGroupWriter:
     """Collects pages until a row group is full, then encodes it; the first one decides the encodings.
 
-    `bytes_written` counts finished row groups. Where a limit is given, a group is closed early as soon as the
-    file is expected to reach it, so the count is true when it matters.
+    `bytes_written` counts finished row groups.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, *, layout: Layout) -> None:
@@ -88,6 +87,8 @@ class RowGroupWriter:
         exact = self._layout.groups.exact_rows
         while exact is not None and self._rows >= exact:
             self._flush(exact)
+        # Where a limit is given, a group is closed early as soon as the file is expected to reach it, so the count is
+        # true when it matters.
         if self._rows and (self._layout.groups.is_full(self._rows, self._size) or self._limit_is_near()):
             self._flush(self._rows)
 
