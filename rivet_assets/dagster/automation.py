@@ -29,6 +29,7 @@ def condition_of(export: Export) -> dg.AutomationCondition[Any] | None:
     if export.schedule is None:
         return None
     zone = getattr(export, "timezone", "UTC")
+    # Not while it runs: a run that takes longer than its schedule would be asked for on top of itself.
     condition = dg.AutomationCondition.cron_tick_passed(export.schedule, zone) & ~dg.AutomationCondition.in_progress()
     # One window, or one for each value: all of them.
     if not export.has_days:
@@ -60,6 +61,7 @@ class ScheduleSensor(dg.AutomationConditionSensorDefinition):
         super().__init__(
             f"rivet_schedules{suffix}",
             target=every if self.keys is None else dg.AssetSelection.assets(*self.keys).without_checks(),
+            # Dagster's own starts stopped, and a schedule in YAML that does nothing until a click is a trap.
             default_status=dg.DefaultSensorStatus.RUNNING,
             minimum_interval_seconds=SENSOR_SECONDS,
             description="Runs the exports whose `schedule:` is due.",

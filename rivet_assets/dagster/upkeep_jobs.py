@@ -72,6 +72,7 @@ class UpkeepSchedule(dg.ScheduleDefinition):
         super().__init__(
             name=f"rivet_{kind}{suffix}_nightly",
             job_name=f"rivet_{kind}{suffix}",
+            # Off until somebody turns it on: a job that removes files does not begin by itself.
             cron_schedule=NIGHTLY[kind],
             description=ABOUT[kind],
         )
@@ -126,6 +127,7 @@ def _op(kind: Kind, targets: Mapping[str, LookedAfter], suffix: str) -> dg.OpDef
         facts |= {"rivet/dry_run": config.dry_run, "rivet/report": dg.MetadataValue.md("\n".join(told) or "nothing")}
         context.add_output_metadata(facts)
         if faults:
+            # At the end, so that the others are looked after first; never tried again, as the next night comes.
             with translated(retry_number=1, seconds_to_wait=60):
                 raise faults[0]
 

@@ -106,6 +106,7 @@ def _endings(told: NotifiedConfig, run: dg.DagsterRun, instance: dg.DagsterInsta
     for export, event in failed.items():
         code, error = _words(event.step_failure_data)
         yield _end(export, run, took, code, error)
+    # Some step of the run did fail, ours or not: what has not run since is not told as gone.
     if events:
         return
     wanted = {key.to_python_identifier() for key in run.asset_selection or ()}
@@ -137,6 +138,7 @@ def _words(failure: Any) -> tuple[str, str]:
     if code:
         return code, str(ours.description or "")
     error = failure.error
+    # Dagster wraps what a step raised; the innermost is the one that says something.
     while error is not None and error.cause is not None:
         error = error.cause
     return "", str(error.cls_name) if error is not None and error.cls_name else "an unknown error"

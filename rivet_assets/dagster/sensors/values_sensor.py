@@ -107,6 +107,8 @@ def tick(asked: Sequence[AskedValues], instance: dg.DagsterInstance) -> dg.Senso
             continue
         known = instance.get_dynamic_partitions(str(each.partitions.name))
         new = [key for key in answer if key not in known]
+        # A value that is gone is no partition any more, so that no schedule empties its window; what was published
+        # stays.
         gone = [key for key in known if key not in answer]
         if new:
             changes.append(each.partitions.build_add_request(new))
