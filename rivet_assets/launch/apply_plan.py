@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from rivet_assets.launch.recorder import Watch
     from rivet_resources.state.store import State
 
-LEASE = "apply"  # the window key under which an application holds each of its exports
+# The window key under which an application holds each of its exports.
+LEASE = "apply"
 WARNING, RESOLVED = "PlanWarning", "PlanResolved"  # events of `contract.md`, 12.3
 
 

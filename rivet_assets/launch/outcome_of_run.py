@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from rivet_resources.state.runs import RunRecord
     from rivet_resources.state.store import State
 
-PAGE = 20  # runs read at once; an export has run thousands of times, and mostly once in this process
+# Runs read at once; an export has run thousands of times, and mostly once in this process.
+PAGE = 20
 MOST_EVENTS = 1000  # of a journal
 MOST_NOTES = 20
 

@@ -43,8 +43,10 @@ if TYPE_CHECKING:
     from rivet_resources.state.store import State
 
 APPLICATION = "rivet plan"
-INTERACTIVE_LIMITS = {"max_retries": 0}  # someone waits for the plan; `rivet apply`, which proves it, has time
-MOST_LOOKED_AT = 31  # windows of one export; further ones are planned by their bounds alone
+# Someone waits for the plan; `rivet apply`, which proves it, has time.
+INTERACTIVE_LIMITS = {"max_retries": 0}
+# Windows of one export; further ones are planned by their bounds alone.
+MOST_LOOKED_AT = 31
 RUNS_LOOKED_AT = 20  # of an export's history
 
 

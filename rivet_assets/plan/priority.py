@@ -53,7 +53,8 @@ COST_OF_UNKNOWN: Cost = "medium"
 ABREAST: Mapping[Cost, int] = {"low": 10, "medium": 3, "high": 2, "very high": 2}
 
 FEW_ROWS, MANY_ROWS, LARGE_ROWS = 100_000, 10_000_000, 1_000_000
-RUNS_THAT_SAY = 3  # history shorter than this says nothing of retries and duration
+# History shorter than this says nothing of retries and duration.
+RUNS_THAT_SAY = 3
 RETRY_RATE, LONG_SECONDS, MANY_WARNINGS = 0.3, 300.0, 3
 NARROW = timedelta(days=7)
 SILENT = timedelta(hours=1)  # a plan of this age is applied without a word

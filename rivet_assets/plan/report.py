@@ -17,7 +17,8 @@ from rivet_assets.run.words import human_bytes, window_words
 # What becomes of an export's folder, as reviewers of migrations read it.
 ADDS, REPLACES, NOTHING = "+", "~", "="
 SEVERITIES: Mapping[str, Severity] = {"warning": "warn", "drift": "warn"}
-MOST_SHOWN = 3  # windows and chunks of one export, on the terminal; all of them are in the artefact
+# Windows and chunks of one export, on the terminal; all of them are in the artefact.
+MOST_SHOWN = 3
 
 
 def render(artefact: PlanArtefact, unplanned: Sequence[Unplanned] = ()) -> Report:

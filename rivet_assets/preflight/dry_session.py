@@ -26,7 +26,8 @@ from rivet_resources.contracts.source import Bounds, Horizon, Page, Session, Sou
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared.statements import conjunction
 
-SAMPLED = 20  # bounds asked for where only the two outer ones are wanted
+# Bounds asked for where only the two outer ones are wanted.
+SAMPLED = 20
 MOST_PIECES = 256  # that are cut here; more would only cost time, and the first is enough to explain
 
 

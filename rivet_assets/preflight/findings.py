@@ -18,7 +18,8 @@ TASK_MB, BUDGET_MB = 450, 2048
 PAGE_MB = 32  # of Arrow, the most a page aims at; twice while it is decoded
 WINDOW_MB = 256  # of the source, in one chunk
 SPARSE_DENSITY, SPARSE_CHUNKS = 0.1, 10
-SCANNED_PER_SECOND = 100 * MIB  # assumed of a disk that others use too; says when a timeout is worth a thought
+# Assumed of a disk that others use too; says when a timeout is worth a thought.
+SCANNED_PER_SECOND = 100 * MIB
 UNIQUE_ROWS = 10 * MILLION
 
 

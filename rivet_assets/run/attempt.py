@@ -57,7 +57,8 @@ if TYPE_CHECKING:
     from rivet_resources.state.store import State
 
 Tell = Callable[[str], None]  # one line for the log of the run
-WHOLE = "all"  # lease of exports that have one window at a time, whatever its key will be
+# Lease of exports that have one window at a time, whatever its key will be.
+WHOLE = "all"
 
 
 @dataclass(frozen=True)

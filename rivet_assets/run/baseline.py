@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 # Ours: switching them is no drift of the source.
 META_COLUMNS = frozenset({"_rivet_exported_at", "_rivet_row_hash", *(field.name for field in ENVELOPE)})
-RUNS_LOOKED_AT = 50  # back to the last one that ended well; those that skipped an empty window tell nothing
+# Back to the last one that ended well; those that skipped an empty window tell nothing.
+RUNS_LOOKED_AT = 50
 
 
 def baseline_of(export: str, *, state: State, root: Root, without: Collection[str] = META_COLUMNS) -> Columns | None:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 KEPT_SECONDS = 2.0
 KEPT_EVENTS = 100
-CHUNKS_TOLD = 200  # each of the first so many chunks has an entry, then every tenth
+# Each of the first so many chunks has an entry, then every tenth.
+CHUNKS_TOLD = 200
 EVERY = 10
 MOST_CHANGES = 20  # columns named in one entry
 

@@ -39,7 +39,8 @@ from rivet_resources.schema_registry.errors import SchemaRegistryError, SchemaUn
 
 # Reading a day of rows takes less time than planning it, starting its job and committing it, so a backfill done one by
 # one would mostly wait.
-AHEAD = 4  # windows being staged at once; each holds a connection and a snapshot at the source
+# Windows being staged at once; each holds a connection and a snapshot at the source.
+AHEAD = 4
 # Errors that every other window would meet too: the rest is not tried.
 HOPELESS = (
     BucketMissing, ConfigError, DestinationAuth, DriftRefused, ProvenanceRefused, SchemaRegistryError,

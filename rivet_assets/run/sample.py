@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from rivet_resources.contracts.extract import Extract, Staged, Window
     from rivet_resources.read.connections import Permits
 
-MOST_CHUNKS = 100  # looked into for rows; chunks of sparse keys may be empty
+# Looked into for rows; chunks of sparse keys may be empty.
+MOST_CHUNKS = 100
 
 
 @dataclass(frozen=True)

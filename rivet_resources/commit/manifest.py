@@ -53,7 +53,8 @@ from rivet_resources.write.checksums.sums import ALGORITHM
 VERSION = 1
 # Beyond these a manifest would be larger than its parts: no chunks are told, or no sums of each.
 MOST_CHUNKS, MOST_CHUNK_SUMS = 10_000, 100_000
-READ_THREADS = 16  # an export that keeps a manifest per increment has thousands of them
+# An export that keeps a manifest per increment has thousands of them.
+READ_THREADS = 16
 
 
 class Manifest(Entry):

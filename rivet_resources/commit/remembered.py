@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from rivet_resources.contracts.addressing import parent_of
 from rivet_resources.contracts.destination import ReadableRoot
 
-MOST_HELD = 16  # a window looks at its own manifest and its neighbours; one that replaces thousands reads each once
+# A window looks at its own manifest and its neighbours; one that replaces thousands reads each once.
+MOST_HELD = 16
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ from rivet_resources.contracts.extract import Extract, Staged, Window
 from rivet_resources.contracts.rows.value_windows import BESIDE, OTHERS, column_of_window, window_key
 from rivet_resources.errors import WindowConflict, WindowTaken
 
-BESIDE_IN_PATHS = "~7C"  # as `Window.file_name` writes what stands between a time and a value
+# As `Window.file_name` writes what stands between a time and a value.
+BESIDE_IN_PATHS = "~7C"
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from rivet_resources.errors import ManifestUnreadable
 from rivet_resources.state.leases import Lease
 from rivet_resources.state.store import State
 
-LAKE = "rivet_lake"  # resource key; so called that it stands beside what a project has
+# Resource key; so called that it stands beside what a project has.
+LAKE = "rivet_lake"
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ from rivet_resources.tls_faults import tls_fault
 CONNECT_SECONDS = 5
 READ_SECONDS = 60
 TRIES = 4
-PIECE_BYTES = 8 << 20  # per request of an upload; bounds a task's memory
+# Per request of an upload; bounds a task's memory.
+PIECE_BYTES = 8 << 20
 
 # Source: Microsoft Learn, "Common REST API error codes" and "Blob service error codes".
 ABSENT = frozenset({"BlobNotFound", "ResourceNotFound"})

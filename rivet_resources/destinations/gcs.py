@@ -52,7 +52,8 @@ from rivet_resources.errors import DestinationError, DestinationUnreachable, Par
 from rivet_resources.extras import GCS, Extra
 from rivet_resources.fan_out import in_threads
 
-UPLOAD_BYTES = 8 << 20  # per request of a resumable upload; bounds a task's memory
+# Per request of a resumable upload; bounds a task's memory.
+UPLOAD_BYTES = 8 << 20
 READ_TRIES = 5
 # Source: Cloud KMS documentation, "Getting a Cloud KMS resource ID"; a version is the store's choice.
 KMS_KEY = re.compile(r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+")

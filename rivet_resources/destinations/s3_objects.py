@@ -28,7 +28,8 @@ WORDS: Mapping[str, str] = {"sse-s3": "AES256", "sse-kms": "aws:kms"}
 MOST_TAGS = 10
 
 
-TAG = re.compile(r"[\w .:/=+@-]*")  # letters and digits of any language, space, and these signs
+# Letters and digits of any language, space, and these signs.
+TAG = re.compile(r"[\w .:/=+@-]*")
 
 
 def _check_tags(tags: dict[str, str]) -> dict[str, str]:

@@ -22,7 +22,8 @@ from rivet_resources.scratch import temporary
 from rivet_resources.shape.transforms.fields import storage
 from rivet_resources.write.measures import SortedRuns, count_missing
 
-ATTEMPTS = 3  # a commit of the other export may take its older parts away while they are read
+# A commit of the other export may take its older parts away while they are read.
+ATTEMPTS = 3
 BATCH_ROWS = 65_536
 
 

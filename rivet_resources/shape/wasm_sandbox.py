@@ -30,7 +30,8 @@ from rivet_resources.extras import WASM
 
 ABI = 1
 MOST_MODULE = 64 * 1024 * 1024
-MOST_TABLE = 100_000  # elements; a table of functions of a large Rust module has some thousand
+# Elements; a table of functions of a large Rust module has some thousand.
+MOST_TABLE = 100_000
 STACK_BYTES = 512 * 1024
 WORD = 0xFFFF_FFFF
 # Name → types of arguments and of results.

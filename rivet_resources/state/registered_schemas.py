@@ -61,7 +61,8 @@ schema_agreement = Table(
 )
 
 LOCK_KEY = 0x5249564555  # beside that of migrations
-OF_ALL = ""  # the subject whose compatibility and mode hold where a subject has none
+# The subject whose compatibility and mode hold where a subject has none.
+OF_ALL = ""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MODE = "mirror"
-BROADCAST_ROWS = 200_000  # so few changed keys are sent to the base, rather than the base shuffled to them
+# So few changed keys are sent to the base, rather than the base shuffled to them.
+BROADCAST_ROWS = 200_000
 
 
 def stage_mirror(derived: Derived, *, spark: SparkRuntime) -> Staged | None:

@@ -28,7 +28,8 @@ from rivet_resources.contracts.parts import ChunkResult, Measures, Part
 MB = 1024 * 1024
 PIECE_BYTES = 32 * MB  # what is written again for one changed row
 MOST_PIECES = 1_000  # of a very large mirror: larger ones, so that its manifest stays small
-MOST_KEYS = 1_000_000  # changed keys that the driver holds; more touch every piece anyhow
+# Changed keys that the driver holds; more touch every piece anyhow.
+MOST_KEYS = 1_000_000
 # Pieces times columns: beyond it the manifest would be larger than parts are.
 MOST_SUMS = 100_000
 

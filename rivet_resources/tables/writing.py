@@ -48,7 +48,8 @@ MB = 1024 * 1024
 PART_BYTES = 128 * MB  # what a part aims at
 SPREAD_BYTES = 16 * MB  # below it a part is not worth a core of its own
 SHUFFLE_BYTES = 4 * MB  # of compressed input per shuffle partition: tens of MB in memory, sorted without a spill
-COMPILED_BYTES = 8 * MB  # below it Spark compiles for longer than the compiled code saves
+# Below it Spark compiles for longer than the compiled code saves.
+COMPILED_BYTES = 8 * MB
 # Kind of special value: the log said `as before`, and nobody knows what that was.
 UNKNOWN = "unchanged_unknown"
 

@@ -40,7 +40,8 @@ from rivet_resources.write.file_checksums import checksums
 from rivet_resources.write.measures import Tally
 from rivet_resources.write.parts import PartFiles, part_path
 
-FETCH_THREADS = 8  # an object store answers each part in tenths of a second; so many copies lie here at once
+# An object store answers each part in tenths of a second; so many copies lie here at once.
+FETCH_THREADS = 8
 COPY_BYTES = 1 << 20
 NAMED_BY_POSITION = re.compile(rf"(?P<stem>{CHANGE_STEM.pattern})_")
 

@@ -34,7 +34,8 @@ from rivet_resources.write.checksums.cells import as_binary, is_known, raw, widt
 from rivet_resources.write.checksums.cells import plain as plain_cells
 from rivet_resources.write.checksums.xxh3 import cell_hashes, number_hashes, pair_hashes
 
-KEPT = 4096  # smallest hashes of a column; so many distinct values are counted exactly
+# Smallest hashes of a column; so many distinct values are counted exactly.
+KEPT = 4096
 WAITING_ROWS, WAITING_BYTES = 65_536, 8 << 20  # pages wait until a column is worth numpy's calls
 LONGEST = 60  # characters of a text that is shown
 

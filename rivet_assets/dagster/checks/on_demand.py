@@ -33,7 +33,8 @@ from rivet_assets.dagster.unrecorded import UnrecordedEvents
 from rivet_assets.run.judge.drain_verdicts import ChangeVerdict
 from rivet_resources.dagster.errors import translated
 
-JUDGED = {Status.SUCCEEDED, Status.FAILED}  # verdicts, whichever; the others are of checks that were only planned
+# Verdicts, whichever; the others are of checks that were only planned.
+JUDGED = {Status.SUCCEEDED, Status.FAILED}
 Judged = Callable[[dg.AssetExecutionContext], ChangeVerdict]
 Make = Callable[[dg.AssetExecutionContext], Iterator[Any]]
 ON_DEMAND = "rivet/on_demand"  # metadata of such a check

@@ -17,7 +17,8 @@ from rivet_resources.contracts.extract import Staged
 
 SUMMARY = "rivet/summary"
 DETAILS = "rivet/details"
-ON_THE_PAGE = 1000  # characters; from here on Dagster shows a link instead
+# Characters; from here on Dagster shows a link instead.
+ON_THE_PAGE = 1000
 MOST_PARTS = 50  # in the details; all of them are in the manifest
 MORE = "… more under `rivet/details`"
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 MOST_WINDOWS = 10  # in the list
 RUNS_SEEN = 50  # to find so many that brought rows
-MOST_INTEGER = 2**31  # Dagster's API has integers of 32 bits; beyond, a plot has a gap
+# Dagster's API has integers of 32 bits; beyond, a plot has a gap.
+MOST_INTEGER = 2**31
 BEGINNING = "the beginning"
 Load = tuple[str, str, int, str]  # from, to, rows, when it was committed
 BAR = 12  # signs of the longest

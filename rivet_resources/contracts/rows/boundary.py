@@ -14,7 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-MOST_REMEMBERED = 10_000  # rows of one cursor value; 320 KB of a manifest, and of the state store
+# Rows of one cursor value; 320 KB of a manifest, and of the state store.
+MOST_REMEMBERED = 10_000
 DIGITS = 32  # of one identity
 End = Literal["low", "high"]  # of an incremental window: the cursor value it starts at, or ends at
 

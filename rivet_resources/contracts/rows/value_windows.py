@@ -11,11 +11,14 @@ import re
 import unicodedata
 from urllib.parse import quote, unquote
 
-NULL = "__HIVE_DEFAULT_PARTITION__"  # as Hive and Spark name the folder of rows without a value
-EMPTY = "__EMPTY__"  # an empty text; a partition must have a name
+# As Hive and Spark name the folder of rows without a value.
+NULL = "__HIVE_DEFAULT_PARTITION__"
+# An empty text; a partition must have a name.
+EMPTY = "__EMPTY__"
 OTHERS = "__OTHERS__"  # rows of every value that is not listed
 RESERVED = (NULL, EMPTY, OTHERS)
-LONGEST = 200  # bytes of `column=value` as a folder; file systems stop at 255
+# Bytes of `column=value` as a folder; file systems stop at 255.
+LONGEST = 200
 # What Dagster refuses in a partition's name, or reads as something else; and the sign that encodes it.
 NOT_OF_A_NAME = re.compile(r"%|\||\.\.\.|[\x00-\x1f\x7f]")
 SNAPSHOT_WINDOW = re.compile(r"snapshot=\d{4}-\d\d-\d\d")

@@ -16,8 +16,10 @@ import numpy.typing as npt
 # One store of numpy moves up to 69 bytes of every row at about the price of one byte, so cells are copied in fixed
 # windows: the rest of a window is garbage that the next column overwrites, and a gap behind every row takes the last
 # one's. That is why rows are given by start and length, not by one list of offsets.
-WINDOW = 64  # bytes of one copy; every buffer a cell is read from has so many to spare behind its last cell
-WINDOWS = 8  # so many windows a cell are copied by column; the rest of a longer one is copied alone
+# Bytes of one copy; every buffer a cell is read from has so many to spare behind its last cell.
+WINDOW = 64
+# So many windows a cell are copied by column; the rest of a longer one is copied alone.
+WINDOWS = 8
 MARKED, COUNTED = 1, 5  # bytes of a frame's head: `01`, or `01` and a length or a count
 GAP = COUNTED + WINDOW
 

@@ -14,13 +14,15 @@ import numpy.typing as npt
 from rivet_resources.shape.rowhash.frames import COUNTED, MARKED, WINDOW, Framed, HashCells, Mask, Places, heads, layout
 
 LIMIT = 10**16
-SCALE = 12  # decimals of more digits behind the point are left to Arrow
+# Decimals of more digits behind the point are left to Arrow.
+SCALE = 12
 FOUR_TEXTS = "".join(f"{number:04d}" for number in range(10_000)).encode()
 FOUR = np.frombuffer(FOUR_TEXTS, "<u4")
 FOUR_WIDE = FOUR.astype(np.uint64)
 POWERS = 10 ** np.arange(1, 17)
 EIGHT = 8
-SIGN = 8  # a row of digits has so many bytes before them, the last for the sign
+# A row of digits has so many bytes before them, the last for the sign.
+SIGN = 8
 
 
 def fit(found: npt.NDArray[Any], scale: int) -> bool:

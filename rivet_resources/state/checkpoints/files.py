@@ -43,7 +43,8 @@ from rivet_resources.state.checkpoints.record import (
     whole,
 )
 
-NAME_BYTES = 220  # file systems allow 255; suffixes and a temporary name take some
+# File systems allow 255; suffixes and a temporary name take some.
+NAME_BYTES = 220
 UNUSUAL = re.compile(r"^\.|[\x00-\x7f](?<![A-Za-z0-9._-])")  # letters of other scripts stay as they are
 
 

@@ -29,7 +29,8 @@ TAGS: Mapping[pa.DataType, int] = {
     pa.bool_(): 1, pa.int16(): 2, pa.int32(): 3, pa.int64(): 4, pa.float32(): 5, pa.float64(): 6,
     pa.string(): 7, pa.large_string(): 7, pa.string_view(): 7,
 }  # fmt: skip
-MICROSECONDS = {"s": 1_000_000, "ms": 1_000}  # what one of the unit is; finer units keep their number
+# What one of the unit is; finer units keep their number.
+MICROSECONDS = {"s": 1_000_000, "ms": 1_000}
 
 
 def plain(column: pa.Array) -> pa.Array:

@@ -22,7 +22,8 @@ Places = npt.NDArray[np.int64]
 
 # Cells at once: 64 kB of each intermediate number stay in the processor's second cache.
 BLOCK = 8_192
-EACH_BLOCK = 2_048  # so many bytes objects at once are made where the last ones lay
+# So many bytes objects at once are made where the last ones lay.
+EACH_BLOCK = 2_048
 # Bytes of the longest cell that numpy hashes; beyond it, a call for each costs less.
 SHORT = 64
 

@@ -28,7 +28,8 @@ from rivet_resources.write.formats.avro_schema import (
 from rivet_resources.write.formats.avro_writer import ARROW_SCHEMA, CODECS, MAGIC, unpack, varint
 
 MOST_HEADER = 16 * 1024 * 1024
-MOST_BLOCK = 2**31 - 1  # Arrow's, of joined rows; packed and plain
+# Arrow's, of joined rows; packed and plain.
+MOST_BLOCK = 2**31 - 1
 SYNC_BYTES = 16
 
 

@@ -24,7 +24,8 @@ Codec = Literal["zstd", "snappy", "gzip", "lz4", "none"]
 
 # codec → lowest, highest, default level (`contract.md`, 1.5). pyarrow's `lz4` writes LZ4_RAW.
 LEVELS: dict[str, tuple[int, int, int]] = {"zstd": (1, 22, 3), "gzip": (0, 10, 6)}
-GZIP_HIGHEST = 9  # zlib stops there; 10 is accepted for old configs and lowered with a warning
+# zlib stops there; 10 is accepted for old configs and lowered with a warning.
+GZIP_HIGHEST = 9
 
 # `compression_profile` → codec and level (`contract.md`, 1.5).
 COMPRESSION_PROFILES: dict[str, tuple[Codec, int | None]] = {
