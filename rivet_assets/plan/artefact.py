@@ -163,6 +163,8 @@ def read(path: Path) -> PlanArtefact:
         raise PlanUnusable(f"{path} is not JSON. Make a plan with `rivet plan -o FILE`.") from error
     if not isinstance(document, dict) or "integrity" not in document:
         raise PlanUnusable(f"{path} is no plan: it has no seal. Make one with `rivet plan -o FILE`.")
+    # Before the seal and the fields: a newer plan may have others of both, and "was changed" would send its reader
+    # astray.
     if isinstance(document.get("version"), int) and document["version"] > VERSION:
         raise PlanUnusable(f"{path} has version {document['version']}; this Rivet reads {VERSION}. Upgrade Rivet.")
     rest = {key: value for key, value in document.items() if key != "integrity"}
@@ -173,6 +175,7 @@ def read(path: Path) -> PlanArtefact:
     try:
         return PlanArtefact.model_validate_json(json.dumps(document))
     except ValidationError as error:
+        # Without the input: a query of the plan may hold what its author would not print.
         first = error.errors(include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise PlanUnusable(f"{path} is no plan of this version: {where}: {first['msg']}. Plan again.") from error

@@ -132,6 +132,8 @@ class DrySession:
             return self._session.horizon(relation, expression, column, after=after, lag_seconds=lag_seconds)
         if relation.column(expression) is not None:
             high = self.bounds(relation, expression).high
+            # Where nothing is new now, one value further: else the plan would have no statement that could be
+            # explained.
             return Horizon(beyond(after, column) if high is None or high == after else high)
         made = make_up_bounds(column, rows=relation.rows_estimate)
         return Horizon(made[1] if made else after)

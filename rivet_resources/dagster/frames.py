@@ -187,5 +187,7 @@ def read_as(annotation: Any, parts: Parts, *, asset: str) -> Any:
 def _reader(annotation: Any) -> Callable[[Parts], Any] | None:
     if annotation is Any:
         return _spark
+    # Of the path the package alone, without the underscore of a compiled one: libraries move their classes between
+    # modules.
     package = str(getattr(annotation, "__module__", "")).partition(".")[0].removeprefix("_")
     return READERS.get((package, getattr(annotation, "__name__", "")))

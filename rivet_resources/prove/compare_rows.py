@@ -210,6 +210,7 @@ def _join_sides(source: Sequence[str], committed: Sequence[str], keys: int, fold
     """Count, and pick the first keys of what differs."""
     names = [f"k{i}" for i in range(keys)] or [HASH]
     listed = ", ".join(names)
+    # Two NULLs are one key here, where plain equality would report such a row as missing and as extra.
     same = " AND ".join(f"a.{name} IS NOT DISTINCT FROM b.{name}" for name in names)
     with closing(_connect(folder)) as duckdb:
         for side, files in (("source", source), ("parts", committed)):
@@ -307,6 +308,8 @@ class _Reducing:
         if self._form.of.keeps_types:
             yield [table]
             return
+        # Through a file of the export's own format, so that both sides have lost the same: without it every such cell
+        # would differ.
         file = self._path.with_suffix(".page")
         writer = self._form.of.writer(file, self._schema)
         writer.write(table)

@@ -185,6 +185,7 @@ def _refuse_breaks(
     Raises:
         SchemaIncompatible
     """
+    # No rule can hold a schema of one language against one of another, so none can vouch for the change.
     others = [each for each in there if each.format != form]
     if others and rule != "none":
         raise SchemaIncompatible(

@@ -85,6 +85,7 @@ def give_up(connection: Connection, export: str) -> None:
 
 
 def _write(connection: Connection, export: str, memory: KnownProvenance) -> None:
+    # Each once, and the newest of them: the row must not grow with every database that an export ever met.
     accepted = list(dict.fromkeys(each.text for each in memory.accepted))[-MOST_ACCEPTED:]
     row = {
         "export_name": export,

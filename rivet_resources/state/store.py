@@ -433,6 +433,8 @@ class State:
         """
         key = self._key(manifest.export_name)
         with self._database.write() as connection:
+            # All in one transaction: a process that dies here leaves either nothing of the commit or everything, and
+            # the next one calls again with the same manifest.
             changed = schemas.save(connection, key, columns_of(manifest))
             files.record(connection, manifest.parts, origin=origin_of(manifest, key=key))
             if chunks.forget_committed(connection, key, manifest.window, manifest.run_id):

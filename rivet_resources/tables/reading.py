@@ -89,6 +89,8 @@ def pending(
         )
     start = next((window for window in windows if window.window == START), None)
     applied = base.applied if base else None
+    # The fence stays as it was found: the manifest at that place is there still, and the new one will have to replace
+    # it.
     if anew:
         applied = base = None
     # Another key, another place of changes, or a new first copy: positions of then and now cannot be compared, so the
@@ -168,12 +170,15 @@ def frame_of(spark: SparkSession, root: Root, manifests: Sequence[Manifest], sch
     is_native = all(_is_native(manifest, schema) for manifest in manifests)
     if is_native and None not in (files := [root.local_path(path) for path in paths]):
         return spark.read.schema(wanted).parquet(*map(str, files))
+    # One partition for each part, which carries its number only: executors open the parts themselves, and no row passes
+    # through the driver.
     parts = spark.range(0, len(paths), 1, len(paths))
     return parts.mapInArrow(partial(_read, root=root, paths=paths, schema=schema), wanted)
 
 
 def _is_native(manifest: Manifest, schema: pa.Schema) -> bool:
     """Return whether Spark reads these parts as `frame_of` would: each column has its own type, or is not there."""
+    # Such a window has parts of several schemas, of which the manifest names one alone.
     if any(getattr(part, "schema_ipc", None) for part in manifest.parts):
         return False  # a table altered inside its window
     kept = {field.name: field.type for field in schema_of(manifest)}
@@ -287,14 +292,17 @@ def _look(
             seen = sum(
                 (_sum_up(pa.Table.from_batches([each]), newest=newest, key=key) for each in rows), EnvelopeSurvey()
             )
+            # As JSON text: one column of one type, whatever a survey comes to hold.
             yield pa.RecordBatch.from_pydict({"seen": [json.dumps(asdict(seen))]})
 
 
 def _sum_up(rows: pa.Table, *, newest: str, key: tuple[str, ...]) -> EnvelopeSurvey:
+    # Where a compaction joined what was applied with what was not, the applied rows must not count a second time.
     if newest:
         rows = rows.filter(pc.greater(rows["__pos"], newest))
     emptied = rows.filter(pc.equal(rows["__op"], "truncate"))
     others = rows.filter(pc.not_equal(rows["__op"], "truncate"))
+    # The delete half of a changed key has an even number, a plain delete an odd one.
     deletes = others.filter(pc.equal(others["__op"], "delete"))["__seq"]
     instants = emptied["__ts"].cast(pa.int64()).to_pylist()
     places = zip(emptied["__pos"].to_pylist(), emptied["__seq"].to_pylist(), instants, strict=True)

@@ -163,7 +163,6 @@ def _refuse(export: Export, name: str, read: ForeseenRead, state: State | None) 
     root = export.destination.on(datetime.now(UTC).date()).root(folder)
     known = KnownProvenance() if state is None else state.provenance(name)
     standing = manifest_of_shard(root, read.shard) if read.shard else any_manifest(root)
-    # The position of a drain knows its source itself.
     if state is None or export.answers.follows_log:
         refuse_destination(name, found, known, standing, root=root)
         # The position of a drain knows its source by itself (`drain/checkpoint_book.py`); only the place can be wrong.

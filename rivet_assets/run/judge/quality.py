@@ -87,6 +87,7 @@ class Bounded:
     def threshold(self) -> float:
         """Return the bound that is broken, else the one that is nearer."""
         known = [bound for bound in (self.low, self.high) if bound is not None]
+        # So that the line that Dagster draws is the one that the number may cross next.
         return min(known, key=lambda bound: abs(bound - (self.observed or 0)), default=0)
 
     @property
@@ -233,6 +234,7 @@ def _judge(rule: QualityRule, measures: Measures, duplicates: Mapping[str, int],
             repeats = duplicates[rule.column]
             return _verdict(rule, repeats, repeats == 0, rows, f"{repeats} rows repeat a {rule.column}, 0 allowed")
         case "broken_rows":
+            # A window without rows had no page in which anything could be counted.
             if rows and rule.name not in measures.broken:
                 return _no_column(rule, rows)
             broken = measures.broken.get(rule.name, 0)

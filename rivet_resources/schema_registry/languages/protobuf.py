@@ -118,6 +118,7 @@ def _message(
     # What went stays reserved, number and name: given to another column, old messages would show its values as theirs.
     gone = [each for each in old.fields.values() if each.name not in names]
     reserved = sorted({*old.reserved, *((each.number, each.number) for each in gone)})
+    # Behind the highest that ever was in use, and never into a hole: messages of an older version may have that number.
     taken = max([0, *old.fields, *(last for _, last in reserved)])
     inner = f"{indent}  "
     yield f"{indent}message {name} {{"
@@ -222,6 +223,7 @@ def _misread_type(read: ProtoField, written: ProtoField, place: str, seen: Seen)
     if read.message is not None and written.message is not None:
         yield from _misread(read.message, written.message, place, seen)
     elif read.symbols is not None and written.symbols is not None:
+        # Name and number together: a reader knows the number alone, and another name for it would be another value.
         if lost := sorted(set(written.symbols.items()) - set(read.symbols.items())):
             yield f"{place} may be {', '.join(name for name, _ in lost)}, which the reader does not know"
     elif (read.message is None) != (written.message is None) or not _takes(read.type, written.type):
@@ -313,6 +315,7 @@ class _Texts:
         if isinstance(found, self.ast.Enum):
             values = {each.name: each.number for each in found.elements if isinstance(each, self.ast.EnumValue)}
             return ProtoField(name, number, kind, label, symbols=values)
+        # A message that holds itself is named and not opened again, or this would never end.
         inner = ProtoMessage(kind) if kind in open_ else self.message(found, scopes, open_)
         return ProtoField(name, number, kind, label, inner)
 

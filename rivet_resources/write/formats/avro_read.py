@@ -165,11 +165,14 @@ def _raw_record(schema: pa.Schema) -> Any:
 
 
 def _raw(described: Any) -> Any:
+    # Named types must differ within an Avro schema; the file's own names say nothing that the rows need, since fields
+    # are found by theirs.
     names = iter(range(1_000_000_000))
 
     def walk(kind: Any) -> Any:
         if isinstance(kind, list):
             return [walk(each) for each in kind]
+        # A float of 32 bits that passes through one of Python's may come back with other bits of its NaN.
         if kind in ("float", "double"):
             return {"type": "fixed", "name": f"f{next(names)}", "size": 4 if kind == "float" else 8}
         if not isinstance(kind, dict):
