@@ -164,6 +164,7 @@ def _retain(target: LookedAfter, is_dry: bool, state: State, tell: Callable[[str
     from rivet_assets.upkeep.retain import retain_export  # start
 
     done = retain_export(target.export, state=state, tell=tell, is_dry=is_dry)
+    # Of a dry run nothing is dropped: what it counts is what would be.
     gone = [each for each in done.windows if each.is_dropped or (is_dry and not each.code)]
     if failed := [each for each in done.windows if each.exit_code]:
         raise dg.Failure(f"{len(failed)} windows could not be dropped: {failed[0].text}", allow_retries=False)

@@ -51,6 +51,7 @@ def finished_chunks(
     query = select(chunk_task.c.identity, chunk_task.c.run_id, chunk_task.c.result)
     rows = connection.execute(query.where(*_of(export, window), chunk_task.c.fingerprint == fingerprint))
     found = {row.identity: (row.run_id, _restore(row.result)) for row in rows}
+    # Those of another version are left out, so their chunks are read again: what a record means is not guessed.
     return {identity: (run_id, result) for identity, (run_id, result) in found.items() if result is not None}
 
 
@@ -61,6 +62,7 @@ def forget(connection: Connection, export: str, window: str | None = None) -> No
 
 def forget_committed(connection: Connection, export: str, window: str, run_id: str) -> bool:
     """Drop the progress of a window that a run committed; return whether other runs had some."""
+    # Counted apart: the parts of the run's own chunks have just been published, those of others lie about.
     others = connection.execute(delete(chunk_task).where(*_of(export, window), chunk_task.c.run_id != run_id)).rowcount
     forget(connection, export, window)
     return others > 0

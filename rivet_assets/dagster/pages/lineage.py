@@ -78,6 +78,7 @@ def _tables(query: str, dialect: str | None) -> frozenset[str]:
         tree = sqlglot.parse_one(query, dialect=dialect)
         named = {cte.alias for cte in tree.find_all(sqlglot.exp.CTE)}
         tables = filter(_has_name, tree.find_all(sqlglot.exp.Table))
+        # A name of `WITH` hides a table of the same name, but none that is written with its schema.
         return frozenset(_spell(table, dialect) for table in tables if table.db or table.name not in named)
     return frozenset()
 
@@ -129,6 +130,7 @@ def _parser() -> Iterator[Any]:
         return
     logger = logging.getLogger("sqlglot")
     level = logger.level
+    # It logs what it does not understand, and such a line would show a piece of the user's query.
     logger.setLevel(logging.CRITICAL)
     try:
         yield sqlglot

@@ -113,6 +113,7 @@ def tick(asked: Sequence[AskedValues], instance: dg.DagsterInstance) -> dg.Senso
         if new:
             changes.append(each.partitions.build_add_request(new))
             told.append(f"{each.export.name}: new values {_few(new)}")
+        # A query that finds nothing at all may be wrong, and all partitions would go at once.
         if gone and answer:
             changes.append(each.partitions.build_delete_request(gone))
         if gone:

@@ -108,6 +108,7 @@ def _row(checkpoints: Checkpoints, key: str, record: Checkpoint | None) -> dict[
         except CheckpointUnusable as error:
             return {"key": key, **row, "corrupt": str(error)}
     if record is not None:
+        # A watermark of a poll has cells of a row in it, and these lines are printed.
         shown = record.position if record.position_type != "Custom" else "(custom)"
         row |= {"source": record.source_type, "position": shown, "age_seconds": round(record.age())}
         row |= {"generation": record.generation, "run_id": record.run_id}
