@@ -113,6 +113,8 @@ class Heard:
 
     def error(self, error: Any) -> None:
         """Note a fault; one that says why is not forgotten for one that says only that all brokers are away."""
+        # librdkafka tells first why one connection failed, then that all brokers are down, which is only what follows
+        # from it.
         if self.fault is None or not says_why(self.fault):
             self.fault = error
 
@@ -147,6 +149,8 @@ def make_consumer(location: KafkaLocation, heard: Heard, **settings: Any) -> Any
 
     return Consumer({
         **location.settings(), "error_cb": heard.error, "group.id": "rivet", "enable.auto.commit": False,
+        # "auto.offset.reset: error", as what retention removed must be an error, and not a jump to a place that is
+        # still there.
         "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "error",
         "check.crcs": True, "fetch.wait.max.ms": 20, **settings,
     })  # fmt: skip
@@ -154,6 +158,7 @@ def make_consumer(location: KafkaLocation, heard: Heard, **settings: Any) -> Any
 
 def admin_of(location: KafkaLocation) -> tuple[Any, Heard]:
     """Return the admin client of this process for a cluster, and what it heard."""
+    # By process: a client's threads do not survive a fork.
     return _admin(location, os.getpid(), location.password())
 
 
@@ -179,12 +184,15 @@ def ask(location: KafkaLocation, request: Callable[[Any], Mapping[Any, Any]], *,
         admin, told = admin_of(location)
         admin.poll(0)
         heard.append(told)
+        # The client lives on: a fault of an earlier question must not be taken for this one's.
         told.fault = None
         futures, until = list(request(admin).values()), time.monotonic() + location.timeout_seconds
         while not all(future.done() for future in futures) and time.monotonic() < until:
+            # Waiting would not change it.
             if told.fault is not None and says_why(told.fault):
                 raise KafkaException(told.fault)
-            admin.poll(0.01)  # else nobody is told of faults
+            # Else nobody is told of faults.
+            admin.poll(0.01)
         return [future.result(timeout=0) for future in futures]
 
 
@@ -216,9 +224,6 @@ AWAY = frozenset({
 class translate_errors:
     """Raise what librdkafka says in the house voice; the block may add what its clients heard, which says more.
 
-    Not a generator: of a fatal error the client raises a `KafkaError`, which is no exception of Python's, so `except`
-    and generators do not see it; and where a callback is due meanwhile, a `SystemError` (confluent-kafka 2.16).
-
     Raises:
         DestinationError and its kin, WindowTaken.
     """
@@ -232,6 +237,8 @@ class translate_errors:
         """Begin; what is added to the list is asked when something fails."""
         return self.heard
 
+    # Not a generator: of a fatal error the client raises a `KafkaError`, which is no exception of Python's, so `except`
+    # and generators do not see it; and where a callback is due meanwhile, a `SystemError` (confluent-kafka 2.16).
     def __exit__(self, kind: Any, error: Any, trace: object) -> None:
         """Raise in the place of what was raised."""
         if error is None:
@@ -260,6 +267,7 @@ def code_of(error: DestinationError) -> str:
 def meaning(reasons: list[Any], *, uri: str, action: str, servers: str) -> RivetError:
     """Return the error of ours for what was said; one that names a cause goes before one that says it took long."""
     named = [each for each in reasons if each is not None]
+    # A message that ran out of time is told beside the reason why nothing could be sent; the reason is what helps.
     causes = [each for each in named if each.name() not in AWAY or _is_of_tls(each)] or named
     cause = causes[0] if causes else None
     name, where = (cause.name() if cause is not None else "_TIMED_OUT"), f"{uri}: cannot {action}"

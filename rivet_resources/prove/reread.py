@@ -3,8 +3,6 @@
 Belongs here: a destination that keeps nothing, and a format that writes nothing. Not here: which rows (`modes/`), what
 is concluded (`rivet_assets/prove/reconcile.py`), hashing rows (`compare_rows.py`).
 
-It is staged by the one `Exporter`, with the chunks, pace, throttle, governor and retries of the export itself, and
-with its transforms: so the sums are of the very cells that an export would write now. Nothing reaches a destination.
 """
 
 from __future__ import annotations
@@ -34,6 +32,8 @@ def read_again(extract: Extract, exporter: Exporter, *, permits: Permits | None 
     """
     # Without a fingerprint no chunk that a dead run finished is taken for read.
     plain = replace(extract, unique_columns=(), max_file_bytes=None, fingerprint="", skip_empty=False)
+    # By the one `Exporter`, with the chunks, pace, throttle, governor and retries of the export itself, and with its
+    # transforms: so the sums are of the very cells that an export would write now.
     unkept = replace(plain, destination=NullDestination(), format=NullFormat(extract.format))
     return exporter.stage(unkept, permits=permits)
 
