@@ -40,7 +40,8 @@ from rivet_resources.errors import (
 if TYPE_CHECKING:
     from rivet_assets.config.load import RivetConfig
     from rivet_assets.launch.recorder import Watch
-    from rivet_resources.state.store import State
+    from rivet_resources.shape.transforms.mask_tags import ColumnTagRefused
+from rivet_resources.state.store import State
 
 LEASE = "apply"  # the window key under which an application holds each of its exports
 WARNING, RESOLVED = "PlanWarning", "PlanResolved"  # events of `contract.md`, 12.3
@@ -179,7 +180,7 @@ def _columns_now(place: plan_facts.PlanContext) -> tuple[tuple[tuple[str, str], 
         return plan_facts.describe(place), ""
     except (SourceLost, SourceAuth, SourceMissing, SourcePermission, SourceTls):
         raise
-    except SourceError as error:
+    except (SourceError, ColumnTagRefused) as error:
         return (), str(error)
 
 

@@ -27,6 +27,7 @@ from rivet_resources.contracts.source import Source
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import ConfigError, SourceError
 from rivet_resources.shape.transforms.mask import Mask
+from rivet_resources.shape.transforms.mask_tags import TagMasks, tagged_columns
 
 Cutting = Literal["range", "statistics", "days", "dense", "keyset"]
 
@@ -354,7 +355,8 @@ class Chunked(Export):
         parts = (
             planning.relation.sql, *filter(None, [rows.where]), column.name, cutting, str(self._chunk_rows(planning)),
             self.model_dump_json(exclude=NOT_OF_A_CHUNK | self.unset_later_keys()),
-            *mask_keys(self.transforms),
+            *mask_keys(self.steps),
+            *(f"{each.name} {each.rule}" for each in tagged_columns(self.steps, planning.relation) or ()),
             *(f"{c.name} {c.native} {c.arrow} {c.select} {c.policy} {c.facts}" for c in planning.relation.columns),
         )  # fmt: skip
         return xxhash.xxh3_64_hexdigest("".join(f"{len(part)}:{part}" for part in parts).encode())
@@ -363,8 +365,10 @@ class Chunked(Export):
 def mask_keys(transforms: Sequence[object]) -> Iterator[str]:
     """Yield the keys of the hashes, which a dump of the block hides; '' for one that only a task can read."""
     for step in transforms:
-        if isinstance(step, Mask):
-            try:
-                yield step.key_text() or ""
-            except ConfigError:
-                yield ""
+        rules = step.rules.values() if isinstance(step, TagMasks) else ()
+        for mask in (step, *(rule.mask() for rule in rules)):
+            if isinstance(mask, Mask):
+                try:
+                    yield mask.key_text() or ""
+                except ConfigError:
+                    yield ""

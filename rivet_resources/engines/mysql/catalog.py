@@ -128,6 +128,7 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules) -> CatalogRows
         indexed=indexed,
         rows_estimate=_rows(catalog, table) if is_stored else None,
         bytes_estimate=table.size if is_stored else None,
+        comments="all" if is_stored else "own",
     )
     is_weak = table.kind == "BASE TABLE" and table.engine not in TRANSACTIONAL
     return CatalogRows(relation, table.engine if is_weak else "")

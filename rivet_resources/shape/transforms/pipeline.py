@@ -19,7 +19,7 @@ from rivet_resources.shape.transforms.fields import check_unique, itself
 class Stage:
     """One step with its place and its plan."""
 
-    number: int  # from 1, as people count
+    number: int  # from 1, as people count; 0: masks by tag
     step: Transform
     planned: StepPlan
 
@@ -94,7 +94,8 @@ def plan(steps: Sequence[Transform], schema: pa.Schema) -> TransformPlan:
     """
     origins, seen, masked = itself(schema), itself(schema), frozenset[str]()
     stages = []
-    for number, step in enumerate(steps, 1):
+    # Masks by tag come first, and are none of the steps that people count.
+    for number, step in enumerate(steps, 0 if steps and steps[0].type == "mask_tags" else 1):
         planned = _plan_step(number, step, schema)
         masked |= _union(origins, planned.masked)
         # With a `when` some rows keep the plain value, so nothing is hidden.
