@@ -79,7 +79,7 @@ def _of_manifests(root: Root) -> dict[str, str]:
 
 
 def _news(export: Export, came: list[TaggedColumn], *, state: State, root: Root) -> list[str]:
-    """Tell of columns that were published plain so far, and whose files stay as they are."""
+    """Return a note of each of the columns that were published plain so far, and whose files stay as they are."""
     published = {name for name, _ in baseline_of(export.name, state=state, root=root) or ()} if came else set()
     came = [each for each in came if each.name in published]
     again = "rivet state reset" if export.answers.keeps_cursor else "rivet run"

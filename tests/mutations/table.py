@@ -2462,7 +2462,38 @@ PROMISES = (
     ),
 )
 
+MASKS = (
+    Fault(
+        "tag_that_is_gone_unmasks",
+        "rivet_assets/run/masked_columns.py",
+        "        raise DriftRefused(lost_text(export, relation, lost))\n",
+        "        pass\n",
+        "somebody edits a comment, and plain values are published",
+        (
+            "tests/engines/test_mask_tags.py::"
+            "test_a_column_that_lost_its_tag_is_refused_until_the_yaml_says_it_may_be_plain[postgres]",
+        ),
+    ),
+    Fault(
+        "comments_that_cannot_be_read_are_no_tags",
+        "rivet_resources/shape/transforms/mask_tags.py",
+        "                raise _unreadable(relation, column.name)\n",
+        "                pass\n",
+        "columns of views and queries are published plain, whatever their tables say of them",
+        ("tests/unit/shape/test_mask_tags.py::test_a_column_whose_tags_cannot_be_read_is_refused",),
+    ),
+    Fault(
+        "chunks_from_before_a_tag_are_kept",
+        "rivet_assets/modes/chunked.py",
+        '            *(f"{each.name} {each.rule}" for each in tagged_columns(self.steps, planning.relation) or ()),\n',
+        "",
+        "chunks that a dead run read plain are published beside masked ones",
+        ("tests/faults/test_changed_blocks.py::test_chunks_from_before_a_tag_are_read_again",),
+    ),
+)
+
 FAULTS = (
+    *MASKS,
     *UPKEEP,
     *COMMITTING,
     *RUNNING,
