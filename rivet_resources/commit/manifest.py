@@ -261,7 +261,7 @@ def describe_quarantine(staged: Staged) -> Quarantine | None:
         )
         for result in staged.refusing
     )
-    return Quarantine(chunks=chunks) if chunks else None
+    return Quarantine(chunks=chunks, block=staged.extract.block) if chunks else None
 
 
 def describe_row_hash(covered: tuple[str, ...] | None) -> dict[str, Any] | None:

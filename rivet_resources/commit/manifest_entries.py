@@ -153,6 +153,8 @@ class Quarantine(Entry):
 
     chunks: tuple[RefusingChunk, ...]
     dropped: int = 0  # dead letters that somebody gave up
+    # What decided the window's rows; '': an older Rivet, or rows of several blocks.
+    block: str = Field("", exclude_if=lambda given: not given)
 
     @property
     def parts(self) -> tuple[ManifestPart, ...]:
@@ -177,7 +179,7 @@ class Quarantine(Entry):
     def without_letters(self) -> Quarantine:
         """Return what is left when the dead letters are given up: the rows that were skipped, and a number."""
         left = tuple(each.model_copy(update={"dead": {}, "parts": ()}) for each in self.chunks if each.skipped)
-        return Quarantine(chunks=left, dropped=self.dropped + self.rows)
+        return Quarantine(chunks=left, dropped=self.dropped + self.rows, block=self.block)
 
 
 class Compaction(Entry):
