@@ -2488,7 +2488,7 @@ REPLAYS = (
         "counted - before.rows + read}",
         "counted + read}",
         "the manifest says that more rows were read than there are",
-        ("tests/engines/test_quarantine.py::test_replay_by_key_counts_what_an_export_anew_counts[sqlite-full]",),
+        ("tests/engines/test_quarantine.py::test_replay_by_key_counts_what_an_export_anew_counts[full-sqlite]",),
     ),
 )
 
