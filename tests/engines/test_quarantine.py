@@ -321,7 +321,10 @@ def test_a_row_that_left_its_window_is_told_and_leaves_it(lab: Lab) -> None:
 
 # What makes a replay read whole windows: the change between export and replay, or what the export asks for.
 WHOLE = {
-    "another configuration": (block(), block(transforms=f"{CAST[:-1]}, {{type: filter, field: id, op: '>', value: 5}}]")),
+    "another configuration": (
+        block(),
+        block(transforms=f"{CAST[:-1]}, {{type: filter, field: id, op: '>', value: 5}}]"),
+    ),
     "rules that need all rows": (block(more="quality: {unique_columns: [id]}"),) * 2,
     "a profile": (block(more="profile: true"),) * 2,
     "a key that is not shown": (
