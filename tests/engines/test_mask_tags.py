@@ -119,6 +119,16 @@ def test_the_tag_is_remembered_where_the_store_is_lost(lab: Lab) -> None:
     assert (False, "RIVET_DRIFT_REFUSED") == (outcome.success, outcome.code)
 
 
+def test_a_steps_own_word_on_refused_rows_holds_beside_masks(lab: Lab) -> None:
+    """The masks have none, and take no step's place."""
+    comment(lab, "email", "pii")
+    steps = "transforms: [{type: cast, columns: {nick: int8}, on_error: stop}, {type: lower, columns: [email]}]"
+
+    outcome = lab.export(PEOPLE + f"on_error: dead_letter\n{steps}")
+
+    assert (False, "RIVET_TRANSFORM_ROW") == (outcome.success, outcome.code), outcome.message
+
+
 def test_a_polled_column_is_masked(lab: Lab) -> None:
     """Mode poll is planned from a table too; deletes that it finds by comparing carry keys alone."""
     lab.sql("ALTER TABLE people ADD at timestamptz NOT NULL DEFAULT now() - interval '1 day'")
@@ -182,11 +192,13 @@ def test_steps_see_the_mask_and_keep_their_numbers(lab: Lab) -> None:
 def test_a_masked_column_is_in_no_dead_letter_and_no_profile(lab: Lab) -> None:
     """Rows that are set aside show no plain value, nor does a profile."""
     comment(lab, "email", "pii")
-    export = PEOPLE + "on_error: dead_letter\nprofile: true\ntransforms: [{type: cast, columns: {nick: int8}}]"
+    steps = "transforms: [{type: filter, field: id, op: '>', value: 1}, {type: cast, columns: {nick: int8}}]"
+    export = PEOPLE + f"on_error: dead_letter\nprofile: true\n{steps}"
 
     assert lab.export(export).success
 
     (letter,) = dead_letters(lab.config(export).export("people"))
+    assert ("step 2 (cast)", []) == (letter["where"], lab.rows("people"))
     profile = {column.name: column for column in manifest_of(lab).profile.columns}
     assert {"id": 2, "nick": "x"} == letter["row"]
     assert profile["email"].is_masked

@@ -2513,6 +2513,14 @@ MASKS = (
         ("tests/unit/shape/test_mask_tags.py::test_a_column_whose_tags_cannot_be_read_is_refused",),
     ),
     Fault(
+        "masks_by_tag_shift_the_policies_of_steps",
+        "rivet_resources/shape/transforms/pipeline.py",
+        "        return number - self.stages[0].number\n",
+        "        return number - 1\n",
+        "rows that a step must stop for are set aside, and the wrong rows are blamed",
+        ("tests/engines/test_mask_tags.py::test_a_steps_own_word_on_refused_rows_holds_beside_masks",),
+    ),
+    Fault(
         "chunks_from_before_a_tag_are_kept",
         "rivet_assets/modes/block_identity.py",
         "    for each in tagged_columns(export.steps, relation) or ():\n",

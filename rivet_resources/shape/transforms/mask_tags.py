@@ -186,8 +186,8 @@ class TagMasks:
             if rule not in self.rules:
                 raise ColumnTagRefused(
                     f"mask_tags: column {column!r} has the tag {tag!r}, and no rule is for it; there are rules for "
-                    f"{', '.join(map(repr, self.rules))}. Add one for {tag!r}, or for {rule!r} as a whole, or name the "
-                    f"column in `unmasked`."
+                    f"{', '.join(map(repr, self.rules))}. Add one for {tag!r}"
+                    f"{f', or for {rule!r} as a whole' if rule != tag else ''}, or name the column in `unmasked`."
                 )
             found.setdefault(rule, tag)
         rules = [self.rules[rule] for rule in found]

@@ -75,6 +75,10 @@ class TransformPlan:
     leaks: Mapping[str, frozenset[str]]
     stages: tuple[Stage, ...]
 
+    def place_of(self, number: int) -> int:
+        """Return where a step stands among `stages`, by its number as people count."""
+        return number - self.stages[0].number
+
     def apply(self, table: pa.Table) -> pa.Table:
         """Shape one page with every step.
 
