@@ -36,12 +36,12 @@ from rivet_resources.errors import (
     SourcePermission,
     SourceTls,
 )
+from rivet_resources.shape.transforms.mask_tags import ColumnTagRefused
 
 if TYPE_CHECKING:
     from rivet_assets.config.load import RivetConfig
     from rivet_assets.launch.recorder import Watch
-    from rivet_resources.shape.transforms.mask_tags import ColumnTagRefused
-from rivet_resources.state.store import State
+    from rivet_resources.state.store import State
 
 LEASE = "apply"  # the window key under which an application holds each of its exports
 WARNING, RESOLVED = "PlanWarning", "PlanResolved"  # events of `contract.md`, 12.3

@@ -230,6 +230,18 @@ def test_a_plan_is_refused_when_a_column_is_masked_since(lab: Lab) -> None:
     assert "masked by 'pii: email'" in str(applied.exception)
 
 
+def test_a_plan_is_refused_when_a_tag_came_that_no_rule_is_for(lab: Lab) -> None:
+    """What it reads is not there as planned, and the tag is named."""
+    lab.config("name: people\ntable: people\nmask_tags: {'pii: email': {method: redact}}")
+    rivet("plan", "-o", "plan.json")
+    comment(lab, "email", "pii: fax")
+
+    applied = rivet("apply", "plan.json")
+
+    assert isinstance(applied.exception, PlanStale)
+    assert "tag 'pii: fax', and no rule is for it" in str(applied.exception)
+
+
 def test_check_shows_what_is_masked_and_by_which_tag(lab: Lab) -> None:
     """One line for each column."""
     comment(lab, "email", "pii: email")
