@@ -95,6 +95,11 @@ class ContractColumn(Settings):
     matches: Annotated[str, AfterValidator(_regular_expression)] | None = Field(
         None, description="regular expression (RE2) that is found in each value; ^ and $ for the whole; NULL passes"
     )
+    tags: tuple[str, ...] = Field(
+        (),
+        description="what it holds, for `mask_tags`: [pii], ['pii: email']; nothing is judged by them",
+        exclude_if=lambda given: not given,
+    )
     severity: RowSeverity | None = Field(
         None,
         description="default: the contract's; dead_letter: rows that break required, accepted_values, min, max or "

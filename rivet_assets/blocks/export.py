@@ -10,7 +10,15 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, ValidationError, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import CoreSchema, core_schema
 
 from rivet_assets.blocks.choice import Choice, NameOr, OneWordOf, details, refusals
@@ -53,6 +61,7 @@ from rivet_resources.contracts.transform import Transform
 from rivet_resources.contracts.types import SpecialValue
 from rivet_resources.registry import DESTINATIONS, ENGINES, FORMATS, STEPS
 from rivet_resources.shape.transforms.conditions import policy_of
+from rivet_resources.shape.transforms.mask_tags import MaskRule, Tag, TagMasks
 from rivet_resources.write.formats.parquet import Codec, ParquetOptions
 from rivet_resources.write.formats.text_codec import TextCodec
 
@@ -133,6 +142,8 @@ class Export(Settings):
         "text_compression",
         "schema_registry",
         "profile",
+        "mask_tags",
+        "unmasked",
     )
 
     name: ExportName = Field(description="names its asset, folder, files and cursor; unique in the file")
@@ -184,6 +195,12 @@ class Export(Settings):
     transforms: tuple[Annotated[str | AnyStep, NameOr(STEP_CHOICE)], ...] = Field(
         (), description="what becomes of each row on its way, in this order: steps, or names of root `transforms:`"
     )
+    mask_tags: dict[Tag, MaskRule] | None = Field(
+        None,
+        description="tag → how each column is masked that has it in its comment, or in the contract; default: that of "
+        "the root; {}: none",
+    )
+    unmasked: ColumnsOnce | None = Field(None, description="columns that `mask_tags` leaves as they are")
     meta_columns: MetaColumnsBlock = Field(default_factory=MetaColumnsBlock, description="columns appended to each row")
     quality: Quality | None = Field(None, description="rules that may stop a window")
     contract: Annotated[Contract, BeforeValidator(contract_was_read, json_schema_input_type=str | Contract)] | None = (
@@ -251,6 +268,14 @@ class Export(Settings):
         description="`rivet run` and `rivet apply` reconcile it with the source each time; `rivet plan` puts it later",
     )
 
+    # Kept apart: a part of a window that is read again is judged by a part of the contract, and masked by all of it.
+    _tags_of_contract: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Keep what the contract says of tags."""
+        if self.contract is not None:
+            self._tags_of_contract.update({name: column.tags for name, column in self.contract.columns.items()})
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Put the rules between keys around everything else, so that all that is wrong is told at once."""
@@ -274,8 +299,11 @@ class Export(Settings):
 
     @property
     def steps(self) -> tuple[Transform, ...]:
-        """Return the transforms; names were replaced by what they name when the file was read."""
-        return tuple(step for step in self.transforms if not isinstance(step, str))
+        """Return the masks by tag, and the transforms; names were replaced by what they name when the file was read."""
+        steps = tuple(step for step in self.transforms if not isinstance(step, str))
+        if not self.mask_tags:
+            return steps
+        return (TagMasks(self.mask_tags, self.unmasked or (), self._tags_of_contract, steps), *steps)
 
     def format_settings(self) -> FileFormat:
         """Return the format with the keys that say how parts are written."""

@@ -130,6 +130,9 @@ def _column(made: _Table, each: Mapping[str, Any], name: str) -> dict[str, Any]:
     if each.get("enum"):
         column["accepted_values"] = [value.get("value") if isinstance(value, Mapping) else value
                                      for value in _list(each["enum"])]  # fmt: skip
+    texts = [text for text in (*_list(each.get("tags")), each.get("classification")) if isinstance(text, str) and text]
+    if texts:
+        column["tags"] = texts
     for option, value in (each.get("logicalTypeOptions") or {}).items():
         if option in OPTIONS:
             column[OPTIONS[option]] = value

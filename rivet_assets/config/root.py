@@ -46,6 +46,7 @@ from rivet_resources.contracts.secret_reference import SecretReference
 from rivet_resources.contracts.settings import Settings, Spark, pace
 from rivet_resources.contracts.source import Source
 from rivet_resources.errors import ConfigError
+from rivet_resources.shape.transforms.mask_tags import MaskRule, Tag
 
 AnyExport = Annotated[
     Full | Incremental | Chunked | TimeWindow | Cdc | Poll,
@@ -66,6 +67,10 @@ class RivetConfig(Settings):
     )
     transforms: dict[str, AnyStep] = Field(
         default_factory=dict, description="steps by name, for the `transforms:` of several exports"
+    )
+    mask_tags: dict[Tag, MaskRule] | None = Field(
+        None,
+        description="tag → how each column is masked that has it, of every export without `mask_tags` of its own",
     )
     exports: tuple[AnyExport, ...] = Field((), description="what to read and where to write it; one asset each")
     spark: Annotated[
@@ -115,6 +120,7 @@ class RivetConfig(Settings):
         config = config.model_copy(
             update={"exports": tuple(_with_steps(export, config.transforms) for export in config.exports)}
         )
+        config = config.model_copy(update={"exports": tuple(_masked_by_tags(config))})
         config = config.model_copy(update={"exports": tuple(with_references(config.exports))})
         faults = [*_check_tuning(config), *_check_modes(config), *_shared_logs(config), *_sparkless(config)]
         faults = faults or [*_shards_have_addresses(config), *_refused_rows_have_a_place(config)]
@@ -122,7 +128,7 @@ class RivetConfig(Settings):
         faults = faults or [
             *of_one_machine(config.spark, [(each, config.source_of(each)[1]) for each in config.exports])
         ]
-        faults = faults or [*_limits_can_be_kept(config), *_schemas_have_a_registry(config)]
+        faults = faults or [*_limits_can_be_kept(config), *_schemas_have_a_registry(config), *_tags_are_known(config)]
         if faults:
             raise refusals(cls.__name__, faults)
         return config.model_copy(update={"spark": _spark_settings(config)})
@@ -266,6 +272,26 @@ def _with_steps(export: AnyExport, named: Mapping[str, AnyStep]) -> AnyExport:
         return export
     steps = tuple(named[step] if isinstance(step, str) else step for step in export.transforms)
     return export.model_copy(update={"transforms": steps})
+
+
+def _masked_by_tags(config: RivetConfig) -> Iterator[AnyExport]:
+    """Yield the exports, each with its own masks by tag, or those of the root."""
+    for export in config.exports:
+        is_asked = config.mask_tags and export.mask_tags is None
+        yield export.model_copy(update={"mask_tags": config.mask_tags}) if is_asked else export
+
+
+def _tags_are_known(config: RivetConfig) -> Iterator[InitErrorDetails]:
+    """Refuse masks by tag where rows come from a log, which has no comments, and exceptions from no rule."""
+    code = "RIVET_CONFIG_MASK_TAGS"
+    for index, export in enumerate(config.exports):
+        if export.mask_tags and export.answers.follows_log:
+            message = "is not done for changes of a log, whose columns may be other ones than those of now; write "
+            message += "`mask_tags: {}` and name the columns in a step of `type: mask`"
+            yield refusal(code, message, loc=("exports", index, "mask_tags"))
+        if export.unmasked and not export.mask_tags:
+            message = "excepts columns from `mask_tags`, and there is none; remove it"
+            yield refusal(code, message, loc=("exports", index, "unmasked"))
 
 
 def _check_modes(config: RivetConfig) -> Iterator[InitErrorDetails]:

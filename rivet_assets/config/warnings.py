@@ -90,6 +90,12 @@ def _guessable(config: RivetConfig) -> Iterator[tuple[Loc, str]]:
                     ("exports", index, "transforms", place),
                     f"the hash of {', '.join(step.fields)} has no key, so likely values can be tried; use key_env",
                 )
+        for tag, rule in (export.mask_tags or {}).items():
+            if rule.unkeyed:
+                yield (
+                    ("exports", index),
+                    f"mask_tags: the hash of {tag} has no key, so likely values can be tried; use key_env",
+                )
 
 
 def _left_to_dagster(config: RivetConfig) -> Iterator[tuple[Loc, str]]:

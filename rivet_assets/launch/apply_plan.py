@@ -36,6 +36,7 @@ from rivet_resources.errors import (
     SourcePermission,
     SourceTls,
 )
+from rivet_resources.shape.transforms.mask_tags import ColumnTagRefused
 
 if TYPE_CHECKING:
     from rivet_assets.config.load import RivetConfig
@@ -187,7 +188,7 @@ def _columns_now(place: plan_facts.PlanContext) -> tuple[tuple[tuple[str, str], 
     # A source that does not answer, or not to this user, says nothing of a plan.
     except (SourceLost, SourceAuth, SourceMissing, SourcePermission, SourceTls):
         raise
-    except SourceError as error:
+    except (SourceError, ColumnTagRefused) as error:
         return (), str(error)
 
 

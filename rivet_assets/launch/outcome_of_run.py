@@ -16,6 +16,7 @@ from rivet_assets.launch.outcome import Outcome
 from rivet_assets.modes.by_value import window_keys
 from rivet_assets.notify.messages import Ended, sum_up
 from rivet_assets.run.drift import Drift
+from rivet_assets.run.masked_columns import NEWLY_MASKED
 from rivet_resources.read.source_cost import total
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def outcome_of(
         warnings=(
             *step.warnings,
             *told.budget,
-            *(told.notes if export.answers.follows_log else ()),
+            *(note for note in told.notes if export.answers.follows_log or note.startswith(NEWLY_MASKED)),
         ),  # a drain plans nothing
         code=step.code,
         message=step.message or (run_failure or "it did not run" if failed else ""),

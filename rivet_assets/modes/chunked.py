@@ -6,15 +6,14 @@ Belongs here: the YAML keys, which way of cutting they choose, the guards. Not h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
-import xxhash
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from rivet_assets.blocks.export import NOT_OF_THE_ROWS, Export
+from rivet_assets.blocks.export import Export
+from rivet_assets.modes.block_identity import NOT_OF_A_CHUNK, columns_of, identity, mask_keys
 from rivet_assets.modes.by_value import WindowRows, predicate_of, window_rows
 from rivet_assets.modes.chunk_predicates import halves, is_whole, key_ranges, page_key, within, within_window
 from rivet_assets.modes.key_ranges import Range, between_inner_bounds, by_days, equal_width
@@ -26,18 +25,11 @@ from rivet_resources.contracts.relation import Chunk, KeyRange, Reader
 from rivet_resources.contracts.source import Source
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import ConfigError, SourceError
-from rivet_resources.shape.transforms.mask import Mask
 
 Cutting = Literal["range", "statistics", "days", "dense", "keyset"]
 
 DEFAULT_CHUNK_ROWS = 100_000
 MANY_CHUNKS = 1_000  # of days, where more than four for each row are too many
-# What of the block leaves a chunk as it is, beside what leaves rows as they are: how gently it is read, how often it is
-# tried, what is judged behind it.
-NOT_OF_A_CHUNK = NOT_OF_THE_ROWS | {
-    "source", "tuning", "parallel", "chunk_checkpoint", "chunk_max_attempts", "on_schema_drift", "skip_empty",
-    "consistency",
-}  # fmt: skip
 
 
 class Chunked(Export):
@@ -354,17 +346,7 @@ class Chunked(Export):
         parts = (
             planning.relation.sql, *filter(None, [rows.where]), column.name, cutting, str(self._chunk_rows(planning)),
             self.model_dump_json(exclude=NOT_OF_A_CHUNK | self.unset_later_keys()),
-            *mask_keys(self.transforms),
-            *(f"{c.name} {c.native} {c.arrow} {c.select} {c.policy} {c.facts}" for c in planning.relation.columns),
+            *mask_keys(self.steps),
+            *columns_of(self, planning.relation),
         )  # fmt: skip
-        return xxhash.xxh3_64_hexdigest("".join(f"{len(part)}:{part}" for part in parts).encode())
-
-
-def mask_keys(transforms: Sequence[object]) -> Iterator[str]:
-    """Yield the keys of the hashes, which a dump of the block hides; '' for one that only a task can read."""
-    for step in transforms:
-        if isinstance(step, Mask):
-            try:
-                yield step.key_text() or ""
-            except ConfigError:
-                yield ""
+        return identity(*parts)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from rivet_assets.modes.block_identity import block_of
 from rivet_resources.contracts.extract import CursorMove, Extract, MetaColumns, Window
 from rivet_resources.contracts.messages import is_topic
 from rivet_resources.contracts.relation import Chunk, Relation
@@ -133,6 +134,7 @@ def compose(
         row_folders=_row_folders(export, shaped),
         clock=clock if export.meta_columns.exported_at or shows_clock(export.steps) else None,
         fingerprint=fingerprint,
+        block=block_of(export, planning.relation) if export.takes_rows else "",
         notes=tuple(note for note in (session.note, *notes) if note),
     )
     _refuse_lost_key(extract)

@@ -32,6 +32,7 @@ from rivet_resources.contracts.rows.boundary import Boundary
 from rivet_resources.contracts.settings import pace
 from rivet_resources.errors import RivetError
 from rivet_resources.shape.shape import planned
+from rivet_resources.shape.transforms.mask_tags import tagged_columns
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -195,7 +196,7 @@ def describe(place: PlanContext) -> tuple[tuple[str, str], ...]:
     """
     place = _at(place, next(iter(place.export.shards or ("",))))
     with _session(place, snapshot=False) as session:
-        return _columns(_relations(place.export, session))
+        return _columns(_relations(place.export, session), place.export)
 
 
 def look_at(place: PlanContext, windows: Sequence[tuple[str, Window]], boundary: str | None) -> SourceLook:
@@ -217,7 +218,7 @@ def look_at(place: PlanContext, windows: Sequence[tuple[str, Window]], boundary:
             seen += [_plan_window(here, export, session, relation, window=each, cursor=boundary) for each in members]
     notes = [note for each in seen if each.extract for note in each.extract.notes]
     return SourceLook(
-        columns=_columns([("", relation)]),
+        columns=_columns([("", relation)], export),
         seen=(*seen, *(PlannedExtract(window) for _, window in windows[MOST_LOOKED_AT:])),
         relation=relation,
         drift=_drift(place, relation),
@@ -244,11 +245,17 @@ def _relations(export: Export, session: Session) -> list[tuple[str, Relation]]:
     return [("", session.describe(table=export.table, query=export.query, params=export.params, rules=rules))]
 
 
-def _columns(relations: Sequence[tuple[str, Relation]]) -> tuple[tuple[str, str], ...]:
+def _columns(relations: Sequence[tuple[str, Relation]], export: Export) -> tuple[tuple[str, str], ...]:
+    """Return names and types; a tag that masks a column counts as a part of its type.
+
+    Raises:
+        ColumnTagRefused
+    """
     several = len(relations) > 1
     return tuple(
-        (f"{table}.{column.name}" if several else column.name, str(column.arrow))
+        (f"{table}.{column.name}" if several else column.name, f"{column.arrow}{masks.get(column.name, '')}")
         for table, relation in relations
+        for masks in [{e.name: f" masked by {e.tag!r}" for e in tagged_columns(export.steps, relation) or ()}]
         for column in relation.columns
     )
 
@@ -299,7 +306,9 @@ def _look_at_log(
     """Describe the tables, and ask the log how far behind we are; the log itself is not read."""
     with _session(place, snapshot=False, **INTERACTIVE_LIMITS) as session:
         relations = _relations(export, session)
-    looked = SourceLook(columns=_columns(relations), seen=tuple(PlannedExtract(window) for _, window in windows))
+    looked = SourceLook(
+        columns=_columns(relations, export), seen=tuple(PlannedExtract(window) for _, window in windows)
+    )
     # No position, nothing to be behind of: the log is not even opened, as a slot may not be there yet.
     if boundary is None:
         copies = export.cdc.initial is not None

@@ -34,8 +34,9 @@ from rivet_assets.run.admit.admission import provenance_in
 from rivet_assets.run.admit.provenance import ForeseenRead, provenance_findings
 from rivet_assets.run.admit.scope import bind
 from rivet_assets.run.log_status import INTERACTIVE_LIMITS
+from rivet_assets.run.masked_columns import lost_tags, lost_text
 from rivet_assets.run.read_limits import limit_findings
-from rivet_resources.contracts.evidence import Explained, Pressure
+from rivet_resources.contracts.evidence import Explained, Finding, Pressure
 from rivet_resources.contracts.provenance import DatabaseIdentity
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import pace
@@ -43,6 +44,7 @@ from rivet_resources.contracts.source import Session, Source
 from rivet_resources.errors import RivetError, StateError, UnsupportedColumn
 from rivet_resources.fan_out import NoAnswer, into_lanes, side_by_side
 from rivet_resources.shape.shape import schema_of
+from rivet_resources.shape.transforms.mask_tags import tagged_columns
 from rivet_resources.state.store import State, open_state, state_url
 
 if TYPE_CHECKING:
@@ -207,7 +209,9 @@ class _Look:
                 export, source, state=self.state, rows=checked.rows_estimate, at=datetime.now(UTC)
             )  # fmt: skip
             agreed = contract_findings(export, tables[0].relation)
-            checked = replace(checked, findings=(*agreed, *checked.findings, *limits))
+            masked = tagged_columns(export.steps, tables[0].relation) or ()
+            lost = self._lost_tags(export, tables[0].relation)
+            checked = replace(checked, findings=(*lost, *agreed, *checked.findings, *limits), masked=masked)
             if (drain := drain_of(export)) is not None:
                 looked = log_findings(drain, source, self.config, self.state)
                 return replace(checked, findings=(*looked.findings, *checked.findings), read=looked.read)
@@ -223,6 +227,13 @@ class _Look:
         except Exception as error:
             # One export's bug must not hide what the others are like; its text may hold secrets.
             return Checked(export.name, error=_no_answer(error))
+
+    def _lost_tags(self, export: Export, relation: Relation) -> tuple[Finding, ...]:
+        """Return which columns were masked by a tag and have none any more: a run would be refused."""
+        held = self.state.masked_columns(export.name) if self.state is not None and export.mask_tags else None
+        lost = lost_tags(export, relation, held or {})
+        fix = "Write the tag again, or name the column in `unmasked`."
+        return (Finding("mask_tags", "fail", lost_text(export, relation, lost), fix),) if lost else ()
 
     def _table(self, export: Export, table: str | None, place: PreflightContext) -> _Table:
         relation = self._describe(export, table, place.session)

@@ -14,6 +14,7 @@ from rivet_assets.preflight.verdict import Advice, Verdict
 from rivet_assets.run.admit.provenance import ForeseenRead
 from rivet_resources.contracts.evidence import Explained, Finding
 from rivet_resources.errors import RivetError
+from rivet_resources.shape.transforms.mask_tags import TaggedColumn
 
 
 @dataclass(frozen=True)
@@ -34,5 +35,6 @@ class Checked:
     range_is_exact: bool = False
     types: tuple[TypeFact, ...] = ()
     contract: tuple[JudgedRule, ...] = ()  # what its windows are judged by
+    masked: tuple[TaggedColumn, ...] = ()  # by which tag and rule
     read: Mapping[str, ForeseenRead] = field(default_factory=dict)  # what a run would read, by the name of its state
     error: RivetError | None = None

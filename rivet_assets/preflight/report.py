@@ -64,6 +64,8 @@ def _lines(checked: Checked) -> Iterator[tuple[str, str]]:
         yield "parallel", f"{checked.parallel.value}: {checked.parallel.reason}"
     for text in contract_lines(checked.contract):
         yield "contract", text
+    for each in checked.masked:
+        yield "masked", f"{each.name}: {each.tag} (rule {each.rule!r})"
 
 
 def document(checked: Sequence[Checked], *, config_path: Path | None) -> dict[str, Any]:
@@ -107,6 +109,7 @@ def _export(checked: Checked) -> dict[str, Any]:
             {"check": each.check, "severity": each.severity, "text": each.text, "cost": each.cost}
             for each in checked.contract
         ],
+        "masked": [{"column": each.name, "tag": each.tag, "rule": each.rule} for each in checked.masked],
         "error": {"code": checked.error.code, "text": str(checked.error)} if checked.error else None,
     }  # fmt: skip
 

@@ -79,7 +79,8 @@ def flagged_for_replay(export: Export, windows: Collection[str] = ()) -> tuple[F
         if manifest.quarantine is not None and manifest.quarantine.dead:
             ranged = {chunk.chunk for chunk in manifest.chunks}
             chunks = tuple(each.chunk for each in manifest.quarantine.chunks if each.dead and each.chunk in ranged)
-            found.append(Flagged(export.name, manifest.window, manifest.run_id, chunks, reason="dead letters"))
+            window, run_id = manifest.window, manifest.run_id
+            found.append(Flagged(export.name, window, run_id, chunks, reason="dead letters", by_key=True))
     return tuple(found)
 
 

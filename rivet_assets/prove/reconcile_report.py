@@ -38,6 +38,7 @@ class Flagged:
     parts: tuple[str, ...] = ()  # files that are wrong, by their paths; their chunks are looked up in the manifest
     markers_only: bool = False  # its rows are whole, and only `manifest.json` or `_SUCCESS` are not
     reason: str = ""
+    by_key: bool = False  # the rows of its dead letters alone, where that will do
 
 
 def exit_code(found: Iterable[Reconciled], *, strict: bool) -> int:

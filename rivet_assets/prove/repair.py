@@ -11,7 +11,7 @@ cursor never moves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -24,16 +24,18 @@ from rivet_assets.modes.protocol import Planning
 from rivet_assets.modes.reread import Again, extract_chunks
 from rivet_assets.prove.reconcile_report import Flagged, flagged_of
 from rivet_assets.prove.reconcile_result import Reconciled
+from rivet_assets.prove.replay_by_key import letters_by_key
 from rivet_assets.run.attempt import WHOLE, Attempt, Site, attempt, new_run_id
 from rivet_assets.run.judge.contract_rules import rules_of_export
 from rivet_assets.run.judge.quality import QualityRule, Verdict, audit, blocks, refusal
 from rivet_assets.run.schema_agreement import schema_gate
 from rivet_resources.commit.manifest import Manifest, current_manifests, schema_of, window_manifest
 from rivet_resources.commit.publish import Step, mark_success, no_hook, publish, sweep
-from rivet_resources.contracts.extract import Extract, Window
+from rivet_resources.contracts.extract import Extract, Staged, Window
 from rivet_resources.contracts.messages import is_topic
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.errors import WORST_FIRST, BoundsUnusable, GateRefused, RivetError, WindowBusy, WindowTaken
+from rivet_resources.prove.add_rows import describe_added
 from rivet_resources.prove.replace_chunks import can_mend_chunks, describe_mended, mend, stale_markers
 from rivet_resources.shape.shape import schema_of as schema_now
 
@@ -72,6 +74,7 @@ class RepairedWindow:
     run_id: str = ""
     code: str = ""
     exit_code: int = 0
+    by_key: bool = False  # the rows of its dead letters alone are read again, where that gives the same window
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,11 @@ def _plan(export: Export, flagged: Flagged, manifests: dict[str, Manifest]) -> _
         rows = manifest.source.extraction.source_row_count or manifest.row_count
         size, what = manifest.size_bytes, "all of it"
     text = f"{what} would be read again: {rows} rows, {size} bytes were exported"
-    return _Plan(RepairedWindow(flagged.window, "planned", numbers, rows, size, text, manifest.run_id), manifest)
+    if flagged.by_key and manifest.quarantine is not None:
+        letters = f"its {manifest.quarantine.rows} dead letters would be read again by their keys"
+        text = f"{letters}, or where that is not enough, {what}: {rows} rows, {size} bytes were exported"
+    planned = RepairedWindow(flagged.window, "planned", numbers, rows, size, text, manifest.run_id)
+    return _Plan(replace(planned, by_key=flagged.by_key), manifest)
 
 
 def _stale(window: str, now: Manifest | None) -> RepairedWindow:
@@ -232,21 +239,27 @@ def _repair_window(site: Site, manifest: Manifest, told: RepairedWindow, step: S
         RivetError: whatever reading and publishing raise.
     """
     window = window_of(site.export, Window(manifest.window).partition) if site.export.has_partitions else None
-    again = Rereading(site.export, manifest, site.root, told.chunks)
+    again = Rereading(site.export, manifest, site.root, told.chunks, by_key=told.by_key)
     with attempt(replace(site, export=cast("Export", again)), window) as made:
         before = _with_lease_check(made, step)
         notes = _judge(site, made, again)
         if again.is_mended:
-            mend(made.staged, previous=manifest, root=site.root, state=site.state, step=before)
+            describe = again.describe
+            mend(made.staged, previous=manifest, root=site.root, state=site.state, describe=describe, step=before)
         else:
             publish(made.staged, root=site.root, state=site.state, step=before)
     staged = made.staged
     read = staged.measures.rows_read
-    chunks = told.chunks if again.is_partial else ()
+    chunks = told.chunks if again.is_partial and not again.is_keyed else ()
     what = f"chunks {', '.join(map(str, chunks))}" if chunks else "all of it"
+    if again.is_keyed and manifest.quarantine is not None:
+        what = f"dead letters ({manifest.quarantine.rows}) by their keys"
+        if gone := manifest.quarantine.rows - read:
+            notes = (f"{gone} of them are no longer rows of this window: deleted, or moved to another one", *notes)
     return replace(
         told, status="repaired", chunks=chunks, rows=read, bytes=sum(part.size_bytes for part in staged.parts),
         text="; ".join((f"{what} read again, {read} rows", *notes)), run_id=staged.extract.run_id,
+        by_key=again.is_keyed,
     )  # fmt: skip
 
 
@@ -269,7 +282,7 @@ def _judge(site: Site, made: Attempt, again: Rereading) -> tuple[str, ...]:
     """
     verdicts, notes = made.verdicts, tuple[str, ...]()
     if again.is_partial:
-        verdicts, notes = partial_verdicts(rules_of_export(site.export), describe_mended(made.staged, again.manifest))
+        verdicts, notes = partial_verdicts(rules_of_export(site.export), again.describe(made.staged, again.manifest))
     if blocks(verdicts):
         raise GateRefused(refusal(site.export.name, again.manifest.window, verdicts))
     return notes
@@ -302,7 +315,9 @@ class Rereading:
     manifest: Manifest
     root: Root
     chunks: tuple[int, ...]
+    by_key: bool = False  # the rows of dead letters alone are wanted, if that gives the same window
     is_partial: bool = field(default=False, init=False)
+    is_keyed: bool = field(default=False, init=False)  # these rows alone are read
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.export, name)
@@ -319,6 +334,16 @@ class Rereading:
         return contract.of_rows_set_aside() if self.is_partial and contract is not None else contract
 
     @property
+    def max_errors(self) -> int | str | None:
+        """Return how many rows may be refused; of dead letters alone all, as there were so many before."""
+        return None if self.is_keyed else self.export.max_errors
+
+    @property
+    def describe(self) -> Callable[[Staged, Manifest], Manifest]:
+        """Return what describes the window as it will be."""
+        return describe_added if self.is_keyed else describe_mended
+
+    @property
     def is_mended(self) -> bool:
         """Return whether its place in a chain, or its other chunks, must be kept."""
         return self.is_partial or self.export.answers.keeps_boundary
@@ -329,8 +354,11 @@ class Rereading:
         Raises:
             BoundsUnusable, UnknownColumn, SourceError
         """
-        if self.chunks or self.is_mended:
+        if self.by_key or self.chunks or self.is_mended:
             self._refuse_replaced()
+        if self.by_key and (keyed := letters_by_key(self.export, planning, self.manifest, root=self.root)) is not None:
+            self.is_partial = self.is_keyed = True
+            return keyed
         if self.chunks and (partial := self._partial(planning)) is not None:
             self.is_partial = True
             return partial

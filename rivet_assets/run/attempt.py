@@ -29,6 +29,7 @@ from rivet_assets.run.judge.quality import (
     rules_of,
 )
 from rivet_assets.run.judge.verdicts import judge_columns, judge_window, notes_of
+from rivet_assets.run.masked_columns import judge_masks
 from rivet_assets.run.observation import ObservedRun, ObservedTable, Observer, begun_run, figures_of, table_of, watched
 from rivet_assets.run.progress import Progress
 from rivet_assets.run.read_limits import budget_notes
@@ -273,6 +274,7 @@ def _stage(
         before = window_manifest(seen or site.root, window) if window and site.root.keeps_manifests else None
         # Before the extract: `fail` must cost the source no more than the catalog.
         drift = _judge_drift(site, relation)
+        masked = judge_masks(export, relation, state=site.state, root=site.root)
         agreed = judge_columns(export, relation, window.key if window else WHOLE, journal)
         committed = committed_cursor(site)
         extract = cast(Mode, export).extract(
@@ -289,7 +291,7 @@ def _stage(
                 runs=len(site.state.known_runs(export.name)) if export.answers.counts_runs else 1,
             )
         )
-        extract = replace(extract, provenance=provenance)
+        extract = replace(extract, provenance=provenance, notes=(*extract.notes, *masked))
         if (finished := finished_in_topic(extract, root=site.root, state=site.state, tell=site.tell)) is not None:
             return Attempt(finished, lease, (), drift, None)
         # Agreed before a row is read, registered when the window is ready: a schema that readers cannot take is refused

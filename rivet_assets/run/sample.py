@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from rivet_assets.modes.protocol import Mode, Planning
 from rivet_assets.run.attempt import Site, new_run_id
+from rivet_assets.run.masked_columns import judge_masks
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.rows.boundary import Boundary
 from rivet_resources.contracts.rows.row_rules import NO_ROW_RULES
@@ -65,6 +66,7 @@ def take_sample(site: Site, limit: int, *, window: Window | None = None, from_st
         relation = session.describe(
             table=export.table, query=export.query, params=export.params, rules=export.type_rules()
         )
+        judge_masks(export, relation, state=site.state, root=site.root)
         extract = cast(Mode, export).extract(
             Planning(
                 source=site.source,

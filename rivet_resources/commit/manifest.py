@@ -38,7 +38,7 @@ from rivet_resources.commit.manifest_entries import (
 )
 from rivet_resources.contracts.addressing import MANIFESTS, WindowFolder
 from rivet_resources.contracts.destination import ReadableRoot
-from rivet_resources.contracts.extract import AppliedChanges, Staged, Window
+from rivet_resources.contracts.extract import AppliedChanges, Extract, Staged, Window
 from rivet_resources.contracts.parts import Measures, Part
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Chunk, Consistency, Relation
@@ -48,6 +48,7 @@ from rivet_resources.errors import ManifestUnreadable
 from rivet_resources.fan_out import in_threads
 from rivet_resources.registry import FORMATS
 from rivet_resources.shape.rowhash.hash import RENDER
+from rivet_resources.shape.transforms.mask_tags import tagged_columns
 from rivet_resources.write.checksums.sums import ALGORITHM
 
 VERSION = 1
@@ -99,6 +100,8 @@ class Manifest(Entry):
     profile: WindowProfile | None = Field(None, exclude_if=lambda found: found is None)  # None: nobody asked
     # The run's time that rows of it hold; None: they hold none.
     clock: datetime | None = Field(None, exclude_if=lambda found: found is None)
+    # Column of the source → the tag by which it is masked; None: nobody asked.
+    masked: dict[str, str] | None = Field(None, exclude_if=lambda found: found is None)
     compacted: Compaction | None = Field(None, exclude_if=lambda found: found is None)  # None: as it was committed
 
     @model_validator(mode="after")
@@ -213,7 +216,14 @@ def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple
         registered_schema=ManifestSchema(**extract.registered.facts) if extract.registered else None,
         profile=staged.profile,
         clock=extract.clock,
+        masked=describe_masks(extract),
     )
+
+
+def describe_masks(extract: Extract) -> dict[str, str] | None:
+    """Return which columns are masked by a tag; None where tags mask none."""
+    found = tagged_columns(extract.transforms, extract.relation)
+    return {each.name: each.tag for each in found} if found is not None else None
 
 
 def describe_cursor(staged: Staged) -> ManifestCursor | None:
@@ -258,7 +268,7 @@ def describe_quarantine(staged: Staged) -> Quarantine | None:
         )
         for result in staged.refusing
     )
-    return Quarantine(chunks=chunks) if chunks else None
+    return Quarantine(chunks=chunks, block=staged.extract.block) if chunks else None
 
 
 def describe_row_hash(covered: tuple[str, ...] | None) -> dict[str, Any] | None:

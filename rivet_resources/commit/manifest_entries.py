@@ -157,6 +157,8 @@ class Quarantine(Entry):
 
     chunks: tuple[RefusingChunk, ...]
     dropped: int = 0  # dead letters that somebody gave up
+    # What decided the window's rows; '': an older Rivet, or rows of several blocks.
+    block: str = Field("", exclude_if=lambda given: not given)
 
     @property
     def parts(self) -> tuple[ManifestPart, ...]:
@@ -182,7 +184,7 @@ class Quarantine(Entry):
         """Return what is left when the dead letters are given up: the rows that were skipped, and a number."""
         # The number stays: a window must not look as if every row had fitted.
         left = tuple(each.model_copy(update={"dead": {}, "parts": ()}) for each in self.chunks if each.skipped)
-        return Quarantine(chunks=left, dropped=self.dropped + self.rows)
+        return Quarantine(chunks=left, dropped=self.dropped + self.rows, block=self.block)
 
 
 class Compaction(Entry):

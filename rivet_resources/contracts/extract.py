@@ -199,6 +199,7 @@ class Extract:
     rate_limit: RateLimit | None = None  # of the export itself
     registered: RegisteredSchema | None = None  # where its schema is registered; None: nowhere, or not yet
     metering: Metering | None = None  # how tasks keep to limits; None: nothing is counted
+    block: str = ""  # what decides its rows, as one word; '' where nobody asks for it later
     of_chunks: int = 0  # of the whole window, where `chunks` are those of one job; 0: `chunks` are all
 
     @property

@@ -19,6 +19,10 @@ Reader = Literal["blocks", "cursor", "keyset"]
 # log: whole transactions, in the order of their commits.
 Consistency = Literal["snapshot", "single", "per_query", "resumed", "log"]
 
+# Of columns. all: a column without one has none; own: of a view or a part of a table, where one that is missing may
+# stand at the table; none: they cannot be read.
+Comments = Literal["all", "own", "none"]
+
 
 @dataclass(frozen=True)
 class Leaf:
@@ -41,6 +45,7 @@ class Relation:
     leaves: tuple[Leaf, ...] = ()  # () when it cannot be read by blocks
     rows_estimate: int | None = None
     bytes_estimate: int | None = None
+    comments: Comments = "none"
 
     def column(self, name: str) -> Column | None:
         """Find a column by its exact name."""

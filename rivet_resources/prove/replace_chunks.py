@@ -10,7 +10,7 @@ some chunks were read, the parts of the others are kept by their names.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from rivet_resources.commit.manifest import Manifest, build_manifest, parse, success_marker, window_manifest
 from rivet_resources.commit.manifest_entries import ColumnChecksum, ManifestChunk, ManifestMeasures, Quarantine
@@ -33,7 +33,15 @@ from rivet_resources.errors import ManifestUnreadable, WindowTaken
 from rivet_resources.write.checksums.sums import WHOLE
 
 
-def mend(staged: Staged, *, previous: Manifest, root: Root, state: Ledger, step: Step = no_hook) -> Manifest:
+def mend(
+    staged: Staged,
+    *,
+    previous: Manifest,
+    root: Root,
+    state: Ledger,
+    describe: Callable[[Staged, Manifest], Manifest] | None = None,
+    step: Step = no_hook,
+) -> Manifest:
     """Swap rows that were read again into their window, so that a reader sees the old ones or the new, whole.
 
     Every step is durable before the next begins, and begins by calling `step` with its name:
@@ -42,12 +50,15 @@ def mend(staged: Staged, *, previous: Manifest, root: Root, state: Ledger, step:
       3. success      `manifest.json` and `_SUCCESS`, where they are of this window; then the replaced parts go
       4. metrics      run history, file log
 
+    Args:
+        describe: the window as it will be; None: its chunks that were read again in place of the old ones.
+
     Died at any line, the next repair, or run, of the export sweeps what is left over.
 
     Raises:
         WindowTaken: another run committed the window since it was looked at; ours leaves nothing behind.
     """
-    manifest = describe_mended(staged, previous)
+    manifest = (describe or describe_mended)(staged, previous)
     with withdrawn_if_taken(staged, root=root):
         # Before the parts: what was found wrong is of that commit, and a newer one was read anew anyway.
         refuse_newer(staged, previous, root=root)
@@ -128,7 +139,9 @@ def quarantine_of(previous: Manifest, fresh: Manifest, again: Collection[int]) -
     kept = [chunk for chunk in before.chunks if chunk.chunk not in again] if before else []
     chunks = (*kept, *(now.chunks if now else ()))
     dropped = before.dropped if before else 0
-    return Quarantine(chunks=chunks, dropped=dropped) if chunks or dropped else None
+    blocks = {each.block for each in (before, now) if each is not None}
+    block = blocks.pop() if len(blocks) == 1 else ""
+    return Quarantine(chunks=chunks, dropped=dropped, block=block) if chunks or dropped else None
 
 
 def can_mend_chunks(manifest: Manifest, numbers: Collection[int]) -> bool:

@@ -23,6 +23,7 @@ from rivet_resources.shape.change_envelope import as_inserts, flat, flat_schema
 from rivet_resources.shape.poll_envelope import enveloped, first_seq, poll_schema
 from rivet_resources.shape.rowhash.hash import row_hashes
 from rivet_resources.shape.transforms.conditions import policy_of
+from rivet_resources.shape.transforms.mask_tags import resolved
 from rivet_resources.shape.transforms.pipeline import TransformPlan, plan
 from rivet_resources.shape.transforms.separate import places_left, separate, without_cells
 
@@ -35,8 +36,9 @@ def planned(relation: Relation, transforms: Sequence[Transform]) -> TransformPla
 
     Raises:
         TransformError: a step does not fit the columns it gets.
+        ColumnTagRefused: the tags of a column cannot be read, or no rule is for them.
     """
-    return plan(transforms, pa.schema([column.field for column in relation.columns]))
+    return plan(resolved(transforms, relation), pa.schema([column.field for column in relation.columns]))
 
 
 def schema_of(extract: Extract) -> pa.Schema:

@@ -240,6 +240,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
     ),
     ("ALTER TABLE export_leftovers ADD COLUMN looked_at TEXT",),
+    (
+        """CREATE TABLE export_masks (
+            export_name TEXT NOT NULL,
+            column_name TEXT NOT NULL,
+            tag TEXT NOT NULL,
+            masked_at TEXT NOT NULL,
+            PRIMARY KEY (export_name, column_name)
+        )""",
+    ),
 )
 
 # "RIVET": keeps two processes from creating the tables of one server at once.

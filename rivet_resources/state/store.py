@@ -34,6 +34,7 @@ from rivet_resources.state import (
     journal,
     leases,
     leftovers,
+    masks,
     provenances,
     readings,
     registered_schemas,
@@ -383,6 +384,16 @@ class State:
         """Store the columns as the new baseline; True if there was one and, regardless of order, it differs."""
         with self._database.write() as connection:
             return schemas.save(connection, self._key(export), columns)
+
+    def masked_columns(self, export: str) -> dict[str, str] | None:
+        """Return the columns that were ever masked by a tag, with their last one; None where nobody looked yet."""
+        with self._database.read() as connection:
+            return masks.read(connection, self._key(export))
+
+    def remember_masks(self, export: str, masked: Mapping[str, str]) -> None:
+        """Add columns that are masked by a tag, {column: tag}; {}: that somebody looked."""
+        with self._database.write() as connection:
+            masks.save(connection, self._key(export), masked)
 
     # --- registered schemas ----------------------------------------------------------------------
 

@@ -249,7 +249,7 @@ def test_letters_show_neither_masked_nor_dropped_columns(lab: Lab) -> None:
 
 @pytest.mark.parametrize("mode", ["full", "chunked", "incremental"])
 def test_replay_brings_rows_that_were_mended_and_forgets_those_that_went(lab: Lab, mode: str) -> None:
-    """One mended, one deleted, two as they were; of `chunked` only their chunks are read."""
+    """One mended, one deleted, two as they were; by their keys, but for windows of a cursor."""
     assert lab.export(block(MODES[mode])).success
     lab.sql("UPDATE orders SET note = '3' WHERE id = 3", "DELETE FROM orders WHERE id = 17")
     planned = rivet("quarantine", "replay")
@@ -263,8 +263,111 @@ def test_replay_brings_rows_that_were_mended_and_forgets_those_that_went(lab: La
     assert "2 dead letters left" in done.output
     assert files(lab) == named(lab.manifests("orders"))
     assert [] == proved(lab)
-    if mode == "chunked":
-        assert "chunks 0, 1, 2, 4" in done.output
+    assert ("all of it" if mode == "incremental" else "dead letters (4) by their keys") in done.output
+
+
+def sums(manifest: Manifest) -> object:
+    """Return all that a manifest counts."""
+    quarantine, extraction = manifest.quarantine, manifest.source.extraction
+    chunks = [
+        (c.chunk, c.range, c.rows, c.source_row_count, c.column_checksums or (), c.measures and c.measures.nulls)
+        for c in manifest.chunks
+    ]
+    return (
+        manifest.row_count, manifest.measures, sorted(manifest.column_checksums or (), key=lambda each: each.name),
+        chunks, extraction.source_row_count, quarantine and (quarantine.dead, quarantine.skipped),
+        manifest.schema_ipc, manifest.masked,
+    )  # fmt: skip
+
+
+DAYS = ("2026-01-01", "2026-02-01")
+
+
+@everywhere
+@pytest.mark.parametrize("mode", ["full", "blocks", "chunked", "time_window"])
+def test_replay_by_key_counts_what_an_export_anew_counts(lab: Lab, mode: str) -> None:
+    """Every number of the manifest is that of the rows now; parts that were there stay where they are."""
+    days = DAYS if mode == "time_window" else ()
+    assert lab.export(block(MODES[mode]), partitions=days).success
+    lab.sql("UPDATE orders SET note = NULL WHERE id = 3", "DELETE FROM orders WHERE id = 17")
+    before = named(lab.manifests("orders")) - {part for part in files(lab) if "_quarantine" in part}
+
+    done = rivet("quarantine", "replay", "--execute")
+    by_key, rows, left = lab.manifests("orders"), lab.rows("orders"), dead_ids(lab)
+    assert ([], files(lab)) == (proved(lab), named(by_key))
+
+    assert lab.export(block(MODES[mode]), partitions=days).success
+    assert "by their keys" in done.output
+    assert before < named(by_key)
+    assert (rows, left) == (lab.rows("orders"), dead_ids(lab))
+    assert {key: sums(each) for key, each in by_key.items()} == {
+        key: sums(each) for key, each in lab.manifests("orders").items()
+    }
+
+
+def test_a_row_that_left_its_window_is_told_and_leaves_it(lab: Lab) -> None:
+    """By its time it belongs to another month, whose next run has it; its old window has it no more."""
+    assert lab.export(block(MODES["time_window"]), partitions=DAYS).success
+    moved = row(2)["at"]  # of the other month
+    lab.sql(f"UPDATE orders SET note = '3', at = {lab.literal(moved)} WHERE id = 3")
+
+    done = rivet("quarantine", "replay", "--execute")
+
+    assert "1 of them are no longer rows of this window" in done.output
+    assert 3 not in (*lab.ids("orders"), *dead_ids(lab))
+    assert lab.export(block(MODES["time_window"]), partitions=DAYS).success
+    assert 3 in lab.ids("orders")
+
+
+# What makes a replay read whole windows: the change between export and replay, or what the export asks for.
+WHOLE = {
+    "another configuration": (
+        block(),
+        block(transforms=f"{CAST[:-1]}, {{type: filter, field: id, op: '>', value: 5}}]"),
+    ),
+    "rules that need all rows": (block(more="quality: {unique_columns: [id]}"),) * 2,
+    "a profile": (block(more="profile: true"),) * 2,
+    "a key that is not shown": (
+        block(transforms="transforms: [{type: cast, columns: {note: int8}}, {type: mask, fields: [id]}]"),
+    )
+    * 2,
+    "an older Rivet": (block(), block()),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), WHOLE.values(), ids=WHOLE)
+def test_windows_are_read_whole_where_keys_are_not_enough(
+    lab: Lab, before: str, after: str, request: pytest.FixtureRequest
+) -> None:
+    """All rows are of one block, and judged; nobody has to choose."""
+    assert lab.export(before).success
+    lab.config(after)
+    if "older" in request.node.callspec.id:
+        [manifest] = lab.manifests("orders").values()
+        assert manifest.quarantine is not None
+        forgot = manifest.quarantine.model_copy(update={"block": ""})
+        (lab.folder / "lake/orders" / manifest.path).write_bytes(
+            manifest.model_copy(update={"quarantine": forgot}).content
+        )
+
+    done = rivet("quarantine", "replay", "--execute")
+
+    assert (0, True) == (done.return_value, "all of it read again, 40 rows" in done.output), done.output
+
+
+def test_keys_of_texts_and_of_several_columns_find_their_rows(lab: Lab) -> None:
+    """With quotes in them."""
+    lab.sql("CREATE TABLE pairs (a TEXT NOT NULL, b INTEGER NOT NULL, note TEXT, PRIMARY KEY (a, b))")
+    lab.sql("INSERT INTO pairs VALUES ('it''s', 1, 'odd'), ('it''s', 2, '2'), ('x', 1, 'odd')")
+    pairs = f"name: orders\ntable: pairs\non_error: dead_letter\n{CAST}\ncolumns: {{a: text}}"
+    assert lab.export(pairs).success
+    lab.sql("UPDATE pairs SET note = '7' WHERE a = 'it''s'")
+
+    done = rivet("quarantine", "replay", "--execute")
+
+    assert "dead letters (2) by their keys read again, 2 rows" in done.output
+    assert {("it's", 1, 7), ("it's", 2, 2)} == {(each["a"], each["b"], each["note"]) for each in lab.rows("orders")}
+    assert [{"a": "x", "b": 1}] == [each["key"] for each in letters(lab)]
 
 
 def test_drop_takes_the_files_and_leaves_the_number(lab: Lab) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from tests import processes
 from tests.faults.dying import DIED
-from tests.lab import Lab
-from tests.lab_engines import SQLITE
+from tests.lab import Lab, lab_in
+from tests.lab_engines import POSTGRES, SQLITE
 
 pytestmark = pytest.mark.faults
 BLOCK = """
@@ -105,3 +105,19 @@ def test_resumed_run_tells_what_it_read_and_what_it_kept(lab: Lab) -> None:
     note = "1 of 4 chunks (25 rows) were kept of a run that died, so they are of an earlier instant"
     assert (100, 75, 75) == (record.total_rows, record.rows_read, json.loads(record.harm or "{}")["rows_read"])
     assert note in outcome.notes
+
+
+def test_chunks_from_before_a_tag_are_read_again(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column whose tag came after a death is masked in all chunks; the block is the same."""
+    lab, rules = lab_in(tmp_path, POSTGRES, request, monkeypatch), "mask_tags: {pii: {method: redact}}"
+    lab.create("people", {"id": "whole", "note": "note"})
+    lab.insert("people", [{"id": n, "note": f"jo{n}@example.com"} for n in range(100)])
+    die(lab, rules)
+    lab.sql("COMMENT ON COLUMN people.note IS 'pii'")
+
+    outcome = lab.export(BLOCK + rules)
+
+    assert outcome.success, outcome.message
+    assert {"[REDACTED]"} == {row["note"] for row in lab.rows("people")}

@@ -1970,7 +1970,7 @@ LATEST = (
     ),
     Fault(
         "transform_does_not_change_a_chunk",
-        "rivet_assets/modes/chunked.py",
+        "rivet_assets/modes/block_identity.py",
         '"on_schema_drift", "skip_empty",\n',
         '"on_schema_drift", "skip_empty", "transforms",\n',
         "chunks that a dead run finished are published without the filter that was added since",
@@ -2470,7 +2470,77 @@ PROMISES = (
     ),
 )
 
+REPLAYS = (
+    Fault(
+        "letters_are_read_by_key_under_another_block",
+        "rivet_assets/prove/replay_by_key.py",
+        " and quarantine.block == block_of(export, planning.relation)",
+        "",
+        "after a fix of the configuration a window holds rows of two configurations",
+        (
+            "tests/engines/test_quarantine.py::test_windows_are_read_whole_where_keys_are_not_enough"
+            "[sqlite-another configuration]",
+        ),
+    ),
+    Fault(
+        "letters_are_read_by_key_outside_of_their_window",
+        "rivet_assets/prove/replay_by_key.py",
+        "    within = cast(Again, reading.export).predicate(reading.planning, manifest)\n",
+        '    within = ""\n',
+        "a row that moved to another day is in two windows",
+        ("tests/engines/test_quarantine.py::test_a_row_that_left_its_window_is_told_and_leaves_it",),
+    ),
+    Fault(
+        "rows_of_letters_are_counted_twice",
+        "rivet_resources/prove/add_rows.py",
+        "counted - before.rows + read}",
+        "counted + read}",
+        "the manifest says that more rows were read than there are",
+        ("tests/engines/test_quarantine.py::test_replay_by_key_counts_what_an_export_anew_counts[full-sqlite]",),
+    ),
+)
+
+MASKS = (
+    Fault(
+        "tag_that_is_gone_unmasks",
+        "rivet_assets/run/masked_columns.py",
+        "        raise DriftRefused(lost_text(export, relation, lost))\n",
+        "        pass\n",
+        "somebody edits a comment, and plain values are published",
+        (
+            "tests/engines/test_mask_tags.py::"
+            "test_a_column_that_lost_its_tag_is_refused_until_the_yaml_says_it_may_be_plain[postgres]",
+        ),
+    ),
+    Fault(
+        "comments_that_cannot_be_read_are_no_tags",
+        "rivet_resources/shape/transforms/mask_tags.py",
+        "                raise _unreadable(relation, column.name)\n",
+        "                pass\n",
+        "columns of views and queries are published plain, whatever their tables say of them",
+        ("tests/unit/shape/test_mask_tags.py::test_a_column_whose_tags_cannot_be_read_is_refused",),
+    ),
+    Fault(
+        "masks_by_tag_shift_the_policies_of_steps",
+        "rivet_resources/shape/transforms/pipeline.py",
+        "        return number - self.stages[0].number\n",
+        "        return number - 1\n",
+        "rows that a step must stop for are set aside, and the wrong rows are blamed",
+        ("tests/engines/test_mask_tags.py::test_a_steps_own_word_on_refused_rows_holds_beside_masks",),
+    ),
+    Fault(
+        "chunks_from_before_a_tag_are_kept",
+        "rivet_assets/modes/block_identity.py",
+        "    for each in tagged_columns(export.steps, relation) or ():\n",
+        "    for each in ():\n",
+        "chunks that a dead run read plain are published beside masked ones",
+        ("tests/faults/test_changed_blocks.py::test_chunks_from_before_a_tag_are_read_again",),
+    ),
+)
+
 FAULTS = (
+    *MASKS,
+    *REPLAYS,
     *UPKEEP,
     *COMMITTING,
     *RUNNING,

@@ -74,7 +74,7 @@ def quarantine_show(
     return 0
 
 
-@quarantine_group.command("replay", short_help="Read the windows of dead letters again, after a fix.")
+@quarantine_group.command("replay", short_help="Read the rows of dead letters again, after a fix.")
 @CONFIG
 @NAMES
 @PARAM
@@ -85,7 +85,7 @@ def quarantine_replay(
     path: Path, names: Sequence[str], params: Sequence[str], partitions: Sequence[str], ranges: Sequence[str],
     execute: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    """Read the windows that hold dead letters again, after a fix; of `chunked`, only their chunks.
+    """Read the rows of dead letters again, after a fix: by their keys, or with their windows or chunks.
 
     Rows that fit by now are published with their window, rows that are gone are gone, the others stay dead letters.
     """

@@ -129,6 +129,7 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules) -> CatalogRows
         indexed=indexed,
         rows_estimate=_rows(catalog, table) if is_stored else None,
         bytes_estimate=table.size if is_stored else None,
+        comments="all" if is_stored else "own",
     )
     # A view has no engine of its own, so nothing is known against it.
     is_weak = table.kind == "BASE TABLE" and table.engine not in TRANSACTIONAL

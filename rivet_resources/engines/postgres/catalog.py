@@ -39,7 +39,8 @@ class Catalog(Protocol):
 # Unqualified names follow the search path, as psql would.
 FIND = """
 SELECT c.oid, n.nspname, c.relname, c.relkind::text, coalesce(a.amname, 'heap'), c.reltuples::float8, c.relhassubclass,
-       has_any_column_privilege(c.oid, 'SELECT'), pg_table_size(c.oid)
+       has_any_column_privilege(c.oid, 'SELECT'), pg_table_size(c.oid),
+       c.relkind IN ('r', 'p') AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_am a ON a.oid = c.relam
 WHERE c.relname = %s AND c.relkind IN ('r', 'p', 'm', 'v', 'f')
   AND CASE WHEN %s::text IS NULL THEN n.nspname = ANY (current_schemas(true)) ELSE n.nspname = %s END
@@ -95,6 +96,7 @@ class _Table:
     has_children: bool
     is_readable: bool
     size: int
+    is_root: bool  # a table that is no part of another one
 
     @property
     def label(self) -> str:
@@ -126,6 +128,7 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules) -> Relation:
         leaves=leaves,
         rows_estimate=rows,
         bytes_estimate=size,
+        comments="all" if table.is_root else "own",
     )
 
 

@@ -37,7 +37,7 @@ class Catalog(Protocol):
 # Unqualified names mean the user's default schema, then dbo, as the server itself resolves them.
 FIND = """
 SELECT TOP (1) o.object_id, s.name AS schema_name, o.name AS object_name,
-       HAS_PERMS_BY_NAME(QUOTENAME(s.name) + N'.' + QUOTENAME(o.name), N'OBJECT', N'SELECT') AS may_read
+       HAS_PERMS_BY_NAME(QUOTENAME(s.name) + N'.' + QUOTENAME(o.name), N'OBJECT', N'SELECT') AS may_read, o.type
 FROM sys.objects AS o JOIN sys.schemas AS s ON s.schema_id = o.schema_id
 WHERE o.name = {name} AND o.type IN ('U', 'V') AND s.name IN ({schemas})
 ORDER BY CASE WHEN s.name = N'dbo' THEN 1 ELSE 0 END"""
@@ -82,7 +82,7 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules, *, schema: str
     Raises:
         UnknownTable, SourcePermission, UnknownColumn, UnsupportedColumn, SourceError
     """
-    number, found_schema, found_name = _find(catalog, name, schema)
+    number, found_schema, found_name, is_stored = _find(catalog, name, schema)
     label = f"{found_schema}.{found_name}"
     described = _columns_of(catalog, number, label)
     columns = _decide_types(described, rules, relation=label)
@@ -97,10 +97,11 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules, *, schema: str
         indexed=indexed,
         rows_estimate=rows,
         bytes_estimate=size,
+        comments="all" if is_stored else "own",
     )
 
 
-def _find(catalog: Catalog, name: str, default_schema: str) -> tuple[int, str, str]:
+def _find(catalog: Catalog, name: str, default_schema: str) -> tuple[int, str, str, bool]:
     schema, bare = split_name(name)
     # As the server resolves a bare name: the login's own schema, then dbo.
     schemas = [schema] if schema is not None else list(dict.fromkeys((default_schema, "dbo")))
@@ -109,13 +110,13 @@ def _find(catalog: Catalog, name: str, default_schema: str) -> tuple[int, str, s
     if not found:
         near = catalog.ask(NEAR.format(**names), doing=f"looking up table {name}")
         raise unknown_table(name, near=[f"{row[0]}.{row[1]}" for row in near])
-    number, found_schema, found_name, may_read = found[0]
+    number, found_schema, found_name, may_read, kind = found[0]
     if not may_read:
         raise SourcePermission(
             f"User {catalog.user} may not read {found_schema}.{found_name}. Let its owner run: "
             f"GRANT SELECT ON {sql.quote(found_schema)}.{sql.quote(found_name)} TO {sql.quote(catalog.user)}."
         )
-    return int(number), str(found_schema), str(found_name)
+    return int(number), str(found_schema), str(found_name), str(kind).strip() == "U"
 
 
 def _columns_of(catalog: Catalog, number: int, label: str) -> list[Described]:

@@ -58,20 +58,12 @@ class Mask(Settings):
     @field_validator("method", mode="before")
     @classmethod
     def _bare_null(cls, given: Any) -> Any:
-        # YAML reads the bare word `null` as nothing.
-        return "null" if given is None else given
+        return bare_null(given)
 
     @model_validator(mode="after")
     def _options_fit_method(self) -> Mask:
-        keys = (self.key is not None) + (self.key_env is not None) + self.unkeyed
-        if self.method == "hash" and keys != 1:
-            raise ValueError("hash needs exactly one of key_env, key, or unkeyed: true")
-        if self.method != "hash" and keys:
-            raise ValueError(f"key, key_env and unkeyed belong to method hash, not {self.method}")
-        if self.method == "fixed" and self.value is None:
-            raise ValueError("fixed needs a value, the text that replaces every cell")
-        if self.method == "partial" and not (self.first or self.last):
-            raise ValueError("partial needs first or last, the characters that stay")
+        if why := misfit(self):
+            raise ValueError(why)
         if self.method == "remove" and self.when is not None:
             raise ValueError("remove takes no `when`: a column is there for all rows or for none; use method null")
         return self
@@ -146,6 +138,25 @@ class Mask(Settings):
             pieces.append(pc.utf8_slice_codeunits(text, -self.last))
         joined = pc.binary_join_element_wise(*pieces, "")
         return pc.if_else(short, middle, joined) if pc.any(short).as_py() else joined
+
+
+def bare_null(given: Any) -> Any:
+    """Return the word of a method: YAML reads the bare word `null` as nothing."""
+    return "null" if given is None else given
+
+
+def misfit(given: Any) -> str:
+    """Return which keys of a mask do not fit its method; '' where all do."""
+    keys = (given.key is not None) + (given.key_env is not None) + given.unkeyed
+    if given.method == "hash" and keys != 1:
+        return "hash needs exactly one of key_env, key, or unkeyed: true"
+    if given.method != "hash" and keys:
+        return f"key, key_env and unkeyed belong to method hash, not {given.method}"
+    if given.method == "fixed" and given.value is None:
+        return "fixed needs a value, the text that replaces every cell"
+    if given.method == "partial" and not (given.first or given.last):
+        return "partial needs first or last, the characters that stay"
+    return ""
 
 
 def _constant(column: pa.ChunkedArray, text: str) -> pa.Array:

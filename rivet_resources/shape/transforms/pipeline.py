@@ -19,7 +19,7 @@ from rivet_resources.shape.transforms.fields import check_unique, itself
 class Stage:
     """One step with its place and its plan."""
 
-    number: int  # from 1, as people count
+    number: int  # from 1, as people count; 0: masks by tag
     step: Transform
     planned: StepPlan
 
@@ -75,6 +75,10 @@ class TransformPlan:
     leaks: Mapping[str, frozenset[str]]
     stages: tuple[Stage, ...]
 
+    def place_of(self, number: int) -> int:
+        """Return where a step stands among `stages`, by its number as people count."""
+        return number - self.stages[0].number
+
     def apply(self, table: pa.Table) -> pa.Table:
         """Shape one page with every step.
 
@@ -94,7 +98,8 @@ def plan(steps: Sequence[Transform], schema: pa.Schema) -> TransformPlan:
     """
     origins, seen, masked = itself(schema), itself(schema), frozenset[str]()
     stages = []
-    for number, step in enumerate(steps, 1):
+    # Masks by tag come first, and are none of the steps that people count.
+    for number, step in enumerate(steps, 0 if steps and steps[0].type == "mask_tags" else 1):
         planned = _plan_step(number, step, schema)
         masked |= _union(origins, planned.masked)
         # With a `when` some rows keep the plain value, so nothing is hidden.

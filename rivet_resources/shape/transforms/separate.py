@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rivet_resources.contracts.rows.row_errors import Places, RefusedCells, RefusedRows, RowPolicy
 from rivet_resources.contracts.transform import RowRefused
-from rivet_resources.shape.transforms.pipeline import TransformPlan
+from rivet_resources.shape.transforms.pipeline import Stage, TransformPlan
 
 
 def separate(
@@ -40,18 +40,19 @@ def separate(
             return plan.apply(table), refused, table
         except RowRefused as error:
             # The first step that refuses is told; without its rows, a later one may refuse others.
-            told, policy = error, policies[error.step - 1]
+            told, place = error, plan.place_of(error.step)
+        policy = policies[place]
         bad = _rows_at_fault(plan, table, told) if policy != "stop" and told.is_of_rows else None
         if bad is None or not bad.any():
             raise told
-        where = f"step {told.step} ({plan.stages[told.step - 1].step.type})"
+        where = f"step {told.step} ({plan.stages[place].step.type})"
         refused.append(RefusedRows(table.filter(pa.array(bad)), where, told.column, told.why, policy))
         table = table.filter(pa.array(~bad))
 
 
 def places_left(plan: TransformPlan, rows: pa.Table) -> npt.NDArray[np.int64]:
     """Return for each row that the steps leave which of the given ones it was; none of these is refused."""
-    return _places_reached(plan, rows, len(plan.stages) + 1)
+    return _places_reached(plan.stages, rows)
 
 
 def without_cells(
@@ -72,7 +73,7 @@ def _rows_at_fault(plan: TransformPlan, table: pa.Table, error: RowRefused) -> P
     """Mark the rows of a page that made a step refuse it."""
     bad = np.zeros(table.num_rows, np.bool_)
     if error.rows is not None:
-        reached = _places_reached(plan, table, error.step)
+        reached = _places_reached(plan.stages[: plan.place_of(error.step)], table)
         if len(reached) == len(error.rows):
             bad[reached[error.rows]] = True
             return bad
@@ -80,10 +81,9 @@ def _rows_at_fault(plan: TransformPlan, table: pa.Table, error: RowRefused) -> P
     return bad
 
 
-def _places_reached(plan: TransformPlan, table: pa.Table, number: int) -> npt.NDArray[np.int64]:
+def _places_reached(before: Sequence[Stage], table: pa.Table) -> npt.NDArray[np.int64]:
     """Return the places of the rows that a step gets: filters before it have left some out."""
     places = np.arange(table.num_rows)
-    before = plan.stages[: number - 1]
     if not any(stage.drops_rows for stage in before):
         return places
     for stage in before:

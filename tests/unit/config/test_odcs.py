@@ -72,13 +72,16 @@ def test_rules_of_the_standard_are_rules_of_a_contract(tmp_path):
         columns={
             "id": {"logical_type": "integer", "physical_type": "bigint", "key": True, "required": True},
             "status": {"logical_type": "string", "accepted_values": ["a", "b"]},
-            "e_mail": {"logical_type": "string", "matches": "@", "null_ratio_max": 0.05, "unique": True},
+            "e_mail": {
+                "logical_type": "string", "matches": "@", "null_ratio_max": 0.05, "unique": True,
+                "tags": ["restricted"],
+            },
             "total": {"logical_type": "number", "min": 0, "max": 10},
             "at": {"logical_type": "timestamp", "required": True},
         },
         row_count={"min": 1, "max": 1000},
         freshness={"column": "at", "max_age": "26h"},
-    )
+    )  # fmt: skip
 
 
 def test_what_is_not_checked_is_named_in_a_warning(tmp_path):
