@@ -337,7 +337,17 @@ class Export(Settings):
     @property
     def has_partitions(self) -> bool:
         """Return whether each window is a partition of its own: of time, a value, a shard, or a day's snapshot."""
-        return self.has_days or self.by_value is not None or self.shards is not None
+        return self.has_days or self.has_values
+
+    @property
+    def has_values(self) -> bool:
+        """Return whether windows are of values, or of shards, alone or beside days."""
+        return self.by_value is not None or self.shards is not None
+
+    @property
+    def has_two_dimensions(self) -> bool:
+        """Return whether each window is of a time, or a day's snapshot, and of a value, or a shard."""
+        return self.has_days and self.has_values
 
     @property
     def has_days(self) -> bool:
@@ -354,8 +364,7 @@ class Export(Settings):
         """Return of which family its windows are."""
         if self.first_snapshot is not None:
             return "snapshot"
-        has_values = self.by_value is not None or self.shards is not None
-        return "value" if has_values and not self.answers.has_windows else self.answers.window
+        return "value" if self.has_values and not self.answers.has_windows else self.answers.window
 
     # --- what a mode may answer in another way -------------------------------------------------------
 

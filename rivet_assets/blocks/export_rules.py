@@ -270,8 +270,8 @@ def partitions_fit(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     is_there = block.get("partition_by") is not None
     by_value = any(inner(block, "partition_by", key) is not None for key in ("values", "query"))
     kind = str(inner(block, "destination", "type"))
-    if by_value and mode.has_windows:
-        yield from _values_beside_time(block)
+    if by_value and (mode.has_windows or block.get("snapshots") is not None):
+        yield from _values_beside_time(block, "mode time_window" if mode.has_windows else "snapshots")
     elif by_value and not mode.cuts:
         message = f"makes a window per value, and mode {mode.name} has windows of its own; use full, chunked or "
         yield refusal(code, message + "time_window", loc=loc)
@@ -289,13 +289,18 @@ def partitions_fit(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
             yield refusal(code, message, loc=("destination", key))
 
 
-def _values_beside_time(block: Block) -> Iterator[InitErrorDetails]:
-    """Refuse what cannot be the second dimension of partitions: Dagster joins two lists that are known."""
+def _values_beside_time(block: Block, times: str) -> Iterator[InitErrorDetails]:
+    """Refuse what cannot be the second dimension of partitions: Dagster joins two lists that are known.
+
+    Args:
+        times: what makes the first one, as people write it.
+    """
     code, loc = "RIVET_CONFIG_PARTITION_BY", ("partition_by",)
     if inner(block, "partition_by", "query") is not None:
-        yield refusal(code, "with mode time_window needs `values`; a query is for modes full and chunked", loc=loc)
+        message = f"with {times} needs `values`; a query is for modes full and chunked, without snapshots"
+        yield refusal(code, message, loc=loc)
     elif inner(block, "partition_by", "others") == "own_window":
-        message = "with mode time_window cannot have others: own_window; list the values, or write others: ignore"
+        message = f"with {times} cannot have others: own_window; list the values, or write others: ignore"
         yield refusal(code, message, loc=loc)
     values = inner(block, "partition_by", "values")
     for value in values if isinstance(values, list | tuple) else ():

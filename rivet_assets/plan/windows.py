@@ -93,7 +93,8 @@ def _rows(seen: PlannedExtract, looked: SourceLook) -> int | None:
     move = extract.cursor
     if move is not None and move.low is not None and move.high in (None, move.low):
         return 0
-    if extract.window.kind in ("all", "snapshot") or (move is not None and move.low is None):
+    is_whole = extract.window.kind in ("all", "snapshot") and BESIDE not in extract.window.key
+    if is_whole or (move is not None and move.low is None):
         whole = looked.relation.rows_estimate if looked.relation else None
         return whole if whole is not None or seen.explained is None or len(extract.chunks) > 1 else seen.explained.rows
     return seen.explained.rows if seen.explained else None
@@ -110,9 +111,9 @@ def _text(export: Export, seen: PlannedExtract) -> str:
     move = extract.cursor
     if shard := shard_of(export, window):
         return f"all rows of shard {shard}"
-    if window.kind == "value":
+    if export.by_value is not None:
         told = {NULL: "NULL", OTHERS: "none of the values that have a window", EMPTY: "empty"}
-        return f"{column_of_window(window.key)} is {told.get(window.partition, window.partition)}"
+        return f"{column_of_window(window.key)} is {told.get(window.value, window.value)}"
     if move is None:
         return "all rows"
     if move.low is None:

@@ -22,6 +22,7 @@ from rivet_assets.prove.reconcile_result import Depth, Reconciled, WindowVerdict
 from rivet_assets.prove.reconcile_window import WindowComparison
 from rivet_assets.run.attempt import new_run_id
 from rivet_resources.commit.manifest import Manifest, current_manifests
+from rivet_resources.commit.snapshots import newest_snapshots
 from rivet_resources.contracts.extract import Window
 from rivet_resources.contracts.settings import Spark, pace
 from rivet_resources.errors import ConfigError, SourceError
@@ -89,7 +90,7 @@ def _reconcile_rows(
     current = current_manifests(root)
     manifests = pick_windows(current, windows, export=export.name)
     if windows is None and export.first_snapshot is not None:  # older ones are of rows that the source has no more
-        manifests = manifests[-1:]
+        manifests = newest_snapshots(manifests)
     if not manifests:
         return Reconciled(export.name, export.mode, depth, place=root.uri)
     exporter, verdicts = Exporter(SparkRuntime(Spark(engine="inline")), state), []

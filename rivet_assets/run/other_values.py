@@ -76,7 +76,7 @@ def windows_left(site: Site, partitions: Sequence[str]) -> list[str]:
     if not site.root.keeps_manifests:
         return []
     paths = manifest_paths(site.root)
-    if site.export.answers.has_windows:  # a value for all its times
+    if site.export.has_days:  # a value for all its times
         names = {value_window(site.export, each).file_name for each in partitions}
         gone = {value: path for path in paths if (value := value_of_path(path)) and value not in names}
         return sorted(value_part(each.window) for each in read_manifests(site.root, tuple(gone.values())))

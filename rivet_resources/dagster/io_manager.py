@@ -15,6 +15,7 @@ import dagster as dg
 from rivet_resources.commit.manifest import Manifest, current_manifests
 from rivet_resources.commit.publish import publish
 from rivet_resources.commit.remembered import Remembered
+from rivet_resources.commit.snapshots import newest_snapshots
 from rivet_resources.contracts.addressing import MANIFESTS
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Staged, Window
@@ -95,7 +96,7 @@ class Lake(dg.ConfigurableIOManager):
 def wanted(root: Root, keys: Sequence[str] | None, *, export: str, annotation: object = None) -> list[Manifest]:
     """Pick the manifests of the windows that `keys` name, in their order; all current ones when None.
 
-    Of snapshots, which have all rows each, only the newest then, unless they are read as a mapping.
+    Of snapshots, which have all rows each, only the newest then (of each value), unless they are read as a mapping.
 
     Raises:
         ManifestUnreadable: a window, or the whole export, was never committed.
@@ -119,9 +120,9 @@ def wanted(root: Root, keys: Sequence[str] | None, *, export: str, annotation: o
 
 
 def newest(manifests: list[Manifest]) -> list[Manifest]:
-    """Leave only the newest of snapshots, each of which has all rows; windows of other kinds are disjoint, and stay."""
-    days = [each for each in manifests if Window(each.window).kind == "snapshot"]
-    return [max(days, key=lambda each: each.window)] if days and len(days) == len(manifests) else manifests
+    """Leave only the newest of snapshots, of each value; windows of other kinds are disjoint, and stay."""
+    are_snapshots = all(Window(each.window).kind == "snapshot" for each in manifests)
+    return newest_snapshots(manifests) if are_snapshots else manifests
 
 
 def _asks_for_windows(context: dg.InputContext) -> bool:
