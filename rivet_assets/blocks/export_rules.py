@@ -6,13 +6,14 @@ rules of one mode (`modes/`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pydantic_core import InitErrorDetails
 
 from rivet_assets.blocks.choice import refusal
-from rivet_resources.contracts.addressing import PARTITION
+from rivet_resources.contracts.addressing import LAST_PARTITION, PARTITION
 from rivet_resources.contracts.messages import is_topic
 from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.contracts.settings import parse_size
@@ -22,6 +23,7 @@ from rivet_resources.write.formats.parquet import LEVELS
 Block = Mapping[str, Any]
 Rule = Callable[[Block, ModeFacts], Iterator[InitErrorDetails]]
 
+NAMED = re.compile(r"\{(export|table)\}.")  # in a place, with something behind it
 NOT_BESIDE_TIME = frozenset("[],")  # in values: Dagster's, of partitions of two dimensions
 # Formats of messages → the language of their schemas.
 MESSAGE_FORMATS: Mapping[str, str] = {"avro": "avro", "ndjson": "json", "protobuf": "protobuf"}
@@ -315,17 +317,30 @@ def shards_fit(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     if block.get("shards") is None:
         return
     kind = str(inner(block, "destination", "type"))
-    if not mode.cuts and not mode.has_windows:
+    if not mode.cuts and not mode.has_windows and not mode.shards_apart:
         message = f"makes a window per database, and mode {mode.name} goes on from one place, which several databases "
-        message += (
-            "do not have; use full, chunked or time_window, or give each database an export of its own, with its "
-        )
-        message += "own `source`"
+        message += "do not have; use full, chunked, time_window or incremental, or give each database an export of its "
+        message += "own, with its own `source`"
         yield refusal(code, message, loc=loc)
     elif any(inner(block, "partition_by", key) is not None for key in ("values", "query")):
         yield refusal(code, "stands beside values of partition_by, and both make windows; keep one", loc=loc)
     elif kind in DESTINATIONS and DESTINATIONS[kind].is_stream:
         yield refusal(code, "makes folders, and stdout is one stream; remove it", loc=loc)
+    elif mode.shards_apart:
+        yield from _apart_at_the_destination(block, mode)
+
+
+def _apart_at_the_destination(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
+    """Refuse places where the folders of shards would not lie side by side below the export's."""
+    code = "RIVET_CONFIG_SHARDS"
+    if _is_topic(block):
+        message = f"with mode {mode.name} keeps each database's windows in a folder, and a topic has none; give each "
+        yield refusal(code, message + "database an export of its own, with its own `source`", loc=("shards",))
+    for key in ("path", "prefix"):
+        place = LAST_PARTITION.sub("", str(inner(block, "destination", key) or "")).rstrip("/\\")
+        if NAMED.search(place):
+            message = "must end in {export} or {table} where `shards` have folders below it; remove what follows"
+            yield refusal(code, message, loc=("destination", key))
 
 
 def compaction_fits(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:

@@ -21,6 +21,7 @@ LONGEST = 200  # bytes of `column=value` as a folder; file systems stop at 255
 NOT_OF_A_NAME = re.compile(r"%|\||\.\.\.|[\x00-\x1f\x7f]")
 SNAPSHOT_WINDOW = re.compile(r"snapshot=\d{4}-\d\d-\d\d")
 VALUE_WINDOW = re.compile(r"(?!after(?:\+[1-9]\d*)?=)[^=|]+=.+")
+SHARD_COLUMN = "shard"  # what windows and folders of a database of several are named by: `shard=eu`
 BESIDE = "|"  # between a time and a value, in partitions as Dagster joins two dimensions, and in windows
 SNAPSHOT_AND_VALUE = re.compile(rf"{SNAPSHOT_WINDOW.pattern}\|[^|=]+=[^|]+")
 TIME_AND_VALUE = re.compile(rf"(?:{SNAPSHOT_WINDOW.pattern}|[^|=]+)\|[^|=]+=[^|]+")
