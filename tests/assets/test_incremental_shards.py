@@ -499,6 +499,7 @@ def test_status_and_state_name_each_shard(world, cli):
     files = json.loads(cli("state", "files", "-e", "orders", "--json")[1])
     runs = json.loads(cli("metrics", "-e", "orders", "--json")[1])
     events = json.loads(cli("journal", "-e", "orders", "--json")[1])
+    audit = json.loads(cli("audit", "-e", "orders", "--json")[1])
     rebuilt, _ = cli("state", "rebuild", "-e", "orders")
 
     assert {"orders/shard=eu": "2", "orders/shard=us": "3"} == status == progress
@@ -506,6 +507,7 @@ def test_status_and_state_name_each_shard(world, cli):
     assert {"orders/shard=eu", "orders/shard=us"} == {each["export"] for each in runs}
     assert 2 <= len(files)
     assert {"orders/shard=eu", "orders/shard=us"} == {each["export"] for each in events}
+    assert {"orders/shard=eu", "orders/shard=us"} == {each["export"] for each in audit}
     assert 0 == rebuilt
     assert {"eu": "2", "us": "3"} == world.cursors
 
@@ -529,6 +531,23 @@ def test_windows_of_each_shard_are_joined_and_dropped_by_themselves(world, cli):
     assert len(joined) < 5, told
     assert ("orders/shard=us", True) == (json.loads(dropped)["exports"][0]["windows"][0]["folder"], True), dropped
     assert {"eu": "2", "us": "7"} == world.cursors
+
+
+def test_rows_that_are_set_aside_are_of_their_shard(world, cli):
+    """Counted, read again after a fix, and dropped there."""
+    world.sql("us", "UPDATE orders SET of = '7' WHERE id = 1")
+    keys: dict[str, Any] = {"on_error": "dead_letter", "transforms": [{"type": "cast", "columns": {"of": "int8"}}]}
+    outcome = world.run(**keys)
+    listed = json.loads(cli("quarantine", "list", "--json")[1])
+    code, told = cli("quarantine", "drop", "-e", "orders", "--partition", "us", "--execute")
+    left = json.loads(cli("quarantine", "list", "--json")[1])
+
+    assert ("success", 1) == (outcome.status, outcome.rows), outcome.message
+    assert [("orders/shard=eu", 2), ("orders/shard=us", 2)] == [(each["export"], each["rows"]) for each in listed]
+    assert 0 == code, told
+    assert [("orders/shard=eu", "dead letter"), ("orders/shard=us", "dropped")] == [
+        (each["export"], each["fate"]) for each in left
+    ]
 
 
 # --- Dagster and readers -------------------------------------------------------------------------
