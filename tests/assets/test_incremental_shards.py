@@ -39,7 +39,7 @@ from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.errors import ConfigError
 from rivet_resources.read.stage import Exporter
 from rivet_resources.spark.runtime import Spark, SparkRuntime
-from tests.backfills import ORDERS, launch
+from tests.backfills import ORDERS, QUIET, launch
 
 SHARDS = {"eu": "EU_DB", "us": "US_DB"}
 
@@ -573,6 +573,49 @@ def test_backfill_and_schedule_know_the_shards(world):
     assert {("eu", 2), ("us", 3)} == {
         (each.partition_key, each.asset_materialization.metadata["rivet/rows"].value) for each in events
     }
+
+
+def test_run_proves_what_each_shard_committed(world):
+    """Files and rows; a window that differs is named with its shard."""
+    world.run()
+    world.add("us", 4)
+
+    well = world.run(options={"reconcile": True})
+    world.sql("us", "DELETE FROM orders WHERE id = 2")
+    world.add("eu", 3)
+    only_new = world.run("eu", options={"reconcile": True})
+
+    assert ["success", "success"] == [well.status, only_new.status], well.message or only_new.message
+
+
+def test_checks_and_the_repair_job_know_the_windows_of_shards(world):
+    """What is repaired is materialized as its shard's partition."""
+    instance, config = dg.DagsterInstance.ephemeral(), world.config()
+    launch(config, instance, "eu", "us")
+    world.sql("us", "DELETE FROM orders WHERE id = 2")
+    defs = definitions_of(config)
+    looked = (
+        defs.resolve_implicit_global_asset_job_def()
+        .get_subset(
+            asset_selection=set(),
+            asset_check_selection={dg.AssetCheckKey(ORDERS, name) for name in ("files_intact", "equals_source")},
+        )
+        .execute_in_process(instance=instance, raise_on_error=False, run_config=QUIET)
+    )
+    asked = {"asset": ORDERS.to_user_string(), "execute": True}
+    repaired = defs.resolve_job_def("rivet_repair").execute_in_process(
+        instance=instance, run_config={**QUIET, "ops": {"repair_windows": {"config": asked}}}
+    )
+
+    assert {"files_intact": True, "equals_source": False} == {
+        each.check_name: each.passed for each in looked.get_asset_check_evaluations()
+    }
+    (event,) = repaired.get_asset_materialization_events()
+    assert ("us", "shard=us/after=start") == (
+        event.partition,
+        event.step_materialization_data.materialization.metadata["rivet/window"].value,
+    )
+    assert {"after=start": [1, 3]} == world.windows["us"]
 
 
 def test_partition_of_a_shard_that_is_away_is_red_and_the_other_is_made(world, monkeypatch):
