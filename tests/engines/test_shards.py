@@ -123,6 +123,22 @@ def test_each_database_goes_on_from_its_own_cursor(
     assert of_eu | {"shard=us": [*OF_BOTH["shard=us"], (5, "us"), (6, "us")]} == windows_of(lab.config(block))
 
 
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
+def test_each_database_and_each_value_has_a_snapshot_of_the_day(lab: Lab) -> None:
+    """Run again on the same day, it is replaced."""
+    shards = BLOCK.replace("shards", "snapshots: daily, keep: 2, shards")
+    values = BLOCK.replace("name: orders", "name: days").replace(
+        "shards: {eu: EU_URL, us: US_URL}", "snapshots: daily, partition_by: {column: note, values: [eu, us]}"
+    )
+
+    first, second, by_value = lab.export(shards), lab.export(shards), lab.export(values)
+
+    assert ["success"] * 3 == [first.status, second.status, by_value.status], first.message or by_value.message
+    day = first.windows[0].partition("|")[0]
+    assert {f"{day}|{shard}": rows for shard, rows in OF_BOTH.items()} == windows_of(lab.config(shards))
+    assert ((f"{day}|note=eu", f"{day}|note=us"), 5) == (by_value.windows, by_value.rows)
+
+
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("mode", ["", "mode: incremental, cursor_column: id, "])
 @pytest.mark.parametrize("destination", ["s3", "gcs", "azure"], indirect=True)
